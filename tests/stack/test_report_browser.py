@@ -16,20 +16,14 @@ import numpy as np
 import pytest
 from real_programs import binary
 
-from asd import Config, Event, Level
-from asd.exporters.bundle.sink import Evidence
 from asd.exporters.report.data import read_run
 from asd.exporters.report.page import render
 from asd.exporters.report.words import verdict_on
-from asd.exporters.run_files.event_log import EventLog
-from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
-from asd.rundir.names import event_file, status_file
+from asd.rundir.names import status_file
+from tests.support.run_of_ranks import START, Rank
 
 pytestmark = pytest.mark.stack
 
-START = 1_790_000_000.0
 SITES = tuple(f"model.layers.{i}.{name}" for i in range(8) for name in ("attention_norm", "feed_forward.w2"))
 CHINESE = ("模型.第一层.注意力归一化" * 3, "模型.第二层<script>document.title='taken'</script>", "x" * 180)
 FLAGS = (
@@ -141,61 +135,39 @@ def browser(tmp_path_factory):
     browser.close()
 
 
-def train(folder, rank, steps, broken, *, sites=SITES, host="node7", run="llama-7b"):
-    config = Config(protection="document", enable=1, run_dir=str(folder), on_anomaly="skip")
-    now, origin = [START], Origin(run, rank, host, f"Ascend:{rank}")
-    sinks = [EventLog(event_file(folder, rank)), Evidence(config, origin)]
-    monitor = Monitor(config, origin, sinks, clock=lambda: now[0])
-    monitor.begin()
-    for step in range(1, steps + 1):
-        now[0] += 3
-        wrong = broken.get(step, {})
-        values = {site: 0.02 + 0.01 * math.sin(step + i) for i, site in enumerate(sites)} | wrong
-        readings = [Reading(site, value, value, int(not math.isfinite(value)), 1) for site, value in values.items()]
-        monitor.judge(step, readings, refused=bool(wrong))
-        if wrong:
-            now[0] += 20
-            fields = {
-                "origin": origin,
-                "step": step,
-                "checkpoint": "",
-                "value": math.nan,
-                "limits": (),
-                "level": Level.NORMAL,
-                "rule": "threshold",
-                "feature": "l2",
-                "refused": False,
-                "time": now[0],
-            }
-            for kind, reason in (("replay", "the same wrong answer"), ("isolation", "3 strikes in 480 minutes")):
-                monitor.publish(Event(kind=kind, verdict="persistent", reason=reason, **fields))
-    monitor.end()
-    status_file(folder, rank).write_text(monitor.status.to_json())
-    return monitor
-
-
 def clean(folder):
-    train(folder, 0, 50, {})
+    Rank(folder, sites=SITES).train(1, 50).end()
 
 
 def one_fault(folder):
-    train(folder, 0, 50, {})
-    train(folder, 1, 50, {40: {SITES[3]: 5e8, SITES[2]: math.inf}})
+    clean(folder)
+    culprit = Rank(folder, 1, sites=SITES).train(1, 40, {40: {SITES[3]: 5e8, SITES[2]: math.inf}})
+    culprit.tell("replay", 40, verdict="persistent", reason="the same wrong answer")
+    culprit.tell("isolation", 40, verdict="persistent", reason="3 strikes in 480 minutes").train(41, 50).end()
 
 
 def many_events(folder):
-    for rank in range(8):
-        broken = {step: {SITES[rank]: 2e6 * step} for step in range(10, 300, 9 + rank)} if rank % 3 == 0 else {}
-        train(folder, rank, 300, broken, host="node8-with-a-very-long-name.cluster.example.internal")
+    for number in range(8):
+        rank = Rank(folder, number, sites=SITES, host="node8-with-a-very-long-name.cluster.example.internal")
+        broken = range(10, 300, 9 + number) if number % 3 == 0 else ()
+        for step in range(1, 301):
+            wrong = {step: {SITES[number]: 2e6 * step}} if step in broken else {}
+            rank.train(step, step, wrong)
+            for kind in ("replay", "isolation") if wrong else ():
+                rank.tell(kind, step, verdict="persistent", reason="the same wrong answer")
+        rank.end()
 
 
 def problems_only(folder):
-    train(folder, 0, 50, {}).problem("the kernel can't be loaded: " + "/very/long/path" * 20)
+    rank = Rank(folder, sites=SITES).train(1, 50)
+    rank.monitor.problem("the kernel can't be loaded: " + "/very/long/path" * 20)
+    rank.end()
     status_file(folder, 1).write_text("{")
 
 
 def chinese_names(folder):
-    train(folder, 0, 50, {33: {CHINESE[1]: 7e7}}, sites=CHINESE, host="训练节点-七号机房" * 4, run="大模型预训练" * 15)
+    where = {"host": "训练节点-七号机房" * 4, "run": "大模型预训练" * 15}
+    Rank(folder, sites=CHINESE, **where).train(1, 50, {33: {CHINESE[1]: 7e7}}).end()
 
 
 CASES = (clean, one_fault, many_events, problems_only, chinese_names)
@@ -299,5 +271,5 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, tmp_path):
     path = tmp_path / "r.html"
     path.write_text(page.replace("<main>", "<script>document.title='taken'</script><main>"), encoding="utf-8")
     happened = browser.open(path)
-    assert browser.value("document.title") == "No anomaly: llama-7b"
+    assert browser.value("document.title") == "No anomaly: run1"
     assert "violates the following Content Security Policy directive" in str(happened)

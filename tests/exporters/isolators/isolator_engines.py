@@ -193,3 +193,17 @@ def active(message):
         for fault in (message or {"faults": []})["faults"]
         if fault["assertion"] == "occur"
     )
+
+
+def table(devices):
+    """A rank table with the devices `(server, chip)` in this order."""
+    servers = {}
+    for rank, (server, chip) in enumerate(devices):
+        entry = servers.setdefault(server, {"server_id": server, "host_ip": f"ip-{server}", "device": []})
+        entry["device"].append({"device_id": str(chip), "device_ip": f"10.0.0.{rank}", "rank_id": str(rank)})
+    return {
+        "status": "completed",
+        "version": "1.0",
+        "server_count": str(len(servers)),
+        "server_list": list(servers.values()),
+    }

@@ -6,25 +6,11 @@ import json
 
 import pytest
 from isolator_conformance import Conformance
-from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine
+from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine, table
 from kube_server import TOKEN, KubeServer
 
 HOSTS = "# the first rack\nn0 slots=8\nn1 slots=8\n\nn2:8\n"
-
-
-def rank_table():
-    servers = [
-        {
-            "server_id": f"n{node}",
-            "host_ip": f"10.0.0.{node}",
-            "device": [
-                {"device_id": str(chip), "device_ip": f"10.1.{node}.{chip}", "rank_id": str(8 * node + chip)}
-                for chip in range(8)
-            ],
-        }
-        for node in range(2)
-    ]
-    return {"status": "completed", "version": "1.0", "server_count": "2", "server_list": servers}
+TABLE = table([(f"n{node}", chip) for node in range(2) for chip in range(8)])
 
 
 class RecordEngine(Engine):
@@ -47,7 +33,7 @@ class FileEngine(Engine):
     def __init__(self, folder, kinds):
         self.folder, options = folder, {"timeout": 0.1}
         self.sources = {}
-        for option, text in (("hosts", HOSTS), ("rank_table", json.dumps(rank_table()))):
+        for option, text in (("hosts", HOSTS), ("rank_table", json.dumps(TABLE))):
             if option in kinds:
                 self.sources[folder / option] = text
                 (folder / option).write_text(text)

@@ -6,6 +6,7 @@ import stat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from isolator_engines import table
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
@@ -14,20 +15,6 @@ from asd.exporters.isolators.hostfile.rank_table import devices_in, write_table
 from asd.isolator import Device, IsolationOwner
 
 HOSTS = "# rack 1\nn0 slots=8\nn1:8 # spare\n\nn2\n"
-
-
-def table(devices):
-    """A rank table with the devices `(server, chip)` in this order."""
-    servers = {}
-    for rank, (server, chip) in enumerate(devices):
-        entry = servers.setdefault(server, {"server_id": server, "host_ip": f"ip-{server}", "device": []})
-        entry["device"].append({"device_id": str(chip), "device_ip": f"10.0.0.{rank}", "rank_id": str(rank)})
-    return {
-        "status": "completed",
-        "version": "1.0",
-        "server_count": str(len(servers)),
-        "server_list": list(servers.values()),
-    }
 
 
 def device(host, chip=0):

@@ -29,3 +29,15 @@ def kubeconfig(kube, tmp_path):
 @pytest.fixture
 def api(kubeconfig):
     return KubeApi(kubeconfig=str(kubeconfig), timeout=0.5)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()

@@ -12,18 +12,6 @@ from asd.exporters.kubernetes.lease import ANNOTATION, KubeLease
 PATH = "/apis/coordination.k8s.io/v1/namespaces/asd/leases/handler"
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def lease(api, clock):
     return lambda name: KubeLease("asd/handler", api, name, clock)
@@ -111,7 +99,7 @@ def test_what_is_left_reaches_the_next_one_and_only_the_holder_may_leave_it(leas
 
 
 def test_one_whose_clock_stood_still_while_another_took_over_is_refused_by_the_server(lease, clock, kube, api):
-    still = Clock()
+    still = type(clock)()
     one, two = KubeLease("asd/handler", api, "one", still), lease("two")
     tries(one, still)
     tries(two, clock)

@@ -9,18 +9,6 @@ from asd.handler.inputs.targets import Target
 LABELS = {"app": "asd-agent"}
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def look(api, clock):
     source = PodTargets("asd/app=asd-agent:9464", api, clock)

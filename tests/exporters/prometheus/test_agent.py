@@ -440,20 +440,6 @@ def test_it_needs_a_folder():
         Agent([])
 
 
-def test_it_runs_until_it_is_told_to_stop(folder, agents):
-    agent, stop = agents([folder], poll_interval=0.01), threading.Event()
-    thread = threading.Thread(target=agent.run, args=(stop,))
-    thread.start()
-    write(folder, event(1))
-    deadline = time.monotonic() + 10
-    while second(agent) != {0: 1} and time.monotonic() < deadline:
-        time.sleep(0.01)
-    stop.set()
-    thread.join(10)
-    assert second(agent) == {0: 1}
-    assert not thread.is_alive()
-
-
 def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):
     agent, stop = agents([folder], poll_interval=0.01), threading.Event()
     write(folder, event(1))

@@ -93,11 +93,6 @@ def test_names_are_plain_and_described_without_a_scrape():
         registry.register(collector)
 
 
-def test_a_scrape_may_ask_for_some_names_only():
-    registry = registered(status()).restricted_registry(["asd_step", "asd_anomalies_total"])
-    assert [family.name for family in registry.collect()] == ["asd_step", "asd_anomalies"]
-
-
 def test_the_counts_of_a_rank_come_out():
     counted = status(
         active=True,
