@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,17 +51,6 @@ def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
     assert expected in capsys.readouterr().out
 
 
-def test_a_wrong_value_ends_with_one_sentence_and_code_2(monkeypatch, capsys):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "yes")
-    assert main(["env"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == (
-        "asd: NPU_ASD_ENABLE has the value 'yes', which is not valid: "
-        "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value).\n"
-    )
-
-
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"asd {asd.__version__}\n"
@@ -91,32 +79,6 @@ def test_help_has_examples_and_loads_nothing_heavy(names, also):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.count("xamples:\n  asd ") == len(names)
     assert done.stdout.splitlines()[-1] == f"{[0] * len(names)} []"
-
-
-def listing(out):
-    """Each heading of `asd --help` with the names that stand under it."""
-    found, heading = {}, None
-    for line in out[out.index("commands:") :].splitlines()[1:]:
-        if match := re.fullmatch("  ([a-z ]+):", line):
-            heading = match[1]
-            found[heading] = []
-        elif match := re.match("    ([a-z_-]+)(?: [(]([a-z_]+)[)])?(?:  |$)", line):
-            found[heading].append(match.groups())
-        elif line and not line.startswith("     "):
-            break
-    return found
-
-
-def test_the_help_lists_the_commands_by_who_needs_them_and_aliases_beside(capsys):
-    assert main(["--help"]) == 0
-    found = listing(capsys.readouterr().out)
-    assert list(found) == ["train", "watch", "act", "debug"]
-    assert {heading: [name for name, _ in rows] for heading, rows in found.items()} == {
-        heading: list(names) for heading, names in cli.GROUPS.items()
-    }
-    aliases = {name: alias for rows in found.values() for name, alias in rows if alias}
-    assert aliases == {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
-    assert sum(len(rows) for rows in found.values()) == 14
 
 
 @pytest.mark.parametrize(("name", "alias"), cli.ALIASES.items())

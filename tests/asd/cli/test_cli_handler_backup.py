@@ -112,18 +112,3 @@ def test_a_copy_is_whole_while_the_handler_writes(tmp_path):
                 copy.unlink()
         finally:
             handler.terminate()
-
-
-def test_an_older_version_says_that_the_state_is_of_a_newer_one(tmp_path, capsys):
-    (tmp_path / "runs").mkdir()
-    raises(tmp_path / "runs", "Ascend:3")
-    assert handled(tmp_path) == 0
-    db = sqlite3.connect(tmp_path / "handler.sqlite")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    db.execute(f"PRAGMA user_version = {version + 1}")
-    db.close()
-    capsys.readouterr()
-    assert handled(tmp_path) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"asd: the fault handler's state {tmp_path / 'handler.sqlite'} has version {version + 1}; ")
-    assert "restore the copy from before the upgrade" in told

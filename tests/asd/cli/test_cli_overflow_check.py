@@ -45,16 +45,6 @@ def test_a_call_that_was_given_it_is_named_when_none_made_it(tmp_path, capsys):
     assert "was given it already" in out
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value", "is_bad"),
-    [("float16", 65504, True), ("float16", 51200, True), ("float16", 40000, False), ("float32", 65504, False)],
-)
-def test_the_marks_of_an_overflow_count_in_float16_only(tmp_path, capsys, dtype, value, is_bad):
-    dump = dumps.DumpWriter(tmp_path / "step0/rank0", task="statistics")
-    dump.forward("Mint.mul.0.forward", [np.ones(2, dtype)], [np.array([1, value], dtype)]).write()
-    assert bool(facts_of(capsys, tmp_path / "step0")) is is_bad
-
-
 def test_a_sound_step_is_told_to_be_sound(tmp_path, capsys):
     assert facts_of(capsys, write_step(tmp_path / "step0")) == {}
 

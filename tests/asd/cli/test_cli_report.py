@@ -46,14 +46,6 @@ def test_it_writes_the_report_into_the_folder_of_the_run_and_says_so(run_dir, ca
     assert LEAD in page
 
 
-def test_a_file_that_could_not_be_read_is_named_beside_the_verdict(run_dir, capsys):
-    event_file(run_dir, 4).write_text("torn\n")
-    assert main(["report", str(run_dir)]) == 0
-    out, err = capsys.readouterr()
-    assert out == f"{LEAD}\n{run_dir}/report.html\n"
-    assert err.startswith("asd: events-rank4.jsonl could not be read to the end: 1 line is no event and passed over; ")
-
-
 @pytest.mark.parametrize("name", ["asd_run", "other"])
 def test_the_folder_is_that_of_the_settings(run_dir, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
@@ -94,11 +86,6 @@ def test_json_is_the_same_for_programs_and_writes_nothing(run_dir, capsys):
     assert not (run_dir / "report.html").exists()
     assert main(["report", str(run_dir), "--json", "-o", "x.html"]) == 0
     assert LEAD in Path("x.html").read_text()
-
-
-def test_an_empty_folder_gives_a_report_and_code_0(tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("This folder holds no events and no counts of a run")
 
 
 def test_a_missing_folder_is_one_sentence_and_code_1(tmp_path, capsys):

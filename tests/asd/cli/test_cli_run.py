@@ -66,13 +66,9 @@ def test_it_is_on_unless_the_environment_says_otherwise(given, expected):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{expected} ['a', '-b']\n", "")
 
 
-@pytest.mark.parametrize("code", [0, 77])
-def test_the_exit_code_is_that_of_the_command(code):
-    done = asd_run("sh", "-c", f"echo out; echo err >&2; exit {code}")
-    assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
-
-
-def test_a_command_killed_by_a_signal_is_seen_as_such():
+def test_the_exit_code_is_that_of_the_command():
+    done = asd_run("sh", "-c", "echo out; echo err >&2; exit 77")
+    assert (done.returncode, done.stdout, done.stderr) == (77, "out\n", "err\n")
     assert asd_run("sh", "-c", "kill -9 $$").returncode == -9
 
 
@@ -108,19 +104,10 @@ def test_a_file_that_the_system_can_not_execute_ends_with_one_sentence(tmp_path)
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("NPU_ASD_ENABLE", "on"),
-        ("NPU_ASD_UPPER_THRESH", "1,2"),
-        ("ASD_RULE", "none"),
-        ("ASD_ON_ANOMALY", "abort"),
-    ],
-)
-def test_a_wrong_setting_ends_here_and_the_command_is_never_started(tmp_path, name, value):
-    done = asd_run("touch", str(tmp_path / "started"), **{name: value})
+def test_a_wrong_setting_ends_here_and_the_command_is_never_started(tmp_path):
+    done = asd_run("touch", str(tmp_path / "started"), ASD_RULE="none")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"asd: {name} has the value {value!r}, which is not valid: ")
+    assert done.stderr.startswith("asd: ASD_RULE has the value 'none', which is not valid: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "started").exists()
 
@@ -167,10 +154,6 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
         (
             ["--ranks", "0"],
             "--ranks has the value '0', which is not valid: it must be a whole number from 1 to 100000.",
-        ),
-        (
-            ["--ranks", "2", "--spares", "-1"],
-            "--spares has the value '-1', which is not valid: it must be a whole number from 0 to 100000.",
         ),
         (
             ["--ranks", "2", "--devices", "0,0"],

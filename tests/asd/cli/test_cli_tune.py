@@ -50,13 +50,6 @@ def test_json_holds_the_same_figures(run_dir, capsys):
     assert facts["tests"][0]["largest"][0]["checkpoint"] in {"layer2", "layer3"}
 
 
-def test_another_rule_judges_the_same_values(run_dir, capsys):
-    assert main(["tune", str(run_dir), "--rule", "silent_check_v3"]) == 0
-    printed = capsys.readouterr().out
-    assert "max(g²) over its running mean" in printed
-    assert "NPU_ASD_SIGMA_THRESH" not in printed
-
-
 def test_the_picture_is_drawn(run_dir, tmp_path, capsys):
     assert main(["tune", str(run_dir), "--plot", str(tmp_path / "tune.svg")]) == 0
     assert "proposed, first level" in (tmp_path / "tune.svg").read_text()

@@ -22,6 +22,9 @@ def clock(monkeypatch):
 
 def test_a_log_gets_one_line_at_the_end(clock):
     stream = io.StringIO()
+    Progress("train", 0, stream).close()
+    assert stream.getvalue() == "  " + "train".ljust(34) + " 0/0 steps, loss 0.0000, 0.0 s\n"
+    stream = io.StringIO()
     shown = Progress("train", 10, stream)
     for step in range(1, 11):
         clock[0] += 1.5
@@ -52,9 +55,3 @@ def test_a_terminal_is_not_flooded_but_sees_the_last_step(clock):
         shown(step, 1.0)
     assert stream.getvalue().count("\r") < 15
     assert "] 1000/1000 loss" in stream.getvalue()
-
-
-def test_work_that_ended_before_its_first_step_can_be_closed(clock):
-    stream = io.StringIO()
-    Progress("train", 0, stream).close()
-    assert stream.getvalue() == "  " + "train".ljust(34) + " 0/0 steps, loss 0.0000, 0.0 s\n"

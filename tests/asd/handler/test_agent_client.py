@@ -84,17 +84,14 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
     [
         (b"", "it ended the connection without a whole answer, as who wants another certificate does"),
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 16777216 bytes"),
-        (b"HTTP/1.1 200 OK\r\n\r\n[]", "it answers something else than an agent, or more than 16777216 bytes"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n[]",
             "it answers something else than an agent, or more than 16777216 bytes",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
-        (b"x" * 200_000, "it ended the connection without a whole answer"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
         (response(b"{}"), "its answer is no list of events with a cursor"),
         (response(b"[1]", cursor=""), "its answer is no list of events with a cursor"),
-        (response(b"["), "its answer is no JSON"),
         (response(b"[" * 200_000), "its answer is no JSON"),
         (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),
         (response(b"[]", missed="-1"), "its answer has no cursor that is one"),
@@ -115,11 +112,3 @@ def test_an_agent_that_answers_byte_by_byte_keeps_nobody_waiting(monkeypatch):
     monkeypatch.setattr(agent_client, "_ANSWER_SECONDS", 0.5)
     with pytest.raises(AgentError, match="it did not answer in time"):
         asked(Canned(response(b"[" + b" " * 1000 + b"]"), pause=0.05))
-
-
-def test_a_place_where_nobody_listens_is_named():
-    agent = Canned(b"")
-    with pytest.raises(AgentError, match="it ended the connection"):
-        asked(agent)
-    with pytest.raises(AgentError, match="Connection refused"):
-        asked(agent)

@@ -54,15 +54,8 @@ def test_when_its_window_has_passed_the_breaker_closes_and_what_was_reported_sta
 
 
 def test_the_percentage_limits_large_numbers_and_no_percentage_allows_nothing():
-    assert [Policy(max_devices=50).allowed(known) for known in (0, 10, 29, 30, 499, 500, 9999)] == [
-        2,
-        2,
-        2,
-        3,
-        49,
-        50,
-        50,
-    ]
+    allowed = {known: Policy(max_devices=50).allowed(known) for known in (0, 29, 30, 499, 500, 9999)}
+    assert allowed == {0: 2, 29: 2, 30: 3, 499: 49, 500: 50, 9999: 50}
     assert [Policy(max_devices=count).allowed(10) for count in (0, 1, 2)] == [0, 1, 2]
     assert Policy(max_percent=0).allowed(1000) == 0
 

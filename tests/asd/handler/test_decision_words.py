@@ -77,13 +77,6 @@ def test_what_follows_from_strikes_in_words():
     assert merged.case == 1
 
 
-def test_one_strike_is_told_as_one():
-    scene = Scene(Policy(strikes=1, settle_seconds=10.0))
-    assert "it has 1 strike of 1, and is isolated unless" in scene.handler.handle(event()).reason
-    (isolated,) = scene.handler.tick(scene.clock.now + 11.0)
-    assert isolated.reason == f"{WHO}it has 1 strike within 480 minutes, so it is isolated by the isolator set."
-
-
 def test_a_step_that_is_known_to_be_software_in_words():
     scene = Scene()
     scene.raises(1)
@@ -105,8 +98,3 @@ def test_a_dry_run_in_words():
     )
     assert said(scene.replay("persistent", 8)) == ("merged", f"{WHO}it belongs to its case, which is dry.")
     assert scene.rows("SELECT state, verdict, isolator FROM cases") == [("dry", "persistent", "set")]
-
-
-def test_a_replay_of_an_unknown_step_is_told_by_its_run():
-    decision = Scene(Policy(dry_run=True)).handler.handle(event(0, kind="replay", verdict="persistent"))
-    assert decision.reason.startswith(f"{WHO}the replay of llama found persistent hardware, so")

@@ -13,7 +13,7 @@ from asd.event import event_id
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
 from asd.handler.db.schema import read_event
-from asd.handler.db.store import events_file, state_file
+from asd.handler.db.store import state_file
 from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.ledger import Ledger
@@ -227,6 +227,16 @@ def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path)
     assert [decision.action for decision in feed.step()] == ["waiting"]
 
 
+def test_another_version_is_refused(tmp_path):
+    Store(tmp_path / "h").close()
+    with sqlite3.connect(tmp_path / "h") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    sentence = r"^the fault handler's state .*h has version 99; valid is 4: restore the copy from before the upgrade"
+    with pytest.raises(StateError, match=sentence):
+        Store(tmp_path / "h", set_aside=True)
+
+
 def test_links_are_followed_from_where_a_person_names_a_log_and_from_nowhere_else(tmp_path):
     log, runs = tmp_path / "elsewhere" / "events-rank0.jsonl", tmp_path / "runs"
     for path in (log.parent, runs):
@@ -272,14 +282,6 @@ def test_a_single_log_is_followed_with_its_rotated_parts(tmp_path):
     assert [decision.event_id for decision in decisions] == [event(step).id for step in (1, 2, 3)]
 
 
-def test_its_own_events_are_read_back_as_doubles(tmp_path):
-    published = []
-    first = handler(state_file(tmp_path), published)
-    first.handle(persistent())
-    events_file(tmp_path).write_text(line(published[0]))
-    assert [decision.action for decision in LogFeed(first, [tmp_path]).step()] == ["duplicate"]
-
-
 # What others see
 
 
@@ -321,14 +323,6 @@ def test_an_event_without_a_time_is_refused_in_a_sentence_and_stops_nothing(tmp_
     ledger = Ledger()
     ledger.add(event(1, time=when))
     assert ledger.records(START) == {}
-
-
-def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick():
-    scene = Scene()
-    scene.engine.failures = [OSError("no answer")]
-    assert scene.replay("persistent").action == "isolating"
-    assert scene.raises(9, "Ascend:4", wait=2.0) == "strike"
-    assert [decision.action for decision in scene.handler.tick()] == ["isolated"]
 
 
 def test_a_database_that_is_gone_from_its_log_is_no_new_one(tmp_path):
@@ -408,3 +402,11 @@ def test_a_log_that_a_stranger_left_in_the_folder_of_a_user_decides_nothing(tmp_
     os.chown(logs[1], 1002, -1)
     feed.step()
     assert feed.complaints == []
+
+
+def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick():
+    scene = Scene()
+    scene.engine.failures = [OSError("no answer")]
+    assert scene.replay("persistent").action == "isolating"
+    assert scene.raises(9, "Ascend:4", wait=2.0) == "strike"
+    assert [decision.action for decision in scene.handler.tick()] == ["isolated"]

@@ -58,16 +58,6 @@ def test_ranks_of_a_node_that_found_no_common_name_lose_no_device_to_the_same_st
     assert decision.reason.startswith("Ascend:2 on node7: 3 devices of node node7 raised within 30 s: software or data")
 
 
-def test_a_step_that_comes_back_on_another_device_is_another_event():
-    """A job begun anew under a fixed ASD_RUN, at the same step, rank and checkpoint."""
-    scene = Scene(Policy(strikes=1))
-    assert scene.raises(7, "Ascend:3", rank=0) == "waiting"
-    assert scene.raises(7, "Ascend:4", rank=0, value=3e6) == "waiting"
-    assert scene.raises(7, "Ascend:4", rank=0) == "duplicate"
-    assert scene.raises(8, "Ascend:3", rank=0, host="node8") == "waiting"
-    assert scene.raises(8, "Ascend:3", rank=0, host="node9", value=4e6) == "waiting"
-
-
 def test_attempts_of_one_job_are_one_job():
     assert [job_of(run) for run in ("a", "a+2", "a+13", "a+b", "+2")] == ["a", "a", "a", "a+b", ""]
     scene = Scene(Policy(strikes=1))

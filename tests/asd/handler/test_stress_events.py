@@ -40,16 +40,6 @@ def test_strikes_of_other_devices_and_from_after_the_stress_test_still_count():
     assert (other.strikes, other.tested, other.sound) == (2, 0.0, False)
 
 
-def test_a_device_that_somebody_gave_back_has_no_strikes_from_before():
-    scene = Scene()
-    for step in (1, 2):
-        scene.raises(step)
-    told = event(2, kind="recovery", level=Level.NORMAL, time=scene.clock.now)
-    assert scene.handler.handle(told).reason.endswith("it was given back, its strikes up to then count no more.")
-    assert scene.raises(3) == "strike"
-    assert scene.record().strikes == 1
-
-
 def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
     scene = Scene()
     scene.handler.handle(event(2, kind="recovery", level=Level.NORMAL, time=scene.clock.now + 1e6))

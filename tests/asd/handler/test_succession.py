@@ -13,7 +13,6 @@ from asd.handler.act.succession import adopt, record_of
 from asd.handler.db.schema import read_event
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.strikes import Strikes
-from asd.handler.handler import LED_BY
 from asd.records import members
 from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
 
@@ -122,14 +121,6 @@ def test_who_takes_over_finds_what_is_out_and_isolates_it_no_second_time(two):
     assert [each.id for each in two.published["two"]] == [each.id for each in two.published["one"]]
 
 
-def test_what_the_one_before_has_not_done_the_next_one_does(two):
-    two.seat.holder = "nobody"
-    two.tell(two.verdict())
-    assert two.isolations == []
-    two.take_over()
-    assert two.isolations == ["Ascend:3"]
-
-
 def test_one_that_lost_its_seat_between_decision_and_deed_does_nothing(two):
     confirm = type(two.handlers["one"]._leadership).confirm
 
@@ -152,17 +143,6 @@ def test_one_that_lost_its_seat_in_the_midst_of_several_deeds_ends_there(two):
 
     two.engine.isolate = once
     two.tell(two.verdict(), two.verdict("Ascend:4"), to=("one",))
-    assert two.isolations == ["Ascend:3"]
-
-
-def test_strikes_that_the_one_before_counted_count_for_the_next_one(two):
-    for step in (1, 2):
-        two.clock.now += 100
-        assert two.tell(event(step, time=two.clock.now)) == [["strike"], ["strike"]]
-    two.take_over()
-    two.clock.now += 100
-    two.tell(event(3, time=two.clock.now), to=("two",))
-    two.tick(60.0, "two")
     assert two.isolations == ["Ascend:3"]
 
 
@@ -219,17 +199,19 @@ def test_a_verdict_that_a_person_dropped_stays_dropped(two):
     assert two.engine.ours == set()
 
 
-def test_strikes_that_a_person_forgave_count_no_more_for_the_next_one(two):
+@pytest.mark.parametrize(("forgiven", "isolations"), [(False, ["Ascend:3"]), (True, [])])
+def test_strikes_of_the_one_before_count_for_the_next_one_unless_a_person_forgave_them(two, forgiven, isolations):
     for step in (1, 2):
         two.clock.now += 100
-        two.tell(event(step, time=two.clock.now))
-    clear_device(two.handlers["one"].store, two.number("one"), two.clock.now)
+        assert two.tell(event(step, time=two.clock.now)) == [["strike"], ["strike"]]
+    if forgiven:
+        clear_device(two.handlers["one"].store, two.number("one"), two.clock.now)
     two.tick()
     two.take_over()
     two.clock.now += 100
     two.tell(event(3, time=two.clock.now), to=("two",))
     two.tick(60.0, "two")
-    assert two.isolations == []
+    assert two.isolations == isolations
 
 
 def test_the_circuit_breaker_counts_over_both(two):
@@ -285,12 +267,6 @@ def test_the_clock_of_the_next_one_releases_nothing_before_its_time_was_seen(jum
     assert not two.engine.ours
 
 
-def test_the_store_of_one_that_stands_by_says_who_acts(two):
-    assert [two.handlers[name].store.meta(LED_BY) for name in ("one", "two")] == ["", "one"]
-    two.take_over()
-    assert two.handlers["two"].store.meta(LED_BY) == ""
-
-
 def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_changes_nothing(two):
     two.tell(two.verdict(), event(4, device="Ascend:4", level=Level.ERROR, time=START))
     store, book = two.handlers["one"].store, two.handlers["one"].triage.strikes
@@ -317,16 +293,6 @@ def test_what_a_handler_of_the_version_before_has_left_is_taken_over(two):
     assert two.isolations == ["Ascend:3"]
     kept = two.handlers["two"].store.db.execute("SELECT event FROM cases").fetchone()[0]
     assert read_event(kept) == cause
-
-
-def test_one_of_two_dry_runs_says_what_it_would_do_and_asks_the_engine_nothing():
-    two = Two(Policy(dry_run=True))
-    assert two.tell(two.verdict()) == [["would-isolate"], ["would-isolate"]]
-    two.tick()
-    assert [two.handlers[name].acts for name in ("one", "two")] == [True, False]
-    two.take_over()
-    assert two.tell(two.verdict("Ascend:4"), to=("two",)) == [["would-isolate"]]
-    assert two.engine.calls == []
 
 
 def test_what_dry_runs_saw_is_no_reason_for_those_in_earnest_that_come_after():

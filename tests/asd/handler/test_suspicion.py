@@ -104,14 +104,6 @@ def test_a_test_that_was_passed_before_the_last_fault_gives_nothing_back_and_one
     assert scene.after(HOUR) == ["released"]
 
 
-def test_a_test_that_is_not_passed_keeps_a_device_out():
-    scene = taken_out()
-    scene.stress(failed=False)
-    scene.clock.now += 1.0
-    scene.stress(failed=True)
-    assert scene.after(48 * HOUR) == ["test-wanted"]
-
-
 def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike():
     scene = taken_out()
     scene.clock.now += 1.0
@@ -168,3 +160,11 @@ def test_a_database_of_the_version_before_is_taken_over(tmp_path):
     assert scene.raises(2) == "strike"
     assert scene.stress(failed=False).action == "cleared"
     assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (4,)
+
+
+def test_a_test_that_is_not_passed_keeps_a_device_out():
+    scene = taken_out()
+    scene.stress(failed=False)
+    scene.clock.now += 1.0
+    scene.stress(failed=True)
+    assert scene.after(48 * HOUR) == ["test-wanted"]
