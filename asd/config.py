@@ -52,6 +52,7 @@ class Config:
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
         budget: Share of the time of a step, 0..1, that detection may take.
+        asks_for_tiers: Whether `tiers` was given, and is not what the protection brings.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -77,8 +78,10 @@ class Config:
     node: str = ""
     protection: str = "full"
     budget: float = 0.03
+    asks_for_tiers: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "asks_for_tiers", self.tiers is not None)
         for name, value in brought_by(self.protection, self._given()).items():
             object.__setattr__(self, name, value)
         for setting in (*VARIABLES, *OPTIONS):

@@ -54,7 +54,7 @@ class Checks(Part):
         if net is not None:
             remember_division(net)
         if reason := self._checksums.why_too_dear():
-            self.monitor.protections.lacks(ASKED_BY, reason)
+            self.monitor.protections.lacks(ASKED_BY, reason, told=not self._config.asks_for_tiers)
             self._checksums.leave_out()
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []

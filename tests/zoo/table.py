@@ -37,8 +37,8 @@ HEAD = """\
 # The zoo
 
 Small trainings of {kinds} kinds, each in graph mode and PyNative, in up to six precisions and three configurations,
-on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `benchmarks/results/zoo.json`; CI runs a
-quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
+on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `benchmarks/results/zoo.json`; a release
+runs a quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
 again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 
 **{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails

@@ -42,7 +42,7 @@ class Protections:
     Attributes:
         on: What is on, with a few words about it.
         places: How many checkpoints there are of each of `PLACES`.
-        missing: What was asked for and is not active, or not everywhere, by its setting, with the reasons.
+        missing: What a setting brings and is not active, or not everywhere, by the setting, with the reasons.
         unseen: Checkpoints of which the first step showed nothing, by what they are, such as the gradient of the
             network's own input, which nobody computes, and layers that no data reach.
     """
@@ -74,7 +74,7 @@ class Protections:
         Args:
             setting: Its variable, with the value where there are several.
             *reasons: Why.
-            told: Whether another line of the log says so already.
+            told: Whether another line of the log says so already, or nobody asked for it.
         """
         known = self.missing.setdefault(setting, []) if reasons else []
         known += [reason for reason in reasons if reason not in known]
@@ -88,7 +88,7 @@ class Protections:
         """What is on, what is checked, and how much is missing, in one line."""
         where = ", ".join(f"{count} {words}" for words, count in self.places.items())
         checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
-        missing = f"; asked for and not active: {', '.join(self.missing)}" if self.missing else ""
+        missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
         return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
 
     def tell_all(self) -> None:
