@@ -6,18 +6,6 @@ from asd.cli import main
 from asd.exporters.http.routes import start_server
 
 
-def test_the_scrape_configuration_in_the_help_is_one(capsys):
-    import yaml
-
-    assert main(["exporter", "--help"]) == 0
-    text = capsys.readouterr().out.partition("In Prometheus' configuration:\n")[2].partition("\n\n")[0]
-    assert yaml.safe_load(text) == {
-        "scrape_configs": [
-            {"job_name": "asd", "scrape_interval": "15s", "static_configs": [{"targets": ["127.0.0.1:9464"]}]}
-        ]
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,9 +1,7 @@
 """The handler's state is copied while it works, put back, and met by another version, as docs/operations.md says."""
 
 import json
-import os
 import re
-import sqlite3
 import subprocess
 import sys
 import time
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import asd
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
@@ -92,23 +89,3 @@ def test_what_was_done_after_the_copy_is_known_again_when_the_copy_is_put_back(t
     assert handled(tmp_path) == 0
     assert states(tmp_path, capsys) == {"Ascend:3": "isolated", "Ascend:5": "isolated"}
     assert out(tmp_path) == ["3", "5"]
-
-
-def test_a_copy_is_whole_while_the_handler_writes(tmp_path):
-    (tmp_path / "runs").mkdir()
-    code = "import sys; from asd.cli import main; sys.exit(main(['handler', *sys.argv[1:]]))"
-    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
-    with subprocess.Popen([sys.executable, "-c", code, "--from-beginning", *options(tmp_path)], env=environ) as handler:
-        try:
-            deadline = time.monotonic() + 30
-            while not (tmp_path / "handler.sqlite").exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            for number in range(5):
-                raises(tmp_path / "runs", f"Ascend:{number}")
-                subprocess.run(script("VACUUM", tmp_path), check=True)
-                copy = tmp_path / "copy.sqlite"
-                assert sqlite3.connect(copy).execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                copy.unlink()
-        finally:
-            handler.terminate()

@@ -52,14 +52,11 @@ def test_the_rank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
     status_file(tmp_path / "run", 2).write_text("torn")
     assert [rank_of(tmp_path / "run", f"CPU:{number}") for number in range(3)] == [0, 1, -1]
     assert rank_of(None, "CPU:0") == -1
-
-
-def test_a_cpu_that_several_ranks_share_needs_a_rank_and_an_accelerator_does_not(tmp_path):
+    leave_status(tmp_path / "run", 3, "CPU:0")  # as ranks that share a processor do
+    with pytest.raises(ConfigError, match="several ranks share CPU:0: it must be one of 0, 3"):
+        rank_of(tmp_path / "run", "CPU:0")
     for rank in (0, 1):
-        leave_status(tmp_path / "cpu", rank, "CPU:0")
         leave_status(tmp_path / "npu", rank, "Ascend:3")
-    with pytest.raises(ConfigError, match="several ranks share CPU:0: it must be one of 0, 1"):
-        rank_of(tmp_path / "cpu", "CPU:0")
     assert rank_of(tmp_path / "npu", "Ascend:3") == -1
 
 

@@ -62,23 +62,6 @@ def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allow
     assert len(scene.published) == len({told.id for told in scene.published}) == len(scene.engine.calls)
 
 
-@given(st.lists(ANY_EVENT, max_size=30, unique_by=lambda each: each.id))
-@settings(max_examples=100, deadline=None)
-def test_delivering_everything_twice_gives_the_same_decisions(events):
-    outcomes = []
-    for deliveries in (1, 2):
-        scene = Scene(Policy(strikes=2))
-        decisions = []
-        for each in events:
-            scene.clock.now += 1.0
-            decisions.append(scene.handler.handle(each))
-            for _ in range(deliveries - 1):
-                assert scene.handler.handle(each).action == "duplicate"
-        scene.clock.now += 31.0
-        outcomes.append((decisions, scene.handler.tick(), scene.isolated, scene.published))
-    assert outcomes[0] == outcomes[1]
-
-
 @given(st.lists(ANY_EVENT, max_size=25, unique_by=lambda each: each.id), st.integers(1, 7))
 @settings(max_examples=60, deadline=None)
 def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):

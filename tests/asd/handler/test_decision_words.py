@@ -87,14 +87,3 @@ def test_a_step_that_is_known_to_be_software_in_words():
         "noted",
         "Ascend:5 on node7: step 1 of job llama is known to be software or data, no strike.",
     )
-
-
-def test_a_dry_run_in_words():
-    scene = Scene(Policy(dry_run=True))
-    decision = scene.replay("persistent", 7)
-    assert said(decision) == (
-        "would-isolate",
-        f"{WHO}the replay of step 7 of llama found persistent hardware, so it would be isolated, were this no dry run.",
-    )
-    assert said(scene.replay("persistent", 8)) == ("merged", f"{WHO}it belongs to its case, which is dry.")
-    assert scene.rows("SELECT state, verdict, isolator FROM cases") == [("dry", "persistent", "set")]

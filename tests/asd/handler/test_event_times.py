@@ -20,19 +20,6 @@ def test_strikes_of_one_device_are_counted_by_the_clock_of_its_host():
     assert scene.handler.store.number("breaker_opened")
 
 
-def test_clocks_that_are_hours_apart_isolate_no_device_that_had_fewer_strikes():
-    scene = Scene(Policy(many_devices=9))
-    scene.clock.now += 12 * HOUR
-    for step in (1, 2, 3):
-        scene.raises(step, "Ascend:1", host="node1")
-        for hours, device in ((-5.0, "Ascend:0"), (5.0, "Ascend:2")):
-            scene.handler.handle(
-                event(min(step, 2), device=device, host=f"node{device[-1]}", time=scene.clock.now + hours * HOUR)
-            )
-        scene.after(31.0)
-    assert scene.isolated == ["Ascend:1"]
-
-
 # Doubles and old events
 
 

@@ -171,11 +171,3 @@ def test_persistent_hardware_is_isolated_though_the_value_came_again():
     scene.raises(5, value=3e6)
     scene.raises(5, value=3e6, run="llama+2")
     assert scene.replay("persistent", 5, run="llama+2").action == "isolated"
-
-
-def test_the_two_hundred_checkpoints_behind_a_fault_make_no_two_hundred_decisions():
-    scene = Scene(Policy(strikes=1))
-    actions = [scene.raises(5, wait=0.0, checkpoint=f"c{number}") for number in range(200)]
-    assert actions == ["waiting"] + ["strike"] * 199
-    actions = [scene.raises(5, run="llama+2", checkpoint=f"c{number}", wait=0.0) for number in range(200)]
-    assert actions == ["software"] + ["noted"] * 199
