@@ -73,6 +73,7 @@ def test_results_of_the_same_second_never_replace_each_other(place, capsys):
             {"npu_path": "nowhere"},
             "npu_path has the value 'nowhere', which is not valid: there is nothing at that path",
         ),
+        ({"npu_path": 7}, "npu_path has the value 7"),
         ({"is_print_compare_log": "yes"}, "true or false"),
         ({"npu_path": "golden/step0/rank0/dump_tensor_data"}, "a dump.json, or a folder that holds one, is needed"),
     ],
@@ -108,7 +109,9 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("mapping", ["a: [1", "TopLayer: {a: {b: c}}\n", "!!python/object:os.system x\n"])
+@pytest.mark.parametrize(
+    "mapping", ["- a\n", "a: [1", "TopLayer: 7\n", "TopLayer: {a: {b: c}}\n", "!!python/object:os.system x\n"]
+)
 def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     (place / "map.yaml").write_text(mapping)
     assert main(["compare", "-i", "compare.json", "-o", "out", "-lm", "map.yaml"]) == 2
@@ -119,6 +122,7 @@ def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     ("content", "sentence"),
     [
         ('{"task": "tensor", "data": {', "is not a whole JSON object"),
+        ("[1]", "is not a whole JSON object"),
         ("{}", "is no dump"),
         ('{"task": "structure", "data": {}}', "holds no data of any operator"),
         ("\udcff", "is not UTF-8 text"),

@@ -11,7 +11,6 @@ import pytest
 import asd
 from asd import cli
 from asd.cli import main
-from asd.cli.shared import machine
 
 
 def rows(text):
@@ -24,14 +23,6 @@ def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
     printed = rows(capsys.readouterr().out)
     assert printed["NPU_ASD_UPPER_THRESH"].split()[1:3] == ["100,50", "environment"]
     assert printed["ASD_RULE"].split()[1:3] == ["adaptive", "default"]
-
-
-def test_it_shows_the_machine(monkeypatch, capsys):
-    monkeypatch.setattr(machine, "_version", lambda package: None if package == "mindformers" else "1.2.3")
-    assert main(["env"]) == 0
-    printed = rows(capsys.readouterr().out)
-    assert printed["mindspore"].split() == ["mindspore", "1.2.3"]
-    assert printed["mindformers"].split()[1:] == ["not", "installed"]
 
 
 def test_json_has_the_same_for_programs(monkeypatch, capsys):

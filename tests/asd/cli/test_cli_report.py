@@ -115,13 +115,6 @@ def test_what_the_run_left_is_never_replaced(run_dir, capsys, name):
     assert (run_dir / name).read_bytes() == before
 
 
-def test_a_place_that_can_not_be_written_is_one_sentence_and_code_1(run_dir, capsys):
-    assert main(["report", str(run_dir), "-o", "/proc/no/x.html"]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith("asd: /proc/no")
-    assert err.count("\n") == 1
-
-
 def test_it_needs_none_of_the_heavy_packages(tmp_path):
     code = (
         "import sys; from asd.cli import main; "

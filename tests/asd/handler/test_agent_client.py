@@ -89,6 +89,7 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
             "it answers something else than an agent, or more than 16777216 bytes",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
+        (b"x" * 200_000, "it ended the connection without a whole answer"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
         (response(b"{}"), "its answer is no list of events with a cursor"),
         (response(b"[1]", cursor=""), "its answer is no list of events with a cursor"),

@@ -285,27 +285,12 @@ def test_a_single_log_is_followed_with_its_rotated_parts(tmp_path):
 # What others see
 
 
-def test_find_device_names_what_is_known(tmp_path):
+def test_of_ranks_that_share_a_device_one_must_be_named(tmp_path):
     first = handler(tmp_path / "h")
-    first.handle(event(1))
-    assert find_device(first.store, "node7", "Ascend:3") == 1
-    with pytest.raises(ValueError, match=r"'node7 Ascend:4', which is not valid: .* such as node7 Ascend:3\.$"):
-        find_device(first.store, "node7", "Ascend:4")
     first.know([Device("n", "CPU:0", rank) for rank in (0, 1)])
     with pytest.raises(ValueError, match="several ranks share CPU:0 on n: it must be one of 0, 1"):
         find_device(first.store, "n", "CPU:0")
-    assert find_device(first.store, "n", "CPU:0", 1) == 3
-
-
-@pytest.mark.parametrize(
-    "name", ["run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key"]
-)
-def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, name):
-    first, changes = handler(tmp_path / "h"), {name: "Ascend:\ud800"}
-    first.know([Device("node\ud800", "Ascend:\ud800", 0)])
-    assert first.handle(event(1, **changes)).action == "strike"
-    assert first.handle(persistent(2, **changes)).action == "isolated"
-    assert first.handle(persistent(2, **changes)).action == "duplicate"
+    assert find_device(first.store, "n", "CPU:0", 1) == 2
 
 
 def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):

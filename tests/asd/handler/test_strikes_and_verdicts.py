@@ -28,6 +28,11 @@ def test_three_strikes_isolate_after_the_settling_time_and_the_event_tells_of_th
     )
 
 
+def test_where_no_settling_time_is_wanted_the_strike_itself_is_answered_with_the_isolation():
+    scene = Scene(Policy(strikes=1, settle_seconds=0))
+    assert (scene.raises(1), scene.isolated) == ("isolated", ["Ascend:3"])
+
+
 # Verdicts
 
 
