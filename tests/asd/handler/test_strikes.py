@@ -79,3 +79,9 @@ def test_software_that_no_device_is_named_for_revokes_the_strikes_of_its_step(sc
     tell(scene, 4, "Ascend:2")
     tell(scene, 4, "", kind="replay", verdict="software")
     assert revoked(scene) == ["software", "software"]
+
+
+def test_a_device_is_heard_of_with_what_it_did(scene):
+    for told in ({}, {"kind": "replay", "verdict": "persistent"}, {"kind": "recovery"}):
+        tell(scene, 3, **told)
+    assert scene.rows("SELECT anomalies, persistent, strikes FROM device") == [(1, 1, 1)]
