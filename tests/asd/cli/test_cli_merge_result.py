@@ -40,7 +40,6 @@ def test_each_column_of_each_rank_is_a_column_and_the_older_name_says_its_new_on
     ("config", "code", "sentence"),
     [
         ("compare_index: []", 2, "are needed, and no others"),
-        ("other: 1", 2, "are needed, and no others"),
         ("compare_index: [7]", 2, "lists of names"),
         ("compare_index: [Nothing]", 1, "has no column 'Nothing'"),
     ],

@@ -71,12 +71,6 @@ def test_a_failed_stress_test_from_before_the_first_start_isolates_nobody_and_a_
     assert (record.verdicts["persistent"], record.sound, record.state) == (1, False, "in use")
 
 
-def test_the_circuit_breaker_holds_for_stress_tests_too():
-    scene = Scene()
-    actions = [scene.stress(failed=True, device=f"Ascend:{number}").action for number in range(3)]
-    assert actions == ["isolated", "isolated", "breaker"]
-
-
 def test_a_stress_test_that_knows_no_rank_leaves_the_known_one():
     scene = Scene()
     scene.raises(1)

@@ -34,15 +34,6 @@ def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_t
     assert answers["strikes"] == [("strike", [], 0.0)] * 4
 
 
-def test_what_is_said_of_a_strike_names_the_earlier_ones():
-    scene = Scene()
-    scene.raises(1)
-    scene.after(31.0)
-    scene.clock.now += 30 * DAY + 8 * HOUR - 131.0
-    decision = scene.tell(2)
-    assert decision.reason == "Ascend:3 on node7: strike 1 of 3 within 480 minutes, 1.50 with earlier ones."
-
-
 def test_a_passed_stress_test_lowers_suspicion_a_little_and_the_same_test_only_once():
     scene = Scene()
     for step in (1, 2):
