@@ -78,31 +78,10 @@ def test_what_is_appended_between_two_readers_is_read_once(world):
     assert (second.lines, second.events["first"], second.repeated) == (1, 1, 0)
 
 
-def test_a_rotated_log_is_read_to_its_end_and_the_new_one_from_its_beginning(world):
-    world.append(alarm(1))
-    reader = world.reader()
-    reader.step()
-    world.append(alarm(2))
-    world.log.rename(world.logs / "device-1.log.1")
-    world.append(alarm(3))
-    reader.step()
-    assert world.steps() == [1, 2, 3]
-
-
 def test_packed_logs_are_passed_over(world):
     with gzip.open(world.logs / "device-1.log.2.gz", "wt") as file:
         file.write(alarm(1))
     assert world.read().files == 0
-
-
-def test_a_reader_killed_before_it_saved_doubles_nothing(world):
-    world.append(alarm(1), alarm(2))
-    world.save = lambda state: None
-    world.read()
-    world.append(alarm(3))
-    again = world.read()
-    assert world.steps() == [1, 2, 3]
-    assert again.repeated == 2
 
 
 def test_an_event_that_a_kill_tore_is_written_again(world):
@@ -132,15 +111,6 @@ def test_nothing_is_lost_while_the_event_log_cannot_be_written(world):
         assert world.state is None
     reader.step()
     assert world.steps() == [1, 2, 3]
-
-
-def test_nothing_is_lost_when_the_process_dies_while_the_event_log_cannot_be_written(world):
-    world.append(alarm(1), alarm(2))
-    world.fails = 1
-    with pytest.raises(OSError, match="No space"):
-        world.reader().step()
-    world.read()
-    assert world.steps() == [1, 2]
 
 
 def test_a_cursor_that_cannot_be_saved_is_saved_later(world):

@@ -17,14 +17,6 @@ def test_the_largest_root_is_the_last_float_whose_square_is_not_above_the_limit(
     assert root * root <= limit < nextafter(root, inf) ** 2
 
 
-@pytest.mark.parametrize("seed", range(1, 200, 7))
-def test_the_largest_root_of_a_square_is_its_own_root_or_the_last_float_with_that_square(seed):
-    limit = (seed / 7) ** 2
-    root = largest_root(limit)
-    assert root >= seed / 7
-    assert root * root <= limit < nextafter(root, inf) ** 2
-
-
 def test_the_largest_root_of_no_limit_is_none_and_of_zero_the_last_float_whose_square_is_zero():
     assert largest_root(inf) == inf
     assert largest_root(0.0) == 1.5e-162

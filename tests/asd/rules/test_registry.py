@@ -60,11 +60,6 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
         tuning.tests_of(config)
 
 
-def test_each_rule_says_which_feature_it_judges():
-    features = {"threshold": "l2", "silent_check_v3": "max_square", "combined": "max_square", "adaptive": "max"}
-    assert features.items() <= {name: rule.feature for name, rule in RULES.items()}.items()
-
-
 @every_rule
 def test_one_configuration_fits_all_rules(name):
     rule = make_rule(name, upper=(1000, 100), sigma=(50, 5), learn_errors=False)

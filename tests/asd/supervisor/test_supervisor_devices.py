@@ -1,30 +1,9 @@
 """Which devices an attempt gets."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.supervisor.devices import Devices
-
-
-def test_the_first_devices_begin_and_the_others_wait():
-    assert Devices([0, 1, 2], 2, 2).choose() == [0, 1]
-    assert Devices([4, 7], 2, 2).choose() == [4, 7]
-
-
-@pytest.mark.parametrize(("bad", "expected"), [(0, [2, 1]), (1, [0, 2]), (2, [0, 1])])
-def test_a_spare_takes_the_place_of_the_one_that_is_left_out_and_the_others_stay(bad, expected):
-    devices = Devices([0, 1, 2], 2, 2)
-    devices.out[bad] = "broken"
-    assert devices.choose([0, 1]) == expected
-
-
-def test_without_a_spare_it_shrinks_down_to_the_fewest():
-    devices = Devices([0, 1, 2], 3, 2)
-    devices.out[1] = "broken"
-    assert devices.choose([0, 1, 2]) == [0, 2]
-    devices.out[2] = "broken"
-    assert devices.choose([0, 2]) == []
 
 
 def test_a_suspect_is_used_when_there_is_no_other_and_under_another_rank():

@@ -171,9 +171,3 @@ def test_what_is_not_finite_arrives_too():
     assert (name, arrived.order, arrived.broken) == ("a", 3, True)
     assert math.isnan(arrived.value)
     assert dict(unpack_seen(pack_seen({}))) == {}
-
-
-@given(st.lists(st.lists(st.sampled_from([1.0, 4.0, 2e6, 2e9, math.nan]), min_size=4, max_size=4), max_size=6))
-def test_the_same_rank_is_named_after_the_exchange(rows):
-    step = {number: rank(*row) for number, row in enumerate(rows)}
-    assert attribute({number: unpack_seen(pack_seen(seen)) for number, seen in step.items()}) == attribute(step)

@@ -1,12 +1,9 @@
 """The verdict about a step that was made again, from its answers alone."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.event import VERDICTS
 from asd.rules.diagnosis.rerun import StepResult, assignment, difference, find
 from asd.rules.readings.reading import AVERAGED, Reading
 
@@ -85,11 +82,6 @@ def test_what_the_ranks_have_in_common_is_no_answer_of_one():
     assert StepResult.of(b"", [mean, own]) == StepResult.of(b"", [own, other]) == StepResult.of(b"", [own])
 
 
-def test_a_number_that_is_none_equals_itself():
-    assert difference(answer(math.nan), answer(math.nan)) == ""
-    assert difference(answer(math.nan), answer(math.inf)) != ""
-
-
 @given(
     st.binary(max_size=8),
     st.lists(st.tuples(st.floats(), st.floats(), st.integers(0, 2**40), st.integers(1, 99), st.integers()), max_size=5),
@@ -115,23 +107,6 @@ def test_every_suspect_has_a_sibling_and_every_rank_one_batch(case):
     if 2 * len(suspects) <= size:
         assert all(runs[suspect] == suspect for suspect in suspects)
         assert all(batch in suspects for batch in runs)
-
-
-@given(st.lists(st.sampled_from([BAD, OTHER_BAD, GOOD, OTHER_GOOD]), min_size=2, max_size=6), st.booleans())
-def test_a_device_is_named_only_when_the_evidence_is_consistent(answers, repeats):
-    original, again, *rest = answers
-    repeated = rest.pop() if rest and repeats else None
-    finding = find(original, again, repeated=repeated, siblings=rest, abnormal=abnormal)
-    assert finding.verdict in VERDICTS
-    if finding.verdict == "persistent":
-        assert abnormal(again)
-        assert not any(abnormal(sibling) for sibling in rest)
-        assert rest
-        assert repeated in (None, again)
-    if finding.verdict == "software":
-        assert all(other == original for other in [again, *rest])
-    if finding.verdict == "transient":
-        assert again != original
 
 
 def test_a_sibling_that_checked_other_products_gave_no_other_answer():

@@ -7,7 +7,7 @@ import pytest
 
 from asd.errors import StateError
 from asd.rules.history import Margins
-from asd.rules.history.margins import ENOUGH, KEPT, Tail, exceeded_by
+from asd.rules.history.margins import Tail, exceeded_by
 from asd.rules.readings.kinds import kind_of
 
 
@@ -29,10 +29,6 @@ def test_the_margin_is_the_documented_one_from_the_sixteenth_step_on():
         assert tail.margin == (4.0 if n < 16 else pytest.approx(fitted(seen)))
     assert tail.state()["largest"] == sorted(seen)[-64:]
     assert tail.state()["count"] == 800
-
-
-def test_the_largest_sixty_four_of_640_are_a_tail():
-    assert (KEPT, ENOUGH) == (64, 640)
 
 
 def test_without_a_factor_the_mean_excess_counts_as_it_is():

@@ -8,7 +8,7 @@ import pytest
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules.readings.features import FEATURES, Features, value_of
+from asd.rules.readings.features import Features, value_of
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading
 from asd.rules.step.detectors import Detectors
@@ -70,21 +70,22 @@ def test_the_end_of_a_step_forgets_that_another_rank_was_flagged():
     assert not judges.other_rank_flagged
 
 
-@pytest.mark.parametrize("key", ["tails", "ranks", "bound"])
-def test_a_saved_state_of_tiers_without_a_part_is_refused(key):
-    state = trained().state()
-    del state["tiers"][key]
-    with pytest.raises(StateError, match="the saved state of the tiers can't be used"):
-        Detectors.of(CONFIG, state)
-
-
 @pytest.mark.parametrize(
     ("key", "damaged"),
-    [("tails", 3), ("ranks", 3), ("ranks", {"layer": 3}), ("ranks", {"layer": [1, 2]}), ("bound", 3)],
+    [
+        *((part, None) for part in ("tails", "ranks", "bound")),
+        ("tails", 3),
+        ("ranks", 3),
+        ("ranks", {"layer": 3}),
+        ("ranks", {"layer": [1, 2]}),
+        ("bound", 3),
+    ],
 )
-def test_a_damaged_saved_state_of_tiers_is_refused(key, damaged):
+def test_a_damaged_saved_state_of_tiers_or_one_without_a_part_is_refused(key, damaged):
     state = trained(3).state()
     state["tiers"][key] = damaged
+    if damaged is None:
+        del state["tiers"][key]
     with pytest.raises(StateError, match="the saved state of the tiers can't be used"):
         Detectors.of(CONFIG, state)
 
@@ -126,10 +127,6 @@ def test_a_suspicion_is_about_the_first_feature_that_is_above_its_limit():
     assert suspicion(judges, Features(4.0, 9e6, 1.0)).feature == "l2"
     assert suspicion(judges, Features(4.0, 9e6, 1e6)).feature == "l2"
     assert suspicion(judges, Features(1.0, 9.0, 1.0, 2)).feature == "max"
-
-
-def test_a_checkpoint_that_was_never_seen_has_no_lower_limit():
-    assert Detectors(CONFIG).least("layer") == dict.fromkeys(FEATURES, 0.0)
 
 
 def test_the_value_of_an_event_is_the_one_of_its_feature():

@@ -12,7 +12,7 @@ from asd.origin import Origin
 from asd.rules import RULES, make_rule
 from asd.rules.diagnosis.attribution import Attribution, Seen, attribute
 from asd.rules.readings.reading import AVERAGED, Reading
-from asd.rules.step.monitor import Monitor, Outcome
+from asd.rules.step.monitor import Monitor
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 LIMIT = 1_000_000.0
@@ -73,10 +73,6 @@ def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
     assert [event.checkpoint for event in outcome.events] == ["norm_out", "block.1", "block.0", "embedding"]
     assert outcome.events[0].level is Level.WARNING
     assert outcome.fatal is outcome.events[1]
-
-
-def test_a_healthy_step_has_no_events_and_nothing_fatal():
-    assert monitor().judge(1, [reading()]) == Outcome([], None)
 
 
 def test_an_event_says_where_when_and_how_much():
@@ -286,13 +282,6 @@ def test_the_history_is_bounded_per_checkpoint():
     assert list(watch.history["a"]) == [(step, float(step), LIMIT, Level.NORMAL) for step in (8, 9, 10)]
     assert list(watch.history["b"]) == [(step, 2e6, LIMIT, Level.ERROR) for step in (8, 9, 10)]
     assert (watch.status.checks, watch.step) == (20, 10)
-
-
-def test_refused_steps_are_counted():
-    watch = monitor()
-    watch.judge(1, [reading("a", 2e6)], refused=True)
-    watch.judge(2, [reading("a", 1.0)])
-    assert watch.status.refused == 1
 
 
 def test_a_follower_says_that_another_rank_refused():
