@@ -259,22 +259,22 @@ def test_an_impossible_time_in_a_strike_gives_way_to_that_of_the_line(when):
     found.to_json()
 
 
-def test_a_strike_out_names_the_rank():
-    found = event(OUT, path="/run/worker_3.log")
-    assert (found.level, found.rank, found.reason) == (Level.ERROR, 7, "strike-out after 3 strikes")
-
-
 @pytest.mark.parametrize(
-    "text", ["CheckSum detects MatMul error on rank 12", "checksum detects matmul error on rank: 12."]
+    ("text", "rank", "reason"),
+    [
+        (OUT, 7, "strike-out after 3 strikes"),
+        (f"{MS}a.cc:1] DoCheckSum] CheckSum detects MatMul error on rank 12", 12, "checksum: wrong MatMul"),
+        (f"{MS}a.cc:1] DoCheckSum] checksum detects matmul error on rank: 12.", 12, "checksum: wrong MatMul"),
+        (
+            f"{MS}a.cc:1] DoCheckSum] Global CheckSum result is 1",
+            -1,
+            "checksum: wrong MatMul on a rank that is not named",
+        ),
+    ],
 )
-def test_a_wrong_checksum_names_the_rank(text):
-    found = event(f"{MS}a.cc:1] DoCheckSum] {text}")
-    assert (found.level, found.rank, found.reason) == (Level.ERROR, 12, "checksum: wrong MatMul")
-
-
-def test_a_global_wrong_checksum_accuses_no_rank():
-    found = event(f"{MS}a.cc:1] DoCheckSum] Global CheckSum result is 1", path="/run/worker_3.log")
-    assert (found.level, found.rank, found.device) == (Level.ERROR, -1, "unknown")
+def test_a_strike_out_and_a_wrong_checksum_name_the_rank_in_the_line_and_no_other(text, rank, reason):
+    found = event(text, path="/run/worker_3.log")
+    assert (found.level, found.rank, found.device, found.reason) == (Level.ERROR, rank, "unknown", reason)
 
 
 def test_the_keyword_of_the_first_generation_is_an_event():

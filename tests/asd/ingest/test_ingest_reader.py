@@ -1,6 +1,5 @@
 """Following logs: every alarm once, whatever happens to the files, to the event log and to the process."""
 
-import gzip
 import json
 import os
 from datetime import timezone
@@ -78,12 +77,6 @@ def test_what_is_appended_between_two_readers_is_read_once(world):
     assert (second.lines, second.events["first"], second.repeated) == (1, 1, 0)
 
 
-def test_packed_logs_are_passed_over(world):
-    with gzip.open(world.logs / "device-1.log.2.gz", "wt") as file:
-        file.write(alarm(1))
-    assert world.read().files == 0
-
-
 def test_an_event_that_a_kill_tore_is_written_again(world):
     world.append(alarm(1), alarm(2))
     world.read()
@@ -151,15 +144,6 @@ def test_checksums_without_a_time_are_all_kept(world):
     world.append("[Warning][Rank 5]: The result of Matmul checksum is abnormal!\n" * 2)
     world.read()
     assert len(world.steps()) == 2
-
-
-def test_a_last_line_is_read_when_it_has_its_end(world):
-    world.append("noise\n", alarm(1)[:120])
-    world.read()
-    assert world.steps() == []
-    world.append(alarm(1)[120:])
-    world.read()
-    assert world.steps() == [1]
 
 
 def test_garbage_and_long_lines_are_passed_over(world):

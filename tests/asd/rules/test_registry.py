@@ -60,13 +60,6 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
         tuning.tests_of(config)
 
 
-@every_rule
-def test_one_configuration_fits_all_rules(name):
-    rule = make_rule(name, upper=(1000, 100), sigma=(50, 5), learn_errors=False)
-    assert isinstance(rule, Rule)
-    assert rule.name == name
-
-
 def test_the_options_of_a_rule_reach_it():
     assert make_rule("threshold", upper=(1000, 100)).limit() == 1000
     assert make_rule("silent_check_v3", beta=0.5).beta == 0.5

@@ -66,9 +66,11 @@ def test_of_several_ranks_the_one_that_stands_out_is_the_suspect():
 
 
 @pytest.mark.parametrize("devices", [[0, 1], [0, 1, 2]])
-def test_when_all_ranks_raise_alike_nobody_is_named(devices):
-    found = find_cause([event(rank, 5) for rank in range(len(devices))], devices)
+def test_when_all_ranks_raise_alike_nobody_is_named_or_told(devices):
+    events = [event(rank, 5) for rank in range(len(devices))]
+    found = find_cause(events, devices)
     assert (found.kind, found.device) == ("unclear", -1)
+    assert told(events, devices) == []
 
 
 def told(events, devices=DEVICES):
@@ -80,11 +82,6 @@ def test_of_the_ranks_that_raised_in_a_step_only_the_one_at_fault_is_told():
     named = [event(0, 5), event(1, 5), event(1, 5, "replay", verdict="transient")]
     assert sorted(told(named)) == [("anomaly", 1, 5), ("replay", 1, 5)]
     assert told([event(0, 5), event(1, 6)]) == [("anomaly", 0, 5), ("anomaly", 1, 6)]  # each alone in its step
-
-
-@pytest.mark.parametrize("devices", [[0, 1], [0, 1, 2]])
-def test_when_all_ranks_raise_alike_nobody_is_told(devices):
-    assert told([event(rank, 5) for rank in range(len(devices))], devices) == []
 
 
 def test_neither_healthy_events_nor_those_of_unknown_ranks_are_told():

@@ -283,30 +283,6 @@ def test_after_twenty_alarms_in_a_row_the_level_is_learned_anew():
     assert history.state()["max_abs"]["mu"] == -4
 
 
-def test_margins_are_fitted_to_the_largest_distance_of_each_step_and_stay_in_their_bounds():
-    quiet, wild = Margins(kind_of("B")), Margins(kind_of("B"))
-    generator = random.Random(8)
-    largest = []
-    assert wild.envelope[0].margin == 4.0
-    for _ in range(500):
-        distances = [generator.expovariate(2.0) for _ in range(10)]
-        largest.append(max(distances))
-        for distance in distances:
-            quiet.add([distance / 100])
-            wild.add([distance])
-        quiet.refit()
-        wild.refit()
-    assert quiet.envelope[0].margin == 2.5
-    tail = sorted(largest)[-62:]
-    beta = (sum(tail) / 62 - tail[0]) * (1 + 2 / math.sqrt(62))
-    assert wild.envelope[0].margin == pytest.approx(tail[0] + beta * math.log(62 / (500 * 1e-5)))
-    exact = math.log(10 / 1e-5) / 2  # that one step in 100,000 exceeds
-    assert wild.envelope[0].margin == pytest.approx(exact, rel=0.1)
-    wild.add([1e3])
-    wild.refit()
-    assert wild.envelope[0].margin == 10.0
-
-
 @often
 @given(st.sampled_from(sorted(KINDS)), st.lists(ANYTHING, min_size=1, max_size=40), st.integers(0, 40))
 def test_a_restored_history_goes_on_as_if_it_had_never_stopped(kind, sizes, stop):

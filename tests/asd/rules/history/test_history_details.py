@@ -224,13 +224,6 @@ def test_deviations_above_three_add_up_and_nothing_below_zero_is_kept():
     assert signs.state()["cusum"] == 0.0
 
 
-@pytest.mark.parametrize("missing", ["cusum", "deviations"])
-def test_without_a_bound_deviations_are_not_added(missing):
-    signs = EarlySigns(kind_of("W")._replace(**{missing: None}))
-    assert signs.sum_deviations(warm(), 99.0) is None
-    assert signs.state()["cusum"] == 0.0
-
-
 def test_the_first_zero_is_below_the_smallest_normal_number_and_later_ones_are_below_nothing():
     signs, traces = EarlySigns(kind_of("W")), [warm(n=8), warm(n=0), warm(n=0)]
     assert signs.least(traces) == {"max_abs": 2.0**-126, "l2": 0.0, "mean_abs": 0.0}

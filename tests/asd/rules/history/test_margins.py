@@ -78,3 +78,15 @@ def test_margins_that_can_not_be_restored_are_all_as_they_were():
     with pytest.raises(StateError):
         tails.restore(state)
     assert tails.state() == before
+
+
+def test_of_each_step_the_largest_distance_counts_and_no_margin_is_above_ten():
+    many, largest = Margins(kind_of("B")), Margins(kind_of("B"))
+    for step in range(60):
+        for share in (0.1, 0.3, 0.2):
+            many.add([share * step])
+        largest.add([0.3 * step])
+        many.refit()
+        largest.refit()
+    assert many.state() == largest.state()
+    assert many.envelope[0].margin == 10.0
