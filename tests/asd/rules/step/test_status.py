@@ -113,41 +113,22 @@ def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
         )
 
 
-def test_a_field_of_a_later_version_is_passed_over():
-    assert Status.from_json(changed(temperature=40)) == made_of(Status, **ORIGIN)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "valid"),
     [
         ("run", 1, "a text"),
-        ("host", None, "a text"),
-        ("device", [], "a text"),
-        ("rank", "3", "a whole number from -1 on"),
-        ("rank", True, "a whole number from -1 on"),
         ("rank", -2, "a whole number from -1 on"),
         ("checks", -1, "a whole number from 0 on"),
-        ("step", 1.5, "a whole number from 0 on"),
         ("checks", 2**63, "a whole number from 0 on"),
         ("active", 1, "true or false"),
-        ("active", "yes", "true or false"),
         ("started", "soon", "a number"),
-        ("written", None, "a number"),
-        ("ratio_sum", 10**309, "a number"),
         ("ratio_sum", "inf", "a number"),
-        ("started", "nan", "a number"),
         ("ratios", [0] * 13 + [-1], "a list of 14 whole numbers"),
-        ("ratio_sum", True, "a number"),
-        ("anomalies", 3, "an object of whole numbers"),
         ("anomalies", {"first": "1"}, "an object of whole numbers"),
         ("dropped", [1], "an object of whole numbers"),
         ("ratios", [0], "a list of 14 whole numbers"),
-        ("ratios", {}, "a list of 14 whole numbers"),
-        ("ratios", [0] * 13 + [None], "a list of 14 whole numbers"),
-        ("checkpoints", [], "an object of pairs of numbers"),
         ("checkpoints", {"a": [1]}, "an object of pairs of numbers"),
         ("checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
-        ("checkpoints", {"a": 1}, "an object of pairs of numbers"),
         ("protections", [1], "an object"),
     ],
     ids=lambda value: repr(value)[:20],
@@ -182,15 +163,8 @@ def test_wrong_protections_are_named(part, valid):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "not a status: "),
-        ("{", "not a status: "),
-        ("[" * 100_000, "not a status: "),
         ("[]", "not a status: '[]'; valid is the JSON object a rank writes."),
-        ("null", "not a status: 'null'; valid is the JSON object a rank writes."),
-        ("{}", "status has version None; valid is 1."),
         ('{"version": 2}', "status has version 2; valid is 1."),
-        ('{"version": true}', "status has version True; valid is 1."),
-        ('{"version": 1}', "status field run is None; valid is a text."),
     ],
 )
 def test_a_text_that_is_no_status_says_so(text, sentence):
