@@ -37,6 +37,7 @@ BAD, OTHER_BAD, GOOD, OTHER_GOOD = answer(5e6), answer(6e6), answer(1.0), answer
         (BAD, GOOD, None, [], "undetermined"),
         (BAD, GOOD, OTHER_GOOD, [], "undetermined"),
         (BAD, OTHER_BAD, OTHER_BAD, [GOOD], "persistent"),
+        (BAD, GOOD, GOOD, [OTHER_GOOD], "transient"),
         (BAD, GOOD, None, [OTHER_GOOD], "undetermined"),
         (BAD, BAD, BAD, [OTHER_BAD], "undetermined"),
         (BAD, BAD, BAD, [GOOD, OTHER_GOOD], "undetermined"),

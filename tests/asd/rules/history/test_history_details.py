@@ -91,6 +91,16 @@ def test_each_feature_has_its_own_margin_and_a_gradient_the_narrower_of_two(kind
     assert found == pytest.approx({feature: 2.0**each for feature, each in zip(FEATURES, bits, strict=True)})
 
 
+def test_the_limit_of_a_norm_is_the_lower_of_its_own_and_the_published_one():
+    for size, published in ((TINY, False), (2.0**10, True)):
+        history = taught("B", size=size)
+        own = 2.0 ** (ceiling(history, "l2") + 14)
+        norm = Threshold()
+        norm.restore(history.state()["norm"])
+        assert (norm.limit() < own) is published
+        assert history.limit()["l2"] == pytest.approx(min(own, norm.limit()))
+
+
 def test_a_restored_history_has_the_limits_of_the_state_at_once():
     tails = Margins(kind_of("W"))
     one, other = (taught("W", tails=tails, size=size) for size in (TINY, 1.0))
