@@ -96,6 +96,14 @@ def test_a_fall_is_no_jump():
     assert vendor_codes(rule, [50, 50.1, 0.0, 1e-45]) == [0, 0, 0, 0]
 
 
+def test_a_flagged_value_of_either_level_leaves_the_state_unchanged():
+    rule = Threshold((1000, 100), (50, 5), 3)
+    vendor_codes(rule, [1, 2, 3, 2.5])
+    state = rule.state()
+    assert vendor_codes(rule, [13, 103, 101, 2000, NAN, INF]) == [2, 1, 2, 1, 1, 1]
+    assert rule.state() == state
+
+
 def test_the_verdict_carries_the_value_and_the_limit_before_the_update():
     rule = Threshold((1000, 100), (50, 5), 2)
     vendor_codes(rule, [1, 2])
