@@ -5,7 +5,8 @@ import json
 import pytest
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_strike_of_one_rank_starts_the_checksum_on_both_and_it_names_the_rank_whose_product_is_wrong(runner, mode):
     done, logs = runner.ranks("combined_parallel.py", mode)
     assert done.code == 0, (done, logs)

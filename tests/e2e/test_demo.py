@@ -95,6 +95,7 @@ def test_a_rank_that_crashes_behind_its_last_line_costs_an_attempt_and_the_story
     assert [attempt["devices"] for attempt in record["attempts"]] == [[0, 1]] * 3
 
 
+@pytest.mark.slow
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
     done = runner.asd("demo", *ALONE, "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
     assert done.code == 1

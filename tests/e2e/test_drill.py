@@ -25,6 +25,7 @@ def test_a_flipped_bit_in_a_gradient_is_found_at_its_step_and_place_and_refused(
     assert result["final_loss"] < 6
 
 
+@pytest.mark.slow
 def test_an_output_that_sticks_at_infinity_is_refused_as_long_as_it_does_in_pynative(runner):
     result = drill(runner, "output:layers.1.ffn_norm:stick=inf:step=8:duration=2", "--mode", "pynative")
     assert result["struck"] == "model.layers.1.ffn_norm"
@@ -33,6 +34,7 @@ def test_an_output_that_sticks_at_infinity_is_refused_as_long_as_it_does_in_pyna
     assert result["final_loss"] < 6
 
 
+@pytest.mark.slow
 def test_a_weight_that_went_far_off_stays_off_and_every_further_step_is_refused(runner):
     # No warm-up of the learning rate: outputs and second moments grow thirtyfold, and none of it is an alarm.
     result = drill(runner, "weight:norm_out:scale=1e8:step=36:elements=64", "--rule", "adaptive", "--steps", 40)

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-SLOW = pytest.mark.slow
-MODES = ["graph", pytest.param("pynative", marks=SLOW)]
+MODES = ["graph", "pynative"]
 PLACE = "averaged.first.weight.checksum"
 NO_DEVICE = (
     "the mean over the ranks does not fit its checksum; all ranks have the same mean, so none can be named for it"
@@ -60,6 +59,7 @@ def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_
     assert f"rank 1 broke its limit at {PLACE}" in healthy[3]["told"][0][2] + reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode):
     ranks = train_together(runner, mode, "both")
@@ -76,6 +76,7 @@ def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode):
     assert [steps[3]["told"][0][3] for steps in ranks] == [-1, 1]
 
 
+@pytest.mark.slow
 def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_data(runner):
     healthy, wrong = train_together(runner, "graph", "again")
     assert [told[0] for told in healthy[3]["told"]] == ["follower"]
@@ -83,7 +84,8 @@ def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_dat
     assert wrong[3]["told"][1][2] == "a mean over the ranks is no answer of one of them"
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runner, healthy, mode):
     ranks = train_together(runner, mode, "once")
     untouched = healthy(runner, mode)
@@ -98,7 +100,8 @@ def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runn
     assert wrong[1][2] == "within its limits when the same step was made again"
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_the_reducer_of_a_loop_of_one_s_own_is_checked_where_it_is_handed_over(runner, mode):
     _, wrong = train_together(runner, mode, "one", "loop")
     assert [[told[1] for told in step["told"]] for step in wrong] == [[], [], [], [PLACE], [], []]

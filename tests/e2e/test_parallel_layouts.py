@@ -42,6 +42,7 @@ def check(ranks, layout):
         assert all(fault["refused"] == lasts for fault in faults)
 
 
+@pytest.mark.slow
 def test_in_tensor_parallel_a_fault_is_named_where_it_began_and_the_step_is_healed_on_all_ranks(runner):
     check(train(runner, "graph", "tensor", 3, 3), "tensor")
 

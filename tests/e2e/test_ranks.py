@@ -54,7 +54,8 @@ def events(runner, ranks):
     return [runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the_rank_is_named(runner, mode):
     code, steps = train_together(runner, 3, mode, "damage", "skip")
     assert code != 0

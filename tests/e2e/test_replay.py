@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+SLOW = pytest.mark.slow
+
 
 def train_together(runner, mode, story, *, replay, ranks=2, timeout=150):
     """What each rank printed at its end."""
@@ -24,8 +26,10 @@ def verdicts(rank):
 STORIES = {"transient": "transient", "persistent": "persistent", "poisoned": "software"}
 
 
-@pytest.mark.parametrize("story", [pytest.param("transient", marks=pytest.mark.slow), "persistent", "poisoned"])
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "story", ["persistent", pytest.param("transient", marks=SLOW), pytest.param("poisoned", marks=SLOW)]
+)
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runner, mode, story):
     ours = train_together(runner, mode, story, replay="1")
     theirs = train_together(runner, mode, story, replay="0")
@@ -36,7 +40,7 @@ def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runne
     assert all(rank["refused"] >= 1 for rank in ours)
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all_that_see_the_mean(runner, mode):
     healthy, suspect = train_together(runner, mode, "weight gradient", replay="1")
     assert (verdicts(healthy), verdicts(suspect)) == (set(), {"persistent"})
@@ -51,7 +55,7 @@ def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all
     assert reasons == {"rank 1 broke its limit at extra"}
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(runner, mode):
     healed = train_together(runner, mode, "weight gradient once", replay="confirm")
     healthy = train_together(runner, mode, "weight gradient never", replay="0")
@@ -66,7 +70,7 @@ def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(
     ]
 
 
-@pytest.mark.slow
+@SLOW
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
     healthy, suspect = train_together(runner, "graph", "weights apart", replay="1")
     assert verdicts(healthy) == set()
@@ -76,7 +80,7 @@ def test_ranks_whose_weights_differ_are_no_siblings(runner):
     }
 
 
-@pytest.mark.slow
+@SLOW
 def test_three_ranks_agree_on_the_one_that_fails_each_time(runner):
     first, suspect, last = train_together(runner, "graph", "persistent", replay="1", ranks=3)
     assert (verdicts(first), verdicts(suspect), verdicts(last)) == (set(), {"persistent"}, set())
