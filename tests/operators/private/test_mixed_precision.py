@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd import Config
-from asd.operators import StepMonitor, enable
+from asd.operators import Checksum, StepMonitor, enable
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -77,7 +77,8 @@ def run(precision, monitor=None, *, attach_first=False):
 def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(precision, attach_first, mode):
     losses, weights = run(precision)
     events = []
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[events.append], checksum=True)
+    checksum = Checksum(every=1)
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[events.append], checksum=checksum)
     checked_losses, checked_weights = run(precision, monitor, attach_first=attach_first)
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)

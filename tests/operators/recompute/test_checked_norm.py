@@ -216,7 +216,8 @@ def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, factor):
         def construct(self, x):
             return (self.hand(x.reshape((3, 4, 4)), self.weight) * x.reshape((3, 4, 4))).square().mean()
 
-    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log"), sinks=[])
+    config = Config(protection="document", enable=1, on_anomaly="log")
+    monitor = StepMonitor(config, sinks=[], checksum=Checksum(every=1))
     trained(Net(), monitor)
     found = scores(monitor)
     assert sorted(found) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]
