@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+from functools import wraps
 from pathlib import Path
 
 import mindspore as ms
@@ -303,6 +304,7 @@ def short_memory(monkeypatch):
     """Jumps are judged after 3 values, so that a few steps are enough for a state that matters."""
     original = Threshold.__init__
 
+    @wraps(original)
     def init(self, *args, **kwargs):
         original(self, *args, **{**kwargs, "min_steps": 3})
 
