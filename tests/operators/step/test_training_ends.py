@@ -36,15 +36,6 @@ monitor.step(step(ids(0), targets(0)))
 print("a step is made", flush=True)
 {ending}
 """
-WAITS = """
-import os, signal, time
-if os.fork() == 0:  # a worker that loads data, which ends at once and says nothing
-    os.kill(os.getpid(), signal.SIGTERM)
-os.wait()
-assert '"active": true' in open(os.environ["ASD_RUN_DIR"] + "/status-rank0.json").read()
-os.kill(os.getpid(), signal.{number})
-time.sleep(60)
-"""
 
 
 class Ends(Callback):
@@ -73,10 +64,8 @@ def status(folder):
         ("raise ZeroDivisionError", 1),
         ("raise KeyboardInterrupt", -signal.SIGINT),
         ("import sys\nsys.exit(3)", 3),
-        (WAITS.format(number="SIGINT"), -signal.SIGTERM),  # MindSpore makes it one
-        (WAITS.format(number="SIGTERM"), -signal.SIGTERM),
     ],
-    ids=["nothing", "exception", "interrupt", "exit", "Ctrl-C", "SIGTERM"],
+    ids=["nothing", "exception", "interrupt", "exit"],
 )
 def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monkeypatch, ending, code):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
@@ -89,7 +78,7 @@ def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monke
         training.communicate(timeout=60)
     assert training.returncode == code
     assert not status(tmp_path)["active"]
-    assert status(tmp_path)["steps"] == 1 or code == -signal.SIGTERM  # it may have been written a second before
+    assert status(tmp_path)["steps"] == 1
 
 
 def test_the_status_says_that_model_train_has_ended_by_an_exception(tmp_path):
