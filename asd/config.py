@@ -52,7 +52,7 @@ class Config:
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
         budget: Share of the time of a step, 0..1, that detection may take.
-        asks_for_tiers: Whether `tiers` was given, and is not what the protection brings.
+        asks_for_tiers: Whether `tiers` is something else than the protection brings.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -81,19 +81,21 @@ class Config:
     asks_for_tiers: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks_for_tiers", self.tiers is not None)
-        for name, value in brought_by(self.protection, self._given()).items():
+        given = self._given()
+        usual = brought_by(self.protection, {name: value for name, value in given.items() if name != "tiers"})
+        object.__setattr__(self, "asks_for_tiers", self.tiers not in (None, usual.get("tiers")))
+        for name, value in brought_by(self.protection, given).items():
             object.__setattr__(self, name, value)
         for setting in (*VARIABLES, *OPTIONS):
             value = getattr(self, setting.field)
             if not setting.format.accepts(value):
                 raise ConfigError(setting.field, value, setting.format.valid)
         tiers = self.active_tiers
-        given = "+".join(tiers)
+        named = "+".join(tiers)
         if "adaptive" in tiers and self.rule != "adaptive":
-            raise ConfigError("ASD_OPTIONS: tiers", given, "tier adaptive needs ASD_RULE=adaptive")
+            raise ConfigError("ASD_OPTIONS: tiers", named, "tier adaptive needs ASD_RULE=adaptive")
         if self.rule != "adaptive" and "finite" in tiers:
-            raise ConfigError("ASD_OPTIONS: tiers", given, f"rule {self.rule} does what tier finite does itself")
+            raise ConfigError("ASD_OPTIONS: tiers", named, f"rule {self.rule} does what tier finite does itself")
         if self.confirm and "adaptive" not in tiers:
             raise ConfigError(
                 "ASD_OPTIONS: confirm", self.confirm, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"

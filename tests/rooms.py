@@ -39,7 +39,7 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1986, 1700),
+    Room("asd", ("asd",), 1989, 1700),
     Room("asd/rules", ("asd/rules",), 4949, 3300),
     Room("asd/rundir", ("asd/rundir",), 1673, 1500),
     Room("asd/handler", ("asd/handler",), 4485, 3300),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 50039, 420
+MOST_SOURCE, MOST_FILES = 50042, 420
 """Lines and files of source; 42,000 and 380 in the end."""
 
 
