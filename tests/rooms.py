@@ -54,7 +54,7 @@ ROOMS = (
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        3082,
+        3083,
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5079, 4300),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 50042, 420
+MOST_SOURCE, MOST_FILES = 50043, 420
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -97,7 +97,8 @@ def draw_losses(
         marked: Steps of first-level anomalies.
         width: Of the chart.
     """
-    known = {name: [(step, loss) for step, loss in curve if math.isfinite(loss)] for name, curve in curves.items()}
+    # A range of floats ends at 1.8e308; so large a loss has no place on an axis.
+    known = {name: [(step, loss) for step, loss in curve if abs(loss) < 1e300] for name, curve in curves.items()}
     steps = [step for curve in known.values() for step, _ in curve] or [1]
     values = [loss for curve in known.values() for _, loss in curve] or [0.0]
     low, high = min(values), max(values)
