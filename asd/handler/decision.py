@@ -28,13 +28,11 @@ ACTIONS = {
     "test-wanted": "the device had no fault for long enough, and is given back once it passes a stress test",
     "releasing": "the device is to be given back; the engine has not done it yet",
     "released": "the device was given back",
-    "alert": "an alert came that no event log explains",
-    "standby": "another handler is at work; nothing was taken in",
     "problem": "the handler could not do a part of its work",
 }
 """Every action and what it means."""
 
-NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged", "standby"}
+NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged"}
 """The actions that people want to hear about."""
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from asd.errors import StateError
 from asd.event import Event
 from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
@@ -32,8 +33,8 @@ _CLOSED = "The window of the circuit breaker has passed: it is closed, what was 
 class FaultHandler:
     """Decides about devices, and has the isolator do it. Every method may be called from any thread.
 
-    One handler acts on a store; what is given to one that stands by is not taken in. So where many ranks train, one
-    process follows their logs, as `asd handler` does, and no rank has a handler of its own.
+    A store has one handler at a time. So where many ranks train, one process follows their logs, as `asd handler` does,
+    and no rank has a handler of its own.
 
     Events may come late, twice and in any order. Strikes that wait for others of their job, retries, releases and the
     circuit breaker need `tick` about once a second.
@@ -54,9 +55,11 @@ class FaultHandler:
     Attributes:
         triage: Decides; it has the strikes and the cases.
         engine: Has the isolator do what was decided.
-        standby: Why this handler does nothing, in one sentence; empty when it is the one that acts.
         backlog: Decisions that no event of the moment led to, such as those of reconciling with the engine when it
             began; `tick` returns them.
+
+    Raises:
+        StateError: Another handler works on the store, or it can't be written.
     """
 
     def __init__(
@@ -75,7 +78,6 @@ class FaultHandler:
         self.store = store
         self.policy = policy
         self.isolator = isolator
-        self.standby = "it has not begun"
         self.backlog: list[Decision] = []
         self._clock = clock
         self._uptime = uptime
@@ -89,7 +91,7 @@ class FaultHandler:
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
         with store.guard():
-            self._is_active(self._reconciled)
+            self._begin(self._reconciled)
 
     def handle(self, event: Event) -> Decision:
         """Takes in one event, acts where it must, and says what was decided.
@@ -114,8 +116,6 @@ class FaultHandler:
         """
         with self._lock, self.store.guard():
             now = self._clock()
-            if not self._is_active(now):
-                return [Decision(action="standby", reason=self.standby, time=now, event_id=each.id) for each in events]
             self._follow_leadership(now)
             with self._transaction():
                 mind_the_clock(self.store, self._uptime, now)
@@ -146,8 +146,6 @@ class FaultHandler:
         """
         with self._lock, self.store.guard():
             now = self._clock() if now is None else now
-            if not self._is_active(now):
-                return []
             self._follow_leadership(now)
             decisions, self.backlog = self.backlog, []
             with self._transaction():
@@ -172,7 +170,7 @@ class FaultHandler:
     @property
     def acts(self) -> bool:
         """Whether it asks the engine; else another handler does, and this one only takes in events."""
-        return not self.standby and self._leads and (self._leadership is None or self._leadership.acts)
+        return self._leads and (self._leadership is None or self._leadership.acts)
 
     def know(self, devices: Iterable[Device]) -> None:
         """Notes which devices there are: the circuit breaker's percentage is one of these."""
@@ -181,27 +179,15 @@ class FaultHandler:
             for host, device, rank in devices:
                 self.triage.strikes.device(whole(host), whole(device), rank, now)
 
-    def has_raised(self, host: str, number: str) -> bool:
-        """Whether a device of `host`, with this number unless it is empty, has strikes in the store."""
-        with self._lock:
-            row = self.store.db.execute(
-                "SELECT 1 FROM device JOIN strike ON strike.device = device.n "
-                "WHERE host = :host AND (:number = '' OR substr(name, instr(name, ':') + 1) = :number) LIMIT 1",
-                {"host": host, "number": number},
-            ).fetchone()
-        return row is not None
-
     def close(self) -> None:
         """Lets another handler act; closes the store."""
         with self._lock:
             self.store.close()
 
-    def _is_active(self, now: float) -> bool:
-        if not self.standby:
-            return True
-        self.standby = self.store.take_lease()
-        if self.standby:
-            return False
+    def _begin(self, now: float) -> None:
+        in_use = self.store.take_lease()
+        if in_use:
+            raise StateError(in_use)
         with self._transaction():
             if not self.store.meta("ignore_before"):
                 # The clocks of others may be behind ours.
@@ -218,7 +204,6 @@ class FaultHandler:
             # What the engine refused may be mended: that is why handlers are started anew.
             self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
         self._begin_acting(now)
-        return True
 
     def _begin_acting(self, now: float) -> None:
         if not self._may_ask():

@@ -82,12 +82,12 @@ class OwnHandler:
         self._store = Store(state_file(run_dir))
         self._store.number_devices()
         isolator = LocalIsolator(self._store, record.others)
+        if self._store.take_lease():
+            self._store.close()
+            raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
         self._handler = FaultHandler(
             self._store, POLICY, isolator, publish, clock, already=published, from_beginning=True
         )
-        if self._handler.standby:
-            self._store.close()
-            raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
         with self._store.transaction():  # for `asd devices release`
             self._store.set_meta("isolator", json.dumps([isolator.name, []]))
         self._book = Strikes(self._store, POLICY)

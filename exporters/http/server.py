@@ -1,4 +1,4 @@
-"""The one HTTP server, of the endpoint and the webhook: Tornado's, in a thread that serves any number of slow clients.
+"""The one HTTP server: Tornado's, in a thread that serves any number of slow clients.
 
 Tornado's settings end a head or a body that does not come to its end, and bound both; see `_limits`. Here is what it
 has no setting for: how many clients there are at a time, and who does not take an answer.

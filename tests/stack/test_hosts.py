@@ -117,8 +117,6 @@ def test_agent_and_handler_make_no_system_call_that_their_units_forbid(start, tm
             f"hosts={hosts}",
             "--metrics",
             f"127.0.0.1:{shown}",
-            "--webhook",
-            f"127.0.0.1:{free_port()}",
         ],
     }
     (tmp_path / "a").mkdir()

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from real_programs import Alertmanager, Prometheus, Starter, binary, eventually, get, living
 
-from asd.handler.inputs.alerts import parse_alerts
 from tests.support.ports import free_port
 
 trustme = pytest.importorskip("trustme")
@@ -160,9 +159,6 @@ def test_the_alert_reaches_the_webhook_within_seconds_with_labels_to_act_on(stor
         "instance": story.url.removeprefix("https://"),
     }
     assert alert["annotations"]["runbook_url"] == "docs/alerts.md#asdanomaly"
-    bodies = [json.dumps(body).encode() for _, path, body in story.webhook.server.calls if path == "/alerts"]
-    taken = [each.labels for body in bodies for each in parse_alerts(body)]  # as the fault handler reads them
-    assert alert["labels"] in taken
     happened = time.mktime(time.strptime(anomaly["time"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
     seconds = arrived - happened - float(anomaly["time"][19:26])
     record_property("seconds_from_anomaly_to_webhook", round(seconds, 2))

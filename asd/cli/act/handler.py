@@ -35,7 +35,6 @@ from asd.handler.db.store import state_file
 from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
-from asd.handler.inputs.alerts import AlertBox
 from asd.handler.inputs.feed import LogFeed
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ Examples:
   asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided
   asd handler --run-dir job1 --run-dir job2 --isolator slurm
   asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
-  asd handler --webhook 127.0.0.1:9095               let Alertmanager wake it; the logs stay what counts
   asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, what it did, and /devices
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
                                                      pull from the agents of the nodes; no folder is shared
@@ -66,7 +64,6 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
 _LEARN_SECONDS = 10.0
-_TAKE_OVER_SECONDS = 1.0
 _GLANCE_SECONDS = 0.1
 
 
@@ -100,7 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="decide and report, touch nothing; it has a database of its own"
     )
-    parser.add_argument("--standby", action="store_true", help="where another handler is at work, wait until it ends")
     parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
     parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
     parser.add_argument(
@@ -126,18 +122,11 @@ def run(args: argparse.Namespace) -> int:
         job = _HandlerJob(args, home, store, policy, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
-        if job.handler.standby:
-            say(job.handler.standby)
-            if not args.standby:
-                return 1
-        with stopped(job.wake.set) as stop:
-            if not job.take_over(stop):
+        with stopped(job.wake.set) as stop, endpoints.metrics(job.shown()), job.leading(stop) as known:
+            if not known:
                 return 0
-            with endpoints.webhook(job.alerts), endpoints.metrics(job.shown()), job.leading(stop) as known:
-                if not known:
-                    return 0
-                with job.pulling():
-                    return job.read_all(stop) if args.once else job.follow(stop, interval)
+            with job.pulling():
+                return job.read_all(stop) if args.once else job.follow(stop, interval)
     finally:
         store.close()
 
@@ -166,7 +155,6 @@ class _HandlerJob:
         self._limiter = DecisionLimiter()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
-        self.alerts = AlertBox(self.wake)
         self.store = store
         self._leading = Leading(lease, self.wake.set)
         if args.reset_breaker:
@@ -182,24 +170,11 @@ class _HandlerJob:
             uptime=machine_uptime,
             leadership=lease,
         )
-
-    def take_over(self, stop: threading.Event) -> bool:
-        """Waits until this handler is the one that acts, and begins where the other ended; False when `stop` is set."""
-        waited = False
-        while self.handler.standby:
-            self.wake.wait(_TAKE_OVER_SECONDS)
-            if stop.is_set():
-                return False
-            self.handler.handle_many([])  # and no `tick`: no strike may settle before all logs were read
-            waited = True
-        if waited:
-            say("the other fault handler has ended; this one acts now.")
-        with self.store.transaction():  # for `asd devices release`
-            self.store.set_meta("isolator", json.dumps([self._args.isolator, self._args.option]))
-        self.feed = LogFeed(self.handler, self._run_dirs, self._args.follow)
+        with store.transaction():  # for `asd devices release`
+            store.set_meta("isolator", json.dumps([args.isolator, args.option]))
+        self.feed = LogFeed(self.handler, self._run_dirs, args.follow)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
-        return True
 
     def reset_breaker(self) -> int:
         """Closes the circuit breaker, also of a handler that is at work."""
@@ -314,7 +289,6 @@ class _HandlerJob:
         if not told and (self._agents is None or self._agents.may_settle):
             # A strike must not settle before all logs were read, and all agents heard, up to now.
             self._print(self.handler.tick())
-            self._print(self.alerts.empty_into(self.handler))
         return bool(told)
 
     def _count(self) -> None:

@@ -1,4 +1,4 @@
-"""What `asd handler` serves: its metrics and devices, and the webhook that wakes it."""
+"""What `asd handler` serves: its metrics and devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Store
 from asd.handler.handler_counts import HandlerCounts
-from asd.handler.inputs.alerts import AlertBox
 
 if TYPE_CHECKING:
     from asd.exporters.http.tls_files import WebConfig
@@ -42,29 +41,12 @@ class Endpoints(NamedTuple):
     """Where to serve what.
 
     Attributes:
-        alerts_at: Address and port of the webhook; None for none.
-        metrics_at: The same of the metrics.
-        web_config: File with the certificates of both; None for plain HTTP.
+        metrics_at: Address and port of the metrics; None for none.
+        web_config: File with the certificates; None for plain HTTP.
     """
 
-    alerts_at: tuple[str, int] | None
     metrics_at: tuple[str, int] | None
     web_config: Path | None
-
-    @contextlib.contextmanager
-    def webhook(self, alerts: AlertBox) -> Iterator[None]:
-        """Takes alerts while it lasts."""
-        if self.alerts_at is None:
-            yield
-            return
-        from asd.exporters.http.webhook import start_webhook
-
-        webhook = start_webhook(*self.alerts_at, alerts.take, self._web_config())
-        say(f"alerts are taken at {webhook.url}/")
-        try:
-            yield
-        finally:
-            webhook.close()
 
     @contextlib.contextmanager
     def metrics(self, shown: Shown) -> Iterator[None]:
@@ -105,9 +87,8 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there, and /devices"
     )
-    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
     parser.add_argument(
-        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates of both (default: plain HTTP)"
+        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
     )
 
 
@@ -118,16 +99,15 @@ def read_endpoints(args: argparse.Namespace) -> Endpoints:
         ConfigError: One has no valid value.
     """
     return Endpoints(
-        alerts_at=_place("--webhook", args.webhook, "9095") if args.webhook is not None else None,
-        metrics_at=_place("--metrics", args.metrics, "9465") if args.metrics is not None else None,
+        metrics_at=_place(args.metrics) if args.metrics is not None else None,
         web_config=args.web_config,
     )
 
 
-def _place(option: str, text: str, example: str) -> tuple[str, int]:
+def _place(text: str) -> tuple[str, int]:
     address, colon, port = text.rpartition(":")
     if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
+        raise ConfigError("--metrics", text, "it must be ADDRESS:PORT, for example 127.0.0.1:9465")
     return address.strip("[]"), int(port)
 
 

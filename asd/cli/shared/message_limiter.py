@@ -14,7 +14,7 @@ __all__ = ["SECONDS", "DecisionLimiter", "MessageLimiter"]
 SECONDS = 60.0
 """So long things alike are one limiter."""
 
-_OF_EVENTS = frozenset({"waiting", "software", "cleared", "breaker", "others", "alert", "problem"})
+_OF_EVENTS = frozenset({"waiting", "software", "cleared", "breaker", "others", "problem"})
 """The news that every single event may bring; what is done about a device is always told."""
 
 Thing = TypeVar("Thing")

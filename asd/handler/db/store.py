@@ -191,7 +191,7 @@ class Store:
         try:
             self._lease = take_lock(Path(f"{self.path}.lock"), str(os.getpid()), mode=0o600)
         except HeldError as error:
-            return f"{self.path} is in use by another fault handler (process {error.owner}); this one stands by."
+            return f"{self.path} is in use by another fault handler (process {error.owner})."
         except OSError as error:
             raise StateError(f"the lock {error.filename} can't be taken: {error.strerror or error}.") from error
         return ""

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import pytest
 
-from asd import Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
@@ -129,45 +128,16 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
     assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
 
 
-def test_a_handler_that_stands_by_takes_over_when_the_other_is_killed(tmp_path):
+def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
     lock = tmp_path / "handler.sqlite.lock"
-    write(tmp_path, event(0, level=Level.WARNING))
     first = start("--run-dir", tmp_path, "--interval", "0.05")
     wait_for(lambda: lock.exists() and lock.read_text() == str(first.pid))
-    in_use = f"{tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid})"
     second = start("--run-dir", tmp_path)
-    assert second.communicate(timeout=20) == ("", f"asd handler: {in_use}; this one stands by.\n")
+    in_use = f"asd: {tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid}).\n"
+    assert second.communicate(timeout=20) == ("", in_use)
     assert second.returncode == 1
-    with start("--run-dir", tmp_path, "--standby", "--interval", "0.05") as second:
-        assert second.stderr.readline().endswith("this one stands by.\n")
-        first.kill()
-        first.communicate()
-        write(tmp_path, persistent())
-        wait_for(lambda: kinds(tmp_path))
-        second.terminate()
-        out, err = second.communicate(timeout=20)
-    assert err == "asd handler: the other fault handler has ended; this one acts now.\n"
-    assert (second.returncode, out.startswith("isolated: Ascend:3 on node7: ")) == (0, True)
-
-
-def test_an_alert_wakes_it_and_is_noted_when_no_log_explains_it(tmp_path):
-    process = start("--run-dir", tmp_path, "--interval", "3600", "--webhook", "127.0.0.1:0")
-    sentence = process.stderr.readline()
-    assert sentence.startswith("asd handler: alerts are taken at http://127.0.0.1:")
-    url = sentence.split()[-1]
-    time.sleep(0.3)  # it has looked once, and sleeps for an hour now
-    write(tmp_path, persistent())
-    alerts = [
-        {"status": "firing", "labels": {"alertname": "AsdStrikeOut", "node": node, "id": "3"}, "fingerprint": node}
-        for node in ("node7", "node8")
-    ]
-    urllib.request.urlopen(url, json.dumps({"version": "4", "alerts": alerts}).encode(), timeout=10).close()
-    wait_for(lambda: kinds(tmp_path))
-    out = [process.stdout.readline() for _ in range(2)]
-    process.terminate()
-    process.communicate(timeout=20)
-    assert out[0].startswith("isolated: Ascend:3 on node7: ")
-    assert out[1] == "alert: The alert AsdStrikeOut names device 3 of node8, of which no event log tells.\n"
+    first.kill()
+    first.communicate()
 
 
 def test_a_corrupt_database_ends_it_with_one_sentence_unless_it_may_be_set_aside(tmp_path, capsys):
@@ -192,7 +162,7 @@ def test_a_corrupt_database_ends_it_with_one_sentence_unless_it_may_be_set_aside
         ("--many", "1"),
         ("--release-after", "-2"),
         ("--interval", "0"),
-        ("--webhook", "127.0.0.1:70000"),
+        ("--metrics", "127.0.0.1:70000"),
         ("--option", "novalue"),
     ],
 )

@@ -105,23 +105,19 @@ def test_an_event_whose_publishing_was_cut_short_is_not_doubled(tmp_path):
     assert len(published) == 1
 
 
-def test_of_two_handlers_one_stands_by_until_the_other_ends(tmp_path):
+def test_a_store_has_one_handler_at_a_time(tmp_path):
     program = "import sys; from pathlib import Path; from asd.handler import Store; s = Store(Path(sys.argv[1]));"
     program += "s.take_lease(); print('taken', flush=True); sys.stdin.read()"
     first = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path / "h"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert first.stdout.readline() == "taken\n"
-    second = handler(tmp_path / "h")
-    sentence = f"{tmp_path / 'h'} is in use by another fault handler (process {first.pid}); this one stands by."
-    assert second.standby == sentence
-    decision = second.handle(persistent())
-    assert (decision.action, decision.reason) == ("standby", sentence)
-    assert second.tick() == []
+    with pytest.raises(StateError) as failure:
+        handler(tmp_path / "h")
+    assert str(failure.value) == f"{tmp_path / 'h'} is in use by another fault handler (process {first.pid})."
     first.kill()
     first.communicate()
-    assert second.handle(persistent()).action == "isolated"
-    assert second.standby == ""
+    assert handler(tmp_path / "h").handle(persistent()).action == "isolated"
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\7" * 8000, b"", b"S"])

@@ -232,8 +232,7 @@ def test_one_fault_handler_at_a_time_decides_about_a_job(place):
         process.communicate(timeout=20)
     assert second.returncode == 1
     assert second.stderr == (
-        f"asd handler: asd_run/handler.sqlite is in use by another fault handler (process {process.pid}); this one "
-        "stands by.\n"
+        f"asd: asd_run/handler.sqlite is in use by another fault handler (process {process.pid}).\n"
     )
     with subprocess.Popen(
         [sys.executable, "-m", "asd", "handler"], cwd=place.folder, env=place.environ, stderr=subprocess.PIPE

@@ -57,8 +57,6 @@ def main(run_dir, engine):
 
     policy = Policy(settle_seconds=0.3, max_devices=20, max_percent=100, burst_seconds=0.1)
     handler = FaultHandler(Store(state_file(run_dir)), policy, Markers(engine), publish, already=already)
-    if handler.standby:
-        sys.exit(handler.standby)
     feed = LogFeed(handler, [run_dir])
     print("begun", flush=True)
     while True:
