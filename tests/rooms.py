@@ -43,9 +43,9 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 4949, 3300),
     Room("asd/rundir", ("asd/rundir",), 1673, 1500),
     Room("asd/handler", ("asd/handler",), 4345, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3318, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2996, 1900),
     Room("asd/dumps", ("asd/dumps",), 5993, 4500),
-    Room("asd/cli", ("asd/cli",), 4684, 2800),
+    Room("asd/cli", ("asd/cli",), 4376, 2800),
     Room("operators", ("operators",), 7039, 7500),
     Room("operators/rerun and the like", RERUN, 4830, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5026, 4300),
-    Room("tests", ("tests",), 45085, 34000),
+    Room("tests", ("tests",), 45009, 34000),
     Room("benchmarks", ("benchmarks",), 5620, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 49803, 418
+MOST_SOURCE, MOST_FILES = 49089, 416
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

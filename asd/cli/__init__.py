@@ -81,6 +81,9 @@ class _Parser(argparse.ArgumentParser):
     """Says in one sentence what was wrong, instead of a usage block."""
 
     def error(self, message: str) -> NoReturn:
+        argument, colon, valid = message.partition(": has the value ")
+        if colon:  # by one of our own types
+            message = f"{argument.removeprefix('argument ')} has the value {valid}"
         self.exit(_USAGE, f"asd: {message}; see `{self.prog} --help`.\n")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 
 from asd.event import Event
 from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
@@ -15,21 +15,10 @@ from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
 from asd.rundir.follow import Line
 
-__all__ = ["Alarm", "Alarms"]
+__all__ = ["Alarms"]
 
 _LISTS = 1000  # so many files and ranks whose last strike-out is remembered
-
-
-class Alarm(NamedTuple):
-    """An event that was read from a line.
-
-    Attributes:
-        event: It.
-        repeats_within: Seconds within which the same rank, rule and reason again is the same fact; 0 for never.
-    """
-
-    event: Event
-    repeats_within: float
+_TOGETHER = 60.0  # seconds within which every rank, or rank 0 for another, has printed the same fact
 
 
 class Alarms:
@@ -52,17 +41,14 @@ class Alarms:
         chips_per_card: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.run = run
-        self.host = host
-        self._zone = zone
+        self._run, self._host, self._zone, self._clock = run, host, zone, clock
         self._chips_per_card = chips_per_card
-        self._clock = clock
         self._lists: dict[str, int] = {}
 
-    def read(self, line: Line) -> list[Alarm]:
+    def read(self, line: Line) -> list[Event]:
         """The alarms in `line`; nearly always none."""
-        found = ((message, finding) for message in messages(line.text) for finding in self._findings(line, message))
-        return [self._alarm(line, message, finding, number) for number, (message, finding) in enumerate(found)]
+        found = [(message, finding) for message in messages(line.text) for finding in self._findings(line, message)]
+        return [self._event(line, message, finding, number) for number, (message, finding) in enumerate(found)]
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs to go on in the middle of a list, as something JSON can hold."""
@@ -79,28 +65,26 @@ class Alarms:
         found = read(message, chips_per_card=self._chips_per_card, list_rank=self._lists.get(file, -1))
         for finding in found:
             if finding.rule == "torch_npu" and finding.reason == STRIKE_OUT:
-                self._remember(file, finding.rank)
+                self._lists.pop(file, None)
+                self._lists[file] = -1 if finding.rank is None else finding.rank
+                while len(self._lists) > _LISTS:
+                    del self._lists[next(iter(self._lists))]
         return found
 
-    def _remember(self, file: str, rank: int | None) -> None:
-        self._lists.pop(file, None)
-        self._lists[file] = -1 if rank is None else rank
-        while len(self._lists) > _LISTS:
-            del self._lists[next(iter(self._lists))]
-
-    def _alarm(self, line: Line, message: LogLine, finding: LogFinding, number: int) -> Alarm:
+    def _event(self, line: Line, message: LogLine, finding: LogFinding, number: int) -> Event:
         ranks = (finding.rank, message.printer, rank_of_path(line.path), -1)
-        when = _first(
-            finding.time if finding.time is not None and 0 < finding.time < LAST else None,
-            read_time(finding.when, self._zone, self._clock) if finding.when else None,
-            read_time(message.text, self._zone, self._clock),
-        )
+        when = finding.time if finding.time is not None and 0 < finding.time < LAST else None
+        for text in (finding.when, message.text):
+            when = read_time(text, self._zone, self._clock) if when is None else when
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
-        rank = next(rank for rank in ranks if rank is not None)
+        key = finding.fact or (f"{place}+{number}" if number else place)
+        if finding.by_many and when is not None:
+            key = f"{finding.reason} {when // _TOGETHER:.0f}"
         device = finding.device or device_of_path(line.path) or "unknown"
-        event = Event(
-            origin=Origin(self.run, rank, finding.host or self.host, device),
+        rank = next(rank for rank in ranks if rank is not None)
+        return Event(
+            origin=Origin(self._run, rank, finding.host or self._host, device),
             step=finding.step,
             checkpoint=finding.checkpoint,
             value=finding.value,
@@ -113,12 +97,5 @@ class Alarms:
             refused=False,
             time=self._clock() if when is None else when,
             code=finding.code,
-            key=finding.fact or (f"{place}+{number}" if number else place),
+            key=key,
         )
-        # Without a time in the line nothing says that two of them are near each other.
-        return Alarm(event, finding.repeats_within if when is not None else 0.0)
-
-
-def _first(*times: float | None) -> float | None:
-    known: Iterable[float] = (found for found in times if found is not None)
-    return next(iter(known), None)

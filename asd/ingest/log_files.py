@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["LogFiles", "default_places"]
@@ -16,9 +16,8 @@ _LOG = re.compile(
     re.IGNORECASE,
 )
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".zip", ".tar", ".tgz", ".lz4")
-_ROTATED = re.compile(r"[.-](\d[\d.-]*)")
-_NUMBERED = re.compile(r"\.(\d+)(?:\.log)?$", re.ASCII)
-_MAGIC = re.compile(r"[*?[]")
+_NUMBERED = re.compile(r"\.(\d{1,7})(?:\.log)?$", re.ASCII)
+_KINDS = ("*/device-*/device-*.log*", "*/plog/plog-*.log*", "**/worker_*.log*")
 
 
 def default_places(environ: Mapping[str, str], home: Path) -> list[str]:
@@ -28,13 +27,9 @@ def default_places(environ: Mapping[str, str], home: Path) -> list[str]:
         environ: For `ASCEND_PROCESS_LOG_PATH` and `ASCEND_WORK_PATH`.
         home: Home folder of the user.
     """
-    roots = [home / "ascend" / "log"]
-    if environ.get("ASCEND_WORK_PATH"):
-        roots.insert(0, Path(environ["ASCEND_WORK_PATH"]) / "log")
-    if environ.get("ASCEND_PROCESS_LOG_PATH"):
-        roots.insert(0, Path(environ["ASCEND_PROCESS_LOG_PATH"]))
-    kinds = ("*/device-*/device-*.log*", "*/plog/plog-*.log*", "**/worker_*.log*")
-    return [str(Path(glob.escape(str(root))) / kind) for root in roots for kind in kinds] + ["worker_*.log*"]
+    work = environ.get("ASCEND_WORK_PATH")
+    roots = [environ.get("ASCEND_PROCESS_LOG_PATH"), work and f"{work}/log", f"{home}/ascend/log"]
+    return [f"{glob.escape(root)}/{kind}" for root in roots if root for kind in _KINDS] + ["worker_*.log*"]
 
 
 class LogFiles:
@@ -58,70 +53,36 @@ class LogFiles:
 
     def __call__(self) -> list[Path]:
         """The files that are there now."""
-        found: dict[Path, None] = {}
         self.unreadable = {}
-        for place in self.places:
-            for path in sorted(self._of(place), key=_age):
-                if not self._is_ours(path) and not path.name.lower().endswith(_PACKED):
-                    found[path] = None
-        return list(found)
+        found = [path for place in self.places for path in sorted(self._of(place), key=_age)]
+        return [path for path in dict.fromkeys(found) if not self._is_ours(path)]
 
     def missing(self) -> list[str]:
         """The places at which there is nothing."""
-        return [
-            place for place in self.places if next(iter(self._of(place)), None) is None and not Path(place).is_dir()
-        ]
+        return [place for place in self.places if not os.path.isdir(place) and next(self._of(place), None) is None]
 
-    def _of(self, place: str) -> Iterable[Path]:
-        path = Path(place)
-        if path.is_dir():
-            return self._below(path)
-        if not _MAGIC.search(place) or path.exists():
-            return self._parts(path)
-        return _matching(place)
-
-    def _below(self, folder: Path) -> Iterator[Path]:
-        for root, folders, names in os.walk(folder, onerror=self._hidden):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            yield from (Path(root) / name for name in names if _LOG.fullmatch(name))
-
-    def _parts(self, path: Path) -> list[Path]:
-        """The file and what it was rotated to, as in `x.log.1`, `x.log-20250826` or `x.1.log`."""
-        try:
-            names = os.listdir(path.parent)
-        except OSError as error:
-            self._hidden(error)
-            return []
-        stem, suffix = path.stem, path.suffix
-        return [
-            path.parent / name
-            for name in names
-            if name == path.name
-            or (name.startswith(path.name) and _ROTATED.fullmatch(name[len(path.name) :]))
-            or (suffix and re.fullmatch(rf"{re.escape(stem)}\.\d+{re.escape(suffix)}", name))
-        ]
+    def _of(self, place: str) -> Iterator[Path]:
+        if os.path.isdir(place):
+            for root, folders, names in os.walk(place, onerror=self._hidden):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                yield from (Path(root) / name for name in names if _LOG.fullmatch(name))
+            return
+        pattern = glob.escape(place) if os.path.exists(place) else place
+        stem, suffix = os.path.splitext(pattern)
+        for each in (pattern, f"{pattern}.[0-9]*", f"{pattern}-[0-9]*", f"{stem}.[0-9]*{suffix}"):
+            yield from (path for path in map(Path, glob.glob(each, recursive=True)) if not path.is_dir())
 
     def _hidden(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             self.unreadable[str(error.filename)] = error.strerror or str(error)
 
     def _is_ours(self, path: Path) -> bool:
-        return self._without is not None and path.absolute().is_relative_to(self._without)
-
-
-def _matching(pattern: str) -> list[Path]:
-    """The files of a pattern and what they were rotated to."""
-    found = {
-        Path(name)
-        for text in (pattern, f"{pattern}.[0-9]*", f"{pattern}-[0-9]*")
-        for name in glob.glob(text, recursive=True)
-    }
-    return [path for path in found if path.is_file()]
+        ours = self._without is not None and path.absolute().is_relative_to(self._without)
+        return ours or path.name.lower().endswith(_PACKED)
 
 
 def _age(path: Path) -> tuple[str, int, str]:
     """Sorts the parts of one log together, the highest number first."""
     match = _NUMBERED.search(path.name)
-    number = int(match[1]) if match and len(match[1]) < 8 else 0
     stem = path.name[: match.start()] if match else path.name
-    return (str(path.parent / stem.removesuffix(".log")), -number, path.name)
+    return str(path.parent / stem.removesuffix(".log")), -int(match[1]) if match else 0, path.name

@@ -17,7 +17,6 @@ from asd.verdict import Level
 __all__ = ["STRIKE_OUT", "LogFinding", "read"]
 
 STRIKE_OUT = "strike-out"
-_TOGETHER = 60.0  # seconds within which every rank, or rank 0 for another, has printed a checksum that is wrong
 _RECOVERED = {"recovery", "recover", "recovered", "0"}
 _CODES = {
     fault_code.CHECK_FAIL: Level.ERROR,
@@ -48,7 +47,7 @@ class LogFinding:
         time: The same in seconds since the epoch, where that is what stands there.
         code: Fault code.
         fact: Names what happened, where several lines may tell the same; empty when the line is all there is.
-        repeats_within: Seconds within which the same rank, rule and reason again is the same fact.
+        by_many: Whether several ranks print it, or rank 0 once more for another, within a minute.
     """
 
     rule: str
@@ -67,7 +66,7 @@ class LogFinding:
     time: float | None = None
     code: str = CODE
     fact: str = ""
-    repeats_within: float = 0.0
+    by_many: bool = False
 
 
 class _Given(NamedTuple):
@@ -92,7 +91,7 @@ class _Pattern(NamedTuple):
         level: Of the alarm.
         reason: What it means.
         read: The other fields; None when the line is no alarm; a list when it has several.
-        repeats_within: Seconds within which the same again is the same fact.
+        by_many: As in `LogFinding`.
     """
 
     word: str
@@ -101,7 +100,7 @@ class _Pattern(NamedTuple):
     level: Level = Level.ERROR
     reason: str = ""
     read: Callable[[LogLine, re.Match[str], _Given], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
-    repeats_within: float = 0.0
+    by_many: bool = False
 
 
 def read(line: LogLine, *, chips_per_card: int, list_rank: int) -> list[LogFinding]:
@@ -118,7 +117,7 @@ def read(line: LogLine, *, chips_per_card: int, list_rank: int) -> list[LogFindi
         said = row.read(line, match, given) if match is not None else None
         if said is not None and match is not None:
             found = said if isinstance(said, list) else [said]
-            common = {"rule": row.rule, "level": row.level, "reason": row.reason, "repeats_within": row.repeats_within}
+            common = {"rule": row.rule, "level": row.level, "reason": row.reason, "by_many": row.by_many}
             common |= _groups(match)
             return [LogFinding(**{**common, **each}) for each in found]
     return []
@@ -355,7 +354,7 @@ _TABLE = (
         pattern=_compiled(_TORCH + r"The result of Matmul checksum is abnormal"),
         rule="torch_npu",
         reason="checksum: wrong matmul",
-        repeats_within=_TOGETHER,
+        by_many=True,
     ),
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
     _Pattern(
@@ -383,7 +382,7 @@ _TABLE = (
         rule="combined",
         reason="checksum: wrong MatMul on a rank that is not named",
         read=lambda *_: {"rank": -1},
-        repeats_within=_TOGETHER,
+        by_many=True,
     ),
     _Pattern(
         word=ABNORMAL,

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from asd.event import LEVEL_NAMES, Event
-from asd.ingest.alarms import Alarm, Alarms
-from asd.ingest.written import Known
+from asd.ingest.alarms import Alarms
 from asd.records import fill
 from asd.rundir.follow import Follower
 
 __all__ = ["Ingest"]
 
 _VERSION: Final = 1
+_REMEMBERED = 100_000
 
 
 class Ingest:
@@ -33,11 +33,12 @@ class Ingest:
         alarms: Reads the lines.
         sink: Is called with every new event, and raises OSError when it can't be written.
         save: Is called with the state after the events of some lines were written; may raise OSError as well.
-        known: The events that were written before.
+        known: Ids of the events that were written before.
         state: What `save` was called with last; None to begin anew.
 
     Attributes:
         lines: Lines read.
+        files: How many files there are.
         events: Events written, by level: `first`, `second` and `normal`.
         repeated: Alarms that were known already: read again, or told by another line.
         follower: Reads the files, and knows what it could not read.
@@ -52,29 +53,19 @@ class Ingest:
         alarms: Alarms,
         sink: Callable[[Event], None],
         save: Callable[[dict[str, Any]], None],
-        known: Known | None = None,
+        known: Iterable[str] = (),
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.lines = 0
+        self.lines = self.files = self.repeated = 0
         self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
-        self.repeated = 0
-        self._files = files
-        self._listed: list[Path] = []
-        self._alarms = alarms
-        self._sink = sink
-        self._save = save
-        self._known = known if known is not None else Known()
-        self._pending: deque[Alarm] = deque()
+        self._files, self._alarms, self._sink, self._save = files, alarms, sink, save
+        self._known = dict.fromkeys(known)
+        self._pending: deque[Event] = deque()
         self._unwritten = False
         given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
         self.follower = Follower(self._list, given.follower)
         self._alarms.restore(given.alarms)
         self._saved = dict(state) if state is not None else None
-
-    @property
-    def files(self) -> int:
-        """How many files there are."""
-        return len(self._listed)
 
     def step(self, limit: int = 10_000) -> bool:
         """Reads some lines and writes their events; returns whether there is more to read now.
@@ -99,25 +90,24 @@ class Ingest:
         return moved and (len(lines) >= limit or self._is_behind())
 
     def _list(self) -> list[Path]:
-        self._listed = list(self._files())
-        return self._listed
+        listed = list(self._files())
+        self.files = len(listed)
+        return listed
 
     def _write(self) -> None:
         self._unwritten = True
         while self._pending:
-            alarm = self._pending[0]
-            if self._known.has(alarm):
+            event = self._pending[0]
+            if event.id in self._known:
                 self.repeated += 1
             else:
-                self._sink(alarm.event)
-                self._known.add(alarm)
-                self.events[LEVEL_NAMES[alarm.event.level]] += 1
+                self._sink(event)
+                self.events[LEVEL_NAMES[event.level]] += 1
+                self._known[event.id] = None
+                if len(self._known) > _REMEMBERED:
+                    del self._known[next(iter(self._known))]
             self._pending.popleft()
-        state = {
-            "version": _VERSION,
-            "follower": self.follower.state(),
-            "alarms": self._alarms.state(),
-        }
+        state = {"version": _VERSION, "follower": self.follower.state(), "alarms": self._alarms.state()}
         if state != self._saved:
             self._save(state)
             self._saved = state

@@ -9,25 +9,13 @@ from typing import Final, NamedTuple
 from asd.errors import ConfigError
 from asd.rules.history.margins import ENOUGH, KEPT, exceeded_by
 
-__all__ = [
-    "CONFIDENCE",
-    "HIGHEST",
-    "HIGHEST_SECOND",
-    "LARGEST_BUDGET",
-    "LOWEST",
-    "MOST_EXCEEDING",
-    "AlarmBudget",
-    "allowed",
-    "needed",
-    "steps_down",
-    "threshold",
-]
+__all__ = ["HIGHEST", "HIGHEST_SECOND", "LOWEST", "MOST_EXCEEDING", "AlarmBudget", "allowed", "needed", "threshold"]
 
-CONFIDENCE: Final = 0.95
-LARGEST_BUDGET: Final = 0.01
 LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
 """What the settings take; a second threshold this large leaves room for a first one above it, as floats too."""
 MOST_EXCEEDING: Final = 1 << 15
+_DOUBT: Final = 0.05
+_LARGEST_BUDGET: Final = 0.01
 _WIDEN: Final = 128 / 101.15
 """95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
 
@@ -46,10 +34,9 @@ class AlarmBudget(NamedTuple):
     def checked(self) -> AlarmBudget:
         """This budget, or ConfigError."""
         for name, share in (("--budget", self.first), ("--warnings", self.second)):
-            if not 1e-12 <= share <= LARGEST_BUDGET:
-                raise ConfigError(
-                    name, share, f"a share of all checks from 1e-12 to {LARGEST_BUDGET:g}; 1e-6 is one in a million"
-                )
+            if not 1e-12 <= share <= _LARGEST_BUDGET:
+                valid = f"a share of all checks from 1e-12 to {_LARGEST_BUDGET:g}; 1e-6 is one in a million"
+                raise ConfigError(name, share, valid)
         if self.second < self.first:
             raise ConfigError("--warnings", self.second, f"at least --budget, which is {self.first:g}")
         return self
@@ -57,7 +44,7 @@ class AlarmBudget(NamedTuple):
 
 def needed(share: float) -> int:
     """Values without an exceedance from which a rate of `share` follows with 95 % confidence: the rule of three."""
-    return ceil(-log(1 - CONFIDENCE) / share)
+    return ceil(-log(_DOUBT) / share)
 
 
 def allowed(count: int, share: float) -> int:
@@ -69,15 +56,10 @@ def allowed(count: int, share: float) -> int:
     mean, total, m = count * share, 0.0, 0
     while mean > 0 and m <= MOST_EXCEEDING:
         total += exp(m * log(mean) - mean - lgamma(m + 1))
-        if total > 1 - CONFIDENCE:
+        if total > _DOUBT:
             break
         m += 1
     return m - 1 if m < 2 else 1 << ((m - 1).bit_length() - 1)
-
-
-def steps_down(most: int) -> list[int]:
-    """The numbers of exceedances to try, from `most` down to none."""
-    return [most] if most < 1 else [most >> i for i in range(most.bit_length())] + [0]
 
 
 def threshold(largest: Sequence[float], count: int, share: float, exceeding: int) -> int | None:

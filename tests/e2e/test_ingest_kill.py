@@ -55,17 +55,7 @@ class Writer(threading.Thread):
 
 
 def command(folder, *options):
-    return [
-        sys.executable,
-        "-m",
-        "asd",
-        "ingest",
-        str(folder / "logs"),
-        "--run-dir",
-        str(folder / "run"),
-        "--quiet",
-        *options,
-    ]
+    return [sys.executable, "-m", "asd", "ingest", str(folder / "logs"), "--run-dir", str(folder / "run"), *options]
 
 
 def test_kill_9_at_any_point_loses_no_alarm_and_doubles_none(tmp_path):
@@ -77,7 +67,7 @@ def test_kill_9_at_any_point_loses_no_alarm_and_doubles_none(tmp_path):
     try:
         for _ in range(KILLS):
             size = log.stat().st_size if log.exists() else 0
-            with subprocess.Popen(command(tmp_path, "--interval", "0.01")) as process:
+            with subprocess.Popen(command(tmp_path, "--interval", "0.01"), stdout=subprocess.DEVNULL) as process:
                 end = time.monotonic() + 30
                 while not log.exists() or log.stat().st_size == size:  # it is at work
                     assert process.poll() is None
@@ -88,7 +78,7 @@ def test_kill_9_at_any_point_loses_no_alarm_and_doubles_none(tmp_path):
     finally:
         writer.ended.set()
         writer.join(30)
-    subprocess.run(command(tmp_path, "--once"), check=True)
+    subprocess.run(command(tmp_path, "--once"), stdout=subprocess.DEVNULL, check=True)
     events = read_events(log)
     for feature, name in (("silent_check_v3", "first"), ("combined", "second")):
         steps = Counter(event.step for event in events if event.rule == feature)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from datetime import datetime, timezone
@@ -13,8 +12,9 @@ from pathlib import Path
 from asd.cli.act.leading import check_leads
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
 from asd.cli.shared.printable import printable
-from asd.config import Config
+from asd.cli.shared.table import aligned
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
@@ -47,14 +47,12 @@ _PATIENCE = 30.0  # seconds for a handler at work
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd devices`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "action", nargs="?", default="list", metavar="list|release|clear|drop", help="what to do (default: list)"
-    )
+    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="what to do (default: list)")
     parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
-    parser.add_argument("--rank", metavar="N", help="which, where several ranks share a device")
+    parser.add_argument("--rank", type=whole_number(-1), help="which, where several ranks share a device")
     parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
-    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: ASD_RUN_DIR)")
+    add_run_dir(parser)
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="the handler's database (default: RUN_DIR/handler.sqlite)"
     )
@@ -63,11 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Lists, releases, clears or drops."""
-    if args.action not in _ACTIONS:
-        raise ConfigError("asd devices", args.action, f"it must be one of {', '.join(_ACTIONS)}")
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
-    folder = args.run_dir or Path(Config.of_process().run_dir)
+    folder = run_dir_of(args)
     path = args.state or state_file(folder)
     if not path.exists():
         raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
@@ -76,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "list":
             return _list(args, store)
         check_leads(store)
-        number = find_device(store, args.host, args.device, _rank(args.rank))
+        number = find_device(store, args.host, args.device, args.rank)
         if args.action == "release":
             return _release(args, store, number, folder)
         if args.action == "drop":
@@ -90,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace, store: Store) -> int:
     records = device_records(store, policy_of(store), time.time())
     if args.host is not None:
-        number = find_device(store, args.host, args.device, _rank(args.rank))
+        number = find_device(store, args.host, args.device, args.rank)
         records = [each for each in records if each.number == number]
     if args.json:
         print(records_json(records))
@@ -116,10 +112,7 @@ def _print_table(records: list[DeviceRecord]) -> None:
     if not records:
         print("No device was heard of yet.")
         return
-    rows = [_HEAD, *([printable(text) for text in _row(each)] for each in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print(aligned([_HEAD, *([printable(text) for text in _row(each)] for each in records)]))
     for each in records:
         if each.state != "in use" or each.isolated_by == "others":
             print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
@@ -217,11 +210,3 @@ def _release_here(store: Store, number: int, folder: Path) -> None:
 def _answer(args: argparse.Namespace, action: str, sentence: str) -> int:
     print(json.dumps({"action": action, "reason": sentence}, ensure_ascii=False) if args.json else printable(sentence))
     return 0
-
-
-def _rank(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII):
-        return int(text)
-    raise ConfigError("--rank", text, "it must be a whole number from 0 on")

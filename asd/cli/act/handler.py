@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asd.cli.act.decision_limiter import DecisionLimiter
 from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
 from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
-from asd.cli.shared.message_limiter import DecisionLimiter
-from asd.cli.shared.policy_options import add_policy_arguments, number, read_policy
+from asd.cli.shared.options import add_policy_arguments, number, read_policy
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
     parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
     parser.add_argument(
-        "--interval", default="0.2", metavar="S", help="seconds between two looks (default: %(default)s)"
+        "--interval", type=number(0.01, 3600), default=0.2, metavar="S", help="seconds between two looks; default 0.2"
     )
     parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
     parser.add_argument("--set-aside", action="store_true", help="rename a corrupt database and begin anew")
@@ -112,8 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Works until SIGTERM, an interrupt, or the end of what is there with `--once`."""
     agents = read_agents(args)
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
-    policy = read_policy(args, dry_run=args.dry_run)
-    interval = number("--interval", args.interval, 0.01, 3600)
+    policy = read_policy(args)
     endpoints, lease = read_endpoints(args), read_lease(args)
     store = Store(args.state or state_file(home, dry_run=args.dry_run), set_aside=args.set_aside)
     try:
@@ -126,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             if not known:
                 return 0
             with job.pulling():
-                return job.read_all(stop) if args.once else job.follow(stop, interval)
+                return job.read_all(stop) if args.once else job.follow(stop, args.interval)
     finally:
         store.close()
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from asd.cli.shared.options import matching
 from asd.cli.shared.printable import printable
-from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Store
 from asd.handler.handler_counts import HandlerCounts
@@ -84,8 +84,10 @@ class Endpoints(NamedTuple):
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of what is served."""
+    port = r"6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[0-5]?\d{1,4}"
+    place = matching(f".+:({port})", "ADDRESS:PORT, for example 127.0.0.1:9465")
     parser.add_argument(
-        "--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there, and /devices"
+        "--metrics", type=place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there, and /devices"
     )
     parser.add_argument(
         "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
@@ -93,21 +95,14 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_endpoints(args: argparse.Namespace) -> Endpoints:
-    """Reads the options.
-
-    Raises:
-        ConfigError: One has no valid value.
-    """
-    return Endpoints(
-        metrics_at=_place(args.metrics) if args.metrics is not None else None,
-        web_config=args.web_config,
-    )
+    """What the options say."""
+    return Endpoints(_place(args.metrics), args.web_config)
 
 
-def _place(text: str) -> tuple[str, int]:
-    address, colon, port = text.rpartition(":")
-    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise ConfigError("--metrics", text, "it must be ADDRESS:PORT, for example 127.0.0.1:9465")
+def _place(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    address, _, port = text.rpartition(":")
     return address.strip("[]"), int(port)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
-from asd.cli.shared.message_limiter import SECONDS, MessageLimiter
 from asd.cli.shared.printable import printable
 from asd.event import LEVEL_NAMES, Event
 from asd.verdict import Level
@@ -18,7 +16,6 @@ _WIDEST = 80  # characters of a column: one endless name must not blow up every 
 _HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _NUMBERS = {"rank", "step", "value", "limit"}
 _RED, _YELLOW, _GREEN, _DIM, _END = "\033[1;31m", "\033[33m", "\033[32m", "\033[2m", "\033[0m"
-_MOST = 9  # events of a device in a minute that have a line each; more are one line that counts
 _COLOURS = {"isolation": _RED, "recovery": _GREEN, "problem": _YELLOW, "follower": _DIM}
 
 
@@ -28,52 +25,30 @@ class EventTable:
     Args:
         out: Where to; colours only if it is a terminal.
         environ: `NO_COLOR` and `TERM=dumb` take the colours away.
-        every: Whether each event has a line, however many of a device are alike.
     """
 
-    def __init__(self, out: TextIO, environ: Mapping[str, str], *, every: bool = False) -> None:
+    def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
         self._out = out
-        self._limiter: MessageLimiter[Event] | None = None if every else MessageLimiter(_MOST)
         self._colours = out.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self._widths = [len(name) for name in _HEAD]
+        self._widths = [len(name) for name in _HEAD[:-1]]
         self._begun = False
 
     def add(self, events: Sequence[Event]) -> None:
-        """Prints `events`, in the order of their times, and flushes."""
-        shown = []
-        for event in events:
-            shown += self._due(event.time)
-            if self._limiter is None or self._limiter.passes(_kind(event), event, event.time):
-                shown.append((event, 0))
-        self._show(shown)
-
-    def count(self, now: float = math.inf) -> None:
-        """Prints the lines that count what was not printed by `now`, in seconds since the epoch; all by default."""
-        self._show(self._due(now))
-
-    def _due(self, now: float) -> list[tuple[Event, int]]:
-        return self._limiter.due(now) if self._limiter is not None else []
-
-    def _show(self, shown: Sequence[tuple[Event, int]]) -> None:
-        if not shown:
+        """Prints `events`, in their order, and flushes."""
+        if not events:
             return
-        events = [event for event, _ in shown]
-        rows = [_cells(event, more) for event, more in shown]
+        rows = [_cells(event) for event in events]
         widest = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        self._widths = [max(width, min(new, _WIDEST)) for width, new in zip(self._widths, widest, strict=True)]
-        line = "  ".join(f"{{:{'>' if name in _NUMBERS else '<'}{width}}}" for name, width in self._columns()) + "  {}"
+        self._widths = [max(width, min(new, _WIDEST)) for width, new in zip(self._widths, widest, strict=False)]
+        columns = zip(_HEAD, self._widths, strict=False)
+        line = "  ".join(f"{{:{'>' if name in _NUMBERS else '<'}{width}}}" for name, width in columns) + "  {}"
         if not self._begun:
             self._begun = True
             self._out.write(line.format(*_HEAD) + "\n")
         for event, row in zip(events, rows, strict=True):
-            text = line.format(*row).rstrip()
-            colour = self._colour(event)
+            text, colour = line.format(*row).rstrip(), self._colour(event)
             self._out.write(f"{colour}{text}{_END}\n" if colour else text + "\n")
         self._out.flush()
-
-    def _columns(self) -> list[tuple[str, int]]:
-        """All but the last, which is as wide as it is."""
-        return list(zip(_HEAD[:-1], self._widths[:-1], strict=True))
 
     def _colour(self, event: Event) -> str:
         if not self._colours:
@@ -83,11 +58,7 @@ class EventTable:
         return _COLOURS.get(event.kind, _YELLOW if event.level is Level.WARNING else "")
 
 
-def _kind(event: Event) -> tuple[str | int, ...]:
-    return event.run, event.host, event.device, event.rank, event.kind, LEVEL_NAMES[event.level]
-
-
-def _cells(event: Event, more: int) -> tuple[str, ...]:
+def _cells(event: Event) -> tuple[str, ...]:
     has_value = event.kind in ("anomaly", "replay")
     cells = (
         _local_time(event.time),
@@ -99,7 +70,7 @@ def _cells(event: Event, more: int) -> tuple[str, ...]:
         event.checkpoint or "-",
         f"{event.value:.6g}" if has_value else "-",
         ",".join([f"{limit:.6g}" for limit in event.limits]) or "-",
-        f"the last of {more} more like this within {SECONDS:g} s, see --all" if more else _what(event),
+        _what(event),
     )
     return cells if "".join(cells).isprintable() else tuple(map(printable, cells))
 

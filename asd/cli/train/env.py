@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
-from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
-from asd.config import Config, describe, replaced_variables, unknown_variables
+from asd.cli.shared.options import add_run_dir, run_dir_of
+from asd.cli.shared.table import aligned
+from asd.config import describe, replaced_variables, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="what is checked in the training of each rank, and what was asked for and is not",
     )
-    parser.add_argument("--run-dir", metavar="DIR", help="of that training (default: ASD_RUN_DIR)")
+    add_run_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,18 +48,19 @@ def run(args: argparse.Namespace) -> int:
         report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}
         print(json.dumps(report, indent=2))
         return 0
-    print(_table(("setting", "value", "from", "meaning"), settings))
+    print(aligned([("setting", "value", "from", "meaning"), *settings]))
     if unread:
         names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
         print(f"\nset, but not read by asd: {names}")
     if replaced := replaced_variables(os.environ):
         print(f"\n{replaced}")
-    print("\n" + _table(("this machine", ""), [(name, value or "not installed") for name, value in machine.items()]))
+    rows = [(name, value or "not installed") for name, value in machine.items()]
+    print("\n" + aligned([("this machine", ""), *rows]))
     return 0
 
 
 def _show_training(args: argparse.Namespace) -> int:
-    folder = Path(args.run_dir or Config.from_env(os.environ).run_dir)
+    folder = run_dir_of(args)
     ranks = sorted(StatusFiles([folder]).poll(), key=lambda status: status.rank)
     if not ranks:
         raise StateError(f"no training has left its status in {folder}.")
@@ -82,9 +83,3 @@ def _show_training(args: argparse.Namespace) -> int:
         for words, names in found.unseen.items():
             print(f"  not seen in the first step: {words}: {', '.join(names)}")
     return 0
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

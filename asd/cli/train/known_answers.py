@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asd.cli.shared.policy_options import number
+from asd.cli.shared.options import number, whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.shared.quiet import quiet
 from asd.config import Config
@@ -38,20 +38,17 @@ _LONGEST = 7 * 86400.0
 def add_work_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of work whose answers are known."""
     work = parser.add_argument_group("work whose answers are known")
-    work.add_argument("--seconds", metavar="S", help="repeat it for so long, from 0 on; nothing else is tested")
-    work.add_argument("--seed", default="0", metavar="N", help="of the numbers (default: %(default)s)")
+    work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
+    work.add_argument("--seed", type=whole_number(0), default=0, help="of the numbers (default: %(default)s)")
     work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
-    work.add_argument("--rank", metavar="N", help="which rank the device has, where several share its name")
+    work.add_argument("--rank", type=whole_number(0), help="which rank the device has, where several share its name")
     work.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
 
 
 def run_work(args: argparse.Namespace, device: str) -> int:
     """Tests the device; 0 when it made no mistake, 1 when it did, 3 when it could not be tested."""
     config = Config.of_process()
-    seconds = number("--seconds", args.seconds, 0, _LONGEST)
-    seed = _whole("--seed", args.seed)
     fault = Fault.parse(args.fault) if args.fault is not None else None
-    rank = None if args.rank is None else _whole("--rank", args.rank)
     run_dir = args.run_dir or (Path(config.run_dir) if fault is None and _is_wanted(config) else None)
     mode = "pynative" if args.mode == "pynative" else "graph"
     try:
@@ -60,8 +57,8 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             from asd.operators.selftest.known_answers import use_device
 
             device = use_device(device, mode)
-            rank = rank if rank is not None else rank_of(run_dir, device)
-            outcome = _test(args, f"{device}, {mode}", seconds, seed, fault)
+            rank = args.rank if args.rank is not None else rank_of(run_dir, device)
+            outcome = _test(args, f"{device}, {mode}", fault)
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
     except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
@@ -69,12 +66,14 @@ def run_work(args: argparse.Namespace, device: str) -> int:
     return _finish(args, config, device, rank, outcome, run_dir)
 
 
-def _test(args: argparse.Namespace, label: str, seconds: float, seed: int, fault: Fault | None) -> StressOutcome:
+def _test(args: argparse.Namespace, label: str, fault: Fault | None) -> StressOutcome:
     from asd.operators.selftest.known_answers import stress
 
-    bar = None if args.json else Bar(label, seconds)
-    show = None if bar is None else lambda done, count: bar.show(done, f"{done:.0f}/{seconds:g} s, {count} repetitions")
-    outcome = stress(seconds, seed, fault, show)
+    bar = None if args.json else Bar(label, args.seconds)
+    show = None
+    if bar is not None:
+        show = lambda done, count: bar.show(done, f"{done:.0f}/{args.seconds:g} s, {count} repetitions")  # noqa: E731
+    outcome = stress(args.seconds, args.seed, fault, show)
     if bar is not None:
         bar.end(f"{sum(outcome.repetitions.values())} repetitions")
     return outcome
@@ -155,7 +154,7 @@ def _report(
         "device": device,
         "host": Config.of_process().name_of_node(),
         "mode": "pynative" if args.mode == "pynative" else "graph",
-        "seed": int(args.seed),
+        "seed": args.seed,
         "seconds": round(outcome.seconds, 3),
         "repetitions": outcome.repetitions,
         "failed": failed,
@@ -187,12 +186,6 @@ def rank_of(run_dir: Path | None, device: str) -> int:
 
 def _is_wanted(config: Config) -> bool:
     return "ASD_RUN_DIR" in os.environ or Path(config.run_dir).is_dir()
-
-
-def _whole(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise ConfigError(option, text, "it must be a whole number from 0 to 999999999")
-    return int(text)
 
 
 def _complain(sentence: str) -> int:

@@ -11,10 +11,11 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from asd.cli.shared.policy_options import number, whole_number
+from asd.cli.shared.options import number, whole_number
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.settings.options import with_options
@@ -42,8 +43,7 @@ With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are le
 software or data (or can't be told, or too many devices look bad), and no device was left out, 130 interrupted, 143
 ended by SIGTERM."""
 
-_MOST = 100_000
-_LONGEST = 1e7  # seconds
+_COUNT, _SECONDS = whole_number(0, 100_000), number(0, 1e7)
 _OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "margin", "hang_timeout", "grace")
 
 
@@ -51,15 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd run`."""
     parser.epilog = _EXAMPLES
     job = parser.add_argument_group("a job of several processes")
-    job.add_argument("--ranks", metavar="N", help="start N processes through msrun, and watch them")
-    job.add_argument("--spares", metavar="M", help="devices that wait until one is left out (default 0)")
-    job.add_argument("--devices", metavar="0,1,...", help="all devices, spares last (default 0 to N+M-1)")
-    job.add_argument("--min-ranks", metavar="R", help="go on with so few when no spare is left (default N)")
-    job.add_argument("--max-restarts", metavar="K", help="restarts after a crash or a hang (default 3)")
-    job.add_argument("--checkpoints", metavar="DIR", help="where the training keeps them (default ASD_RUN_DIR)")
-    job.add_argument("--margin", metavar="STEPS", help="steps before a fault's first sign not to trust (default 0)")
-    job.add_argument("--hang-timeout", metavar="SECONDS", help="restart after so long without a step (default 1800)")
-    job.add_argument("--grace", metavar="SECONDS", help="between SIGTERM and SIGKILL (default 5)")
+
+    def add(name: str, kind: Callable[[str], Any], metavar: str, words: str) -> None:
+        job.add_argument(name, type=kind, metavar=metavar, help=words)
+
+    add("--ranks", whole_number(1, 100_000), "N", "start N processes through msrun, and watch them")
+    add("--spares", _COUNT, "M", "devices that wait until one is left out (default 0)")
+    add("--devices", str, "0,1,...", "all devices, spares last (default 0 to N+M-1)")
+    add("--min-ranks", whole_number(1, 100_000), "R", "go on with so few when no spare is left (default N)")
+    add("--max-restarts", _COUNT, "K", "restarts after a crash or a hang (default 3)")
+    add("--checkpoints", Path, "DIR", "where the training keeps them (default ASD_RUN_DIR)")
+    add("--margin", _COUNT, "STEPS", "steps before a fault's first sign not to trust (default 0)")
+    add("--hang-timeout", _SECONDS, "SECONDS", "restart after so long without a step (default 1800)")
+    add("--grace", _SECONDS, "SECONDS", "between SIGTERM and SIGKILL (default 5)")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
 
 
@@ -95,13 +99,10 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
     from asd.supervisor.processes import find_launcher, resolve
     from asd.supervisor.settings import Settings
 
-    ranks = whole_number("--ranks", args.ranks, 1, _MOST)
-    devices = all_devices(args, ranks, environ)
-    fewest = ranks if args.min_ranks is None else whole_number("--min-ranks", args.min_ranks, 1, ranks)
-    patience = Patience(
-        hang=number("--hang-timeout", args.hang_timeout or "1800", 0, _LONGEST, "a number of seconds"),
-        grace=number("--grace", args.grace or "5", 0, _LONGEST, "a number of seconds"),
-    )
+    devices = all_devices(args, environ)
+    if args.min_ranks is not None and args.min_ranks > args.ranks:
+        raise ConfigError("--min-ranks", args.min_ranks, f"it must be at most --ranks, which is {args.ranks}")
+    given = {name: value for name, value in vars(args).items() if value is not None}
     resolved = resolve(command, environ.get("PATH", os.defpath))
     find_launcher(resolved[0], environ.get("PATH", os.defpath))
     # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
@@ -111,36 +112,35 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
         environ=environ,
         config=config,
         devices=devices,
-        ranks=ranks,
-        fewest=fewest,
-        max_restarts=whole_number("--max-restarts", args.max_restarts or "3", 0, _MOST),
-        checkpoints=[Path(args.checkpoints).absolute()] if args.checkpoints else [],
-        margin=whole_number("--margin", args.margin or "0", 0, _MOST),
-        patience=patience,
+        ranks=args.ranks,
+        fewest=given.get("min_ranks", args.ranks),
+        max_restarts=given.get("max_restarts", 3),
+        checkpoints=[args.checkpoints.absolute()] if args.checkpoints else [],
+        margin=given.get("margin", 0),
+        patience=Patience(hang=given.get("hang_timeout", 1800.0), grace=given.get("grace", 5.0)),
     )
     log = IsolationLog(Path(config.run_dir))
     return Job(settings, say=_say, tell=_tell, publish=log, published=log.has).run()
 
 
-def all_devices(args: argparse.Namespace, ranks: int, environ: Mapping[str, str]) -> list[int]:
+def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[int]:
     """The numbers of all devices of a job, the spares last; where only some are visible, of those.
 
     Raises:
         ConfigError: They are not numbers, or too few.
     """
-    spares = None if args.spares is None else whole_number("--spares", args.spares, 0, _MOST)
     text = args.devices or environ.get("ASCEND_RT_VISIBLE_DEVICES") or ""
+    wanted = args.ranks + (args.spares or 0)
     if not text:
-        return list(range(ranks + (spares or 0)))
+        return list(range(wanted))
     name = "--devices" if args.devices else "ASCEND_RT_VISIBLE_DEVICES"
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words) or len(set(map(int, words))) < len(words):
         raise ConfigError(name, text, "valid are different numbers of devices, such as 0,1,2")
     devices = list(map(int, words))
-    wanted = ranks + (spares or 0)
     if len(devices) < wanted:
         raise ConfigError(name, text, f"valid are at least {wanted} devices, for --ranks and --spares together")
-    return devices if spares is None and args.devices else devices[:wanted]
+    return devices if args.spares is None and args.devices else devices[:wanted]
 
 
 def _say(sentence: str) -> None:

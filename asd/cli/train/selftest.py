@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
-from asd.cli.shared.policy_options import whole_number
+from asd.cli.shared.options import whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.train.known_answers import add_work_arguments, run_work
 from asd.cli.train.selftest_forms import as_json, as_table
@@ -35,8 +35,8 @@ __all__ = ["add_arguments", "run"]
 
 _PARTS = ("operators", "measuring", "recomputing", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
-_OF_PARTS = {"only": None, "ranks": "0"}
-_OF_WORK = {"seed": "0", "run_dir": None, "rank": None, "fault": None}
+_OF_PARTS = {"only": None, "ranks": 0}
+_OF_WORK = {"seed": 0, "run_dir": None, "rank": None, "fault": None}
 """Options that only one of the two tests has, and their defaults."""
 _PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
 _CHILD = ("-m", "asd.operators.selftest")
@@ -66,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="", metavar="D", help="such as Ascend:3 (default: Ascend if it is there)")
     parser.add_argument("--mode", choices=("both", *_MODES), default="both", help="default: %(default)s")
     parser.add_argument("--only", choices=_PARTS, action="append", help="a part to test, may be repeated; default: all")
-    parser.add_argument("--ranks", default="0", metavar="N", help="so many processes together as well, from 2 on")
+    parser.add_argument(
+        "--ranks", type=whole_number(0, 1024), default=0, help="so many processes together as well, from 2 on"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     add_work_arguments(parser)
 
@@ -77,13 +79,12 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args)
     if args.seconds is not None:
         return run_work(args, device)
-    ranks = whole_number("--ranks", args.ranks, 0, 1024)
     if find_spec("mindspore") is None:
         raise ModuleNotFoundError("mindspore", name="mindspore")
     modes = _MODES if args.mode == "both" else (args.mode,)
     parts = [part for part in _PARTS if part in (args.only or _PARTS)]
     findings: list[Finding] = []
-    for mode, label, command in _jobs(modes, device, parts, ranks):
+    for mode, label, command in _jobs(modes, device, parts, args.ranks):
         bar = None if args.json else Bar(label, 1)
         told, code, complaint = _follow(command, mode)
         findings += told

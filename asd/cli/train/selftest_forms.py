@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from asd.cli.shared.table import aligned
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 __all__ = ["as_json", "as_table"]
@@ -39,7 +40,7 @@ def as_table(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> 
     table = [["what", *heads]]
     for what, cells in rows.items():
         table.append([what, *(_word(cells.get(column, [])) for column in columns)])
-    lines += ["", *_aligned(table)]
+    lines += ["", _coloured(aligned(table))]
     lines += _section("Wrong", [each for each in findings if each.state == WRONG])
     lines += _section("Absent on this device, and not tested", [each for each in findings if each.state == ABSENT])
     counts = as_json(findings, machine)["counts"]
@@ -57,11 +58,9 @@ def _word(states: list[str]) -> str:
     return "WRONG" if WRONG in states else OK if OK in states else ABSENT
 
 
-def _aligned(table: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return [line.replace("WRONG", f"{_RED}WRONG{_END}") for line in lines] if coloured else lines
+def _coloured(text: str) -> str:
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return text.replace("WRONG", f"{_RED}WRONG{_END}") if wanted else text
 
 
 def _section(title: str, findings: Sequence[Finding]) -> list[str]:

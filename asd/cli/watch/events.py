@@ -12,13 +12,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from asd.cli.shared.event_table import EventTable
-from asd.config import Config
-from asd.errors import ConfigError, StateError
+from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
+from asd.errors import StateError
 from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.records import read_time
 from asd.rundir.follow import Follower, Line
@@ -33,8 +33,6 @@ Examples:
   asd events --since 2h --device Ascend:3        what happened on one device in the last two hours
   asd events --json | python -m json.tool --json-lines
 
-Of more than nine events of a device within a minute that are alike, the last is a line that counts the rest.
-
 times: 2026-01-31T12:00 (local, unless it names a zone), or how long ago: 30s, 10m, 2h, 3d.
 exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as --follow ends."""
 
@@ -46,40 +44,32 @@ _REMEMBERED = 100_000  # events, to know doubles while following
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd events`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--run-dir", metavar="D", help="folder of the run (default: ASD_RUN_DIR)")
+    add_run_dir(parser)
     parser.add_argument("--follow", action="store_true", help="go on with new events until interrupted")
-    parser.add_argument("--since", metavar="WHEN", help="only events from then on")
-    parser.add_argument("--until", metavar="WHEN", help="only events up to then")
-    parser.add_argument("--device", metavar="D", action="append", help="only of this device, for example Ascend:3")
-    parser.add_argument("--rank", metavar="R", action="append", help="only of this rank")
-    parser.add_argument("--level", metavar="L", action="append", help=f"only of this level: {_listed(_LEVELS)}")
-    parser.add_argument("--kind", metavar="K", action="append", help=f"only of this kind: {_listed(KINDS)}")
-    parser.add_argument("--limit", metavar="N", help="only the last N events, and with --follow all new ones")
-    parser.add_argument("--all", action="store_true", help="a line for each event, also of a device that has many")
+    parser.add_argument("--since", metavar="WHEN", type=_moment, default=float("-inf"), help="only events from then on")
+    parser.add_argument("--device", action="append", help="only of this device, for example Ascend:3")
+    parser.add_argument("--rank", action="append", type=whole_number(-1), help="only of this rank; -1: not known")
+    parser.add_argument("--level", action="append", choices=tuple(LEVEL_NAMES.values()), help="only of this level")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only of this kind")
     parser.add_argument("--json", action="store_true", help="print the events as they stand in the log, a line each")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the events; 1 if a file could not be read."""
-    run_dir = Path(args.run_dir or Config.from_env(os.environ).run_dir)
-    wanted = _filter(args, time.time())
-    limit = _limit(args.limit)
+    run_dir = run_dir_of(args)
     if not run_dir.is_dir():
         raise StateError(f"there is no run folder {run_dir}; valid is the ASD_RUN_DIR of a run, see --run-dir.")
-    _make_robust(args)
-    reader = _EventReader(run_dir, wanted)
-    table = None if args.json else EventTable(sys.stdout, os.environ, every=args.all)
+    if args.json and isinstance(sys.stdout, io.TextIOWrapper):
+        with contextlib.suppress(io.UnsupportedOperation):  # JSON is UTF-8 whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    reader = _EventReader(run_dir, args)
+    table = None if args.json else EventTable(sys.stdout, os.environ)
     try:
-        _print(reader.read(limit), table)
+        _print(reader.read(), table)
         while args.follow:
-            _print(reader.read(), table)
-            if table is not None:
-                table.count(time.time())
             time.sleep(_PAUSE)
+            _print(reader.read(), table)
     finally:
-        if table is not None:
-            with contextlib.suppress(BrokenPipeError):
-                table.count()
         reader.report()
     return 1 if reader.unreadable else 0
 
@@ -87,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
 class _EventReader:
     """Reads the events of a run that pass a filter, each once."""
 
-    def __init__(self, run_dir: Path, wanted: Callable[[Event], bool]) -> None:
+    def __init__(self, run_dir: Path, args: argparse.Namespace) -> None:
         self._run_dir = run_dir
-        self._wanted = wanted
+        self._args = args
         self._follower = Follower(lambda: event_files(run_dir))
         self._known: dict[str, None] = {}
         self._bad = 0
@@ -99,18 +89,14 @@ class _EventReader:
     def unreadable(self) -> dict[str, str]:
         return self._follower.unreadable
 
-    def read(self, limit: int | None = None) -> list[tuple[Event, str]]:
-        """The events that are new, each with its line, by time; of these the last `limit`, or all of them."""
-        new: list[tuple[float, int, Event, str]] = []
+    def read(self) -> list[tuple[Event, str]]:
+        """The events that are new, each with its line, by time."""
+        new: list[tuple[Event, str]] = []
         while lines := self._follower.poll():
-            for line in lines:
-                event = self._event(line)
-                if event is not None:
-                    new.append((event.time, len(new), event, line.text))
+            new += [(event, line.text) for line in lines if (event := self._event(line)) is not None]
         for identity in list(islice(self._known, max(0, len(self._known) - _REMEMBERED))):
             del self._known[identity]
-        found = [(event, text) for *_, event, text in sorted(new, key=lambda item: item[:2])]
-        return found if limit is None else found[len(found) - min(limit, len(found)) :]
+        return sorted(new, key=lambda item: item[0].time)
 
     def report(self) -> None:
         """Says on standard error what could not be shown."""
@@ -137,6 +123,16 @@ class _EventReader:
         self._found = True
         return event if is_new else None
 
+    def _wanted(self, event: Event) -> bool:
+        args = self._args
+        return (
+            args.since <= event.time
+            and (args.rank is None or event.rank in args.rank)
+            and (args.device is None or event.device in args.device)
+            and (args.level is None or LEVEL_NAMES[event.level] in args.level)
+            and (args.kind is None or event.kind in args.kind)
+        )
+
 
 def _print(found: Sequence[tuple[Event, str]], table: EventTable | None) -> None:
     if table is not None:
@@ -146,63 +142,11 @@ def _print(found: Sequence[tuple[Event, str]], table: EventTable | None) -> None
         sys.stdout.flush()
 
 
-def _make_robust(args: argparse.Namespace) -> None:
-    """JSON is UTF-8 whatever the locale says."""
-    if args.json and isinstance(sys.stdout, io.TextIOWrapper):
-        with contextlib.suppress(io.UnsupportedOperation):
-            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-def _filter(args: argparse.Namespace, now: float) -> Callable[[Event], bool]:
-    since = _moment("--since", args.since, now) if args.since is not None else -float("inf")
-    until = _moment("--until", args.until, now) if args.until is not None else float("inf")
-    ranks = {_rank(text) for text in args.rank or ()}
-    levels = {_one_of("--level", text, _LEVELS) for text in args.level or ()}
-    kinds = {_one_of("--kind", text, KINDS) for text in args.kind or ()}
-    devices = set(args.device or ())
-
-    def wanted(event: Event) -> bool:
-        return (
-            since <= event.time <= until
-            and (not ranks or event.rank in ranks)
-            and (not devices or event.device in devices)
-            and (not levels or LEVEL_NAMES[event.level] in levels)
-            and (not kinds or event.kind in kinds)
-        )
-
-    return wanted
-
-
-def _moment(option: str, text: str, now: float) -> float:
+def _moment(text: str) -> float:
     if match := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text, re.ASCII):
-        return now - float(match.group(1)) * _UNITS[match.group(2)]
+        return time.time() - float(match.group(1)) * _UNITS[match.group(2)]
     try:
         return read_time(text).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        valid = "valid is a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d"
-        raise ConfigError(option, text, valid) from error
-
-
-def _rank(text: str) -> int:
-    if not re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII):
-        raise ConfigError("--rank", text, "valid is a whole number from 0 on, or -1 for an unknown rank")
-    return int(text)
-
-
-def _limit(text: str | None) -> int | None:
-    if text is not None and not re.fullmatch("[0-9]{1,9}", text, re.ASCII):
-        raise ConfigError("--limit", text, "valid is a whole number from 0 on")
-    return None if text is None else int(text)
-
-
-def _one_of(option: str, text: str, valid: Sequence[str]) -> str:
-    if text not in valid:
-        raise ConfigError(option, text, f"valid are {_listed(valid)}")
-    return text
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
-
-
-_LEVELS = tuple(LEVEL_NAMES.values())
+        valid = "it must be a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d"
+        raise argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}") from error

@@ -12,21 +12,23 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.policy_options import number, whole_number
+from asd.cli.shared.options import matching, number, run_dir_of, whole_number
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
-from asd.ingest import Alarms, Ingest, Known, LogFiles, read_zone
-from asd.ingest.log_files import default_places
+from asd.ingest.alarms import Alarms
+from asd.ingest.log_files import LogFiles, default_places
+from asd.ingest.reader import Ingest
+from asd.ingest.timestamps import read_zone
 from asd.records import load_if_there
-from asd.rundir import names as run_dir
 from asd.rundir.disk import HeldError, sync, take_lock, write_whole
+from asd.rundir.names import cursor_file, event_files, ingest_file
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,64 +45,64 @@ Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it end
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed, 2 wrong usage."""
 
+_NAME = matching(r"[^\x00-\x1f\x7f]{1,1024}", "a name of printable characters, not empty")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd ingest`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("paths", nargs="*", metavar="PATH", help="logs to read; default: where Ascend puts them")
-    parser.add_argument("--run-dir", metavar="D", help="folder of the run; default: ASD_RUN_DIR")
-    parser.add_argument("--run", dest="name", default="ingest", metavar="NAME", help="name of the run in the events")
-    parser.add_argument("--host", metavar="NAME", help="machine the logs are from; default: ASD_NODE, or this one")
+    parser.add_argument("--run-dir", type=_NAME, metavar="D", help="folder of the run; default: ASD_RUN_DIR")
+    parser.add_argument(
+        "--run", dest="name", type=_NAME, metavar="NAME", help="name of the run in the events; default: ingest"
+    )
+    parser.add_argument("--host", type=_NAME, help="machine the logs are from; default: ASD_NODE, or this one")
     parser.add_argument(
         "--timezone", default="", metavar="Z", help="zone of the times in the logs; default: this machine's"
     )
     parser.add_argument(
         "--chips-per-card",
-        default="1",
+        type=whole_number(1, 16),
+        default=1,
         metavar="N",
         help="chips on one card, to tell the device from the device plugin's numbers; default 1",
     )
     parser.add_argument("--once", action="store_true", help="read what is there and end")
-    parser.add_argument("--interval", default="1", metavar="S", help="seconds between two looks; default 1")
+    parser.add_argument(
+        "--interval", type=number(0.01, 3600), default=1.0, metavar="S", help="seconds between two looks; default 1"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead, for programs")
-    parser.add_argument("--quiet", action="store_true", help="print only what goes wrong")
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads the logs, until they end with `--once`, or until it is stopped."""
-    interval = number("--interval", args.interval, 0.01, 3600, "a number of seconds")
-    alarms = Alarms(
-        _name("--run", args.name),
-        _name("--host", args.host if args.host is not None else Config.of_process().name_of_node()),
-        read_zone(args.timezone),
-        chips_per_card=whole_number("--chips-per-card", args.chips_per_card, 1, 16),
-    )
-    folder = Path(_name("--run-dir", args.run_dir if args.run_dir is not None else Config.of_process().run_dir))
+    config = Config.of_process()
+    host = args.host or config.name_of_node()
+    alarms = Alarms(args.name or "ingest", host, read_zone(args.timezone), chips_per_card=args.chips_per_card)
+    folder = run_dir_of(args)
     files = _files(args, folder)
     with _locked(folder), stopped() as stop:
-        job = _IngestJob(args, folder, files, alarms)
+        job = _IngestJob(folder, files, alarms, as_json=args.json)
         if args.once:
             job.read_all()
         else:
-            job.follow(stop, interval)
-        job.sum_up()
+            job.follow(stop, args.interval)
+        print(job.summary(), flush=True)
     return 0
 
 
 class _IngestJob:
     """One run of the command."""
 
-    def __init__(self, args: argparse.Namespace, folder: Path, files: LogFiles, alarms: Alarms) -> None:
-        self._args = args
-        self._folder = folder
-        self._files = files
-        self._cursor = run_dir.cursor_file(folder, "ingest")
-        self._log = EventLog(run_dir.ingest_file(folder))
+    def __init__(self, folder: Path, files: LogFiles, alarms: Alarms, *, as_json: bool) -> None:
+        self._folder, self._files, self._as_json = folder, files, as_json
+        self._cursor = cursor_file(folder, "ingest")
+        self._log = EventLog(ingest_file(folder))
         self._unsynced = False
         self._said: set[str] = set()
-        known = Known()
-        written = [path for path in run_dir.event_files(folder) if path.name.startswith(self._log.path.name)]
-        known.load(written[-2:])  # more than one batch, even if the log was rotated in the middle of it
+        written = [path for path in event_files(folder) if path.name.startswith(self._log.path.name)]
+        # More than one batch, even if the log was rotated in the middle of it.
+        known = list(_ids(written[-2:]))
         try:
             saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote")
             self.ingest = Ingest(files, alarms, self._append, self._save, known, saved)
@@ -132,13 +134,11 @@ class _IngestJob:
             if not more:
                 stop.wait(interval)
 
-    def sum_up(self) -> None:
-        """Says what was read."""
+    def summary(self) -> str:
+        """What was read, for people or as JSON."""
         ingest, events = self.ingest, self.ingest.events
-        if self._args.quiet:
-            return
-        if self._args.json:
-            summary = {
+        if self._as_json:
+            facts = {
                 "files": ingest.files,
                 "lines": ingest.lines,
                 "events": dict(events),
@@ -148,21 +148,18 @@ class _IngestJob:
                 "unreadable": self._unreadable(),
                 "event_log": str(self._log.path),
             }
-            _show(json.dumps(summary))
-            return
-        found = f"{events['first']} first level, {events['second']} second level"
-        if events["normal"]:
-            found += f", {events['normal']} recovered"
-        _show(
-            f"{ingest.files} files, {ingest.lines} lines, {sum(events.values())} new events ({found}), "
-            f"{ingest.repeated} known before; events are in {self._log.path}"
+            return json.dumps(facts)
+        return (
+            f"{ingest.files} files, {ingest.lines} lines, {sum(events.values())} new events ({events['first']} first "
+            f"level, {events['second']} second level, {events['normal']} recovered), {ingest.repeated} known before; "
+            f"events are in {self._log.path}"
         )
 
     def _append(self, event: Event) -> None:
         self._log(event)
         self._unsynced = True
-        if not (self._args.quiet or self._args.json):
-            _show(event.sentence())
+        if not self._as_json:
+            print(event.sentence(), flush=True)
 
     def _save(self, state: dict[str, Any]) -> None:
         if self._unsynced:  # the cursor must never be ahead of the events, not even after a power cut
@@ -188,17 +185,23 @@ class _IngestJob:
             _say(sentence)
 
 
+def _ids(paths: Iterable[Path]) -> Iterator[str]:
+    """The ids of the events in these files; what is torn or none of ours is passed over."""
+    for path in paths:
+        with path.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                    yield str(json.loads(line)["id"])
+
+
 def _files(args: argparse.Namespace, folder: Path) -> LogFiles:
     files = LogFiles(args.paths or default_places(os.environ, Path.home()), without=folder)
     missing = files.missing()
-    if args.paths and missing:
+    if missing and (args.paths or len(missing) == len(files.places)):
         if args.once:
-            raise ConfigError("PATH", missing[0], "it must be a file, a folder or a pattern that fits one")
+            valid = "it must be a file, a folder or a pattern that fits one"
+            raise ConfigError("PATH", missing[0] if args.paths else ", ".join(missing), valid)
         _say(f"nothing is at {', '.join(missing)} yet; waiting for it.")
-    elif not args.paths and len(missing) == len(files.places):
-        if args.once:
-            raise ConfigError("PATH", "", f"it must be given, as no log is at {', '.join(missing)}")
-        _say(f"no log is at {', '.join(missing)} yet; waiting for one.")
     return files
 
 
@@ -216,16 +219,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _name(option: str, text: str) -> str:
-    if 0 < len(text) <= 1024 and text.isprintable():
-        return text
-    raise ConfigError(option, text, "it must be a name of printable characters, not empty")
-
-
-def _show(text: str) -> None:
-    print(text, flush=True)
 
 
 def _say(sentence: str) -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from asd.cli.shared.policy_options import add_strike_arguments, read_strike_policy
+from asd.cli.shared.options import add_strike_arguments, read_strike_policy
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.rundir.disk import write_whole

@@ -125,14 +125,6 @@ def test_clearing_forgets_strikes_and_verdicts(tmp_path, capsys):
             ["release", "node7"],
             "HOST DEVICE has the value 'node7', which is not valid: both must be given, for example node7 Ascend:3.",
         ),
-        (
-            ["mend"],
-            "asd devices has the value 'mend', which is not valid: it must be one of list, release, clear, drop.",
-        ),
-        (
-            ["list", "node7", "Ascend:3", "--rank", "x"],
-            "--rank has the value 'x', which is not valid: it must be a whole number from 0 on.",
-        ),
     ],
 )
 def test_wrong_usage_is_told_in_one_sentence(tmp_path, capsys, arguments, sentence):

@@ -9,16 +9,8 @@ from asd.exporters.http.routes import start_server
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["--port", "65536"],
-            "--port has the value '65536', which is not valid: valid is a port from 1 to 65535, or 0",
-        ),
-        (["--port", "http"], "--port has the value 'http'"),
-        (["--port", "9" * 5000], "valid is a port"),
-        (
-            ["--poll", "0"],
-            "--poll has the value '0', which is not valid: valid is a number of seconds from 0.05 to 3600",
-        ),
+        (["--port", "65536"], "--port has the value '65536', which is not valid: it must be a whole number from 0 to"),
+        (["--poll", "0"], "--poll has the value '0', which is not valid: it must be a number from 0.05 to 3600"),
         (["--poll", "nan"], "--poll has the value 'nan'"),
         (["--checkpoints", "("], "--checkpoints has the value '('"),
         (["--device-map", "nothing.json"], "--device-map has the value 'nothing.json'"),

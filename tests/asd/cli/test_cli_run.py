@@ -148,7 +148,8 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
     [
         (
             ["--ranks", "0"],
-            "--ranks has the value '0', which is not valid: it must be a whole number from 1 to 100000.",
+            "--ranks has the value '0', which is not valid: it must be a whole number from 1 to 100000; see `asd run "
+            "--help`.",
         ),
         (
             ["--ranks", "2", "--devices", "0,0"],
@@ -161,14 +162,14 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
         ),
         (
             ["--ranks", "2", "--min-ranks", "3"],
-            "--min-ranks has the value '3', which is not valid: it must be a whole number from 1 to 2.",
+            "--min-ranks has the value 3, which is not valid: it must be at most --ranks, which is 2.",
         ),
         (
             ["--ranks", "2", "--hang-timeout", "nan"],
-            "--hang-timeout has the value 'nan', which is not valid: it must "
-            "be a number of seconds from 0 to 10000000.",
+            "--hang-timeout has the value 'nan', which is not valid: it must be a number from 0 to 10000000; see `asd "
+            "run --help`.",
         ),
-        (["--spares", "1"], "--spares has the value '1', which is not valid: it is valid with --ranks only."),
+        (["--spares", "1"], "--spares has the value 1, which is not valid: it is valid with --ranks only."),
     ],
 )
 def test_a_wrong_option_of_a_job_is_one_sentence_and_code_2(tmp_path, options, sentence):
@@ -207,4 +208,4 @@ def test_the_devices_are_those_that_are_named_or_shown(arguments, environ, expec
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     args = parser.parse_args([*arguments, "train"])
-    assert all_devices(args, 2, environ) == expected
+    assert all_devices(args, environ) == expected

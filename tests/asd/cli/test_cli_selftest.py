@@ -22,7 +22,7 @@ from tests.support.events import made_of
         (["--device", "CPU", "--rank", "-1"], "--rank has the value '-1', which is not valid: it must be a whole "),
         (["--device", "CPU", "--fault", "norm"], "fault has the value 'norm', which is not valid: valid is such as "),
         (["--device", "CPU", "--mode", "eager"], "argument --mode: invalid choice: 'eager'"),
-        (["--ranks", "2"], "--ranks has the value '2', which is not valid: it is valid without --seconds only"),
+        (["--ranks", "2"], "--ranks has the value 2, which is not valid: it is valid without --seconds only"),
     ],
 )
 def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options, sentence):

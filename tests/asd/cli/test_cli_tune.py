@@ -34,9 +34,9 @@ def test_it_prints_lines_that_a_shell_takes_and_that_the_settings_accept(run_dir
     )
     assert set(exports) == {"NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH"}
     assert Config.from_env(exports).upper[0] < 1_000_000
-    assert "1,200 values of 4 checkpoints on 1 rank, 300 steps in all; left out: no step" in printed
+    assert "1,200 values of 4 checkpoints on 1 ranks, 300 steps in all; left out: no steps" in printed
     assert "layer3, rank 0, step" in printed
-    assert "would need 5,992 values of each test" in printed
+    assert "With 5,992 values of each test or more" in printed
 
 
 def test_json_holds_the_same_figures(run_dir, capsys):
@@ -44,16 +44,7 @@ def test_json_holds_the_same_figures(run_dir, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert (facts["checks"], facts["today"]["first"], facts["proposed"]["first"]) == (1200, 0, 0)
     assert facts["proposed"]["within_budget"] is True
-    assert facts["held_out"]["checks"] == 600
-    # The first half has 200 values after the first 100 of each checkpoint: too few for a jump.
-    assert set(facts["held_out"]["exports"]) <= set(facts["proposed"]["exports"])
-    assert facts["tests"][0]["largest"][0]["checkpoint"] in {"layer2", "layer3"}
-
-
-def test_the_picture_is_drawn(run_dir, tmp_path, capsys):
-    assert main(["tune", str(run_dir), "--plot", str(tmp_path / "tune.svg")]) == 0
-    assert "proposed, first level" in (tmp_path / "tune.svg").read_text()
-    assert f"Picture: {tmp_path / 'tune.svg'}" in capsys.readouterr().out
+    assert facts["tests"][0]["largest"][1].partition(",")[0] in {"layer2", "layer3"}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +54,6 @@ def test_the_picture_is_drawn(run_dir, tmp_path, capsys):
         (["--budget", "1"], "--budget has the value 1.0"),
         (["--warnings", "1e-9"], "--warnings has the value 1e-09"),
         (["--rule", "combined"], "one of threshold, silent_check_v3, adaptive; combined has thresholds of its own"),
-        (["--plot", "picture.png"], "--plot has the value 'picture.png'"),
-        (["--plot", "/nowhere/at/all.svg"], "its folder /nowhere/at must be there"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(run_dir, capsys, arguments, sentence):

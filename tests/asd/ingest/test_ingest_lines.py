@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Level
-from asd.ingest import Alarms
+from asd.ingest.alarms import Alarms
 from asd.rundir.follow import Line
 
 V3_ERROR = (
@@ -68,7 +68,7 @@ def reader(**options):
 
 def events(*texts, path="/logs/some.log", alarms=None):
     alarms = alarms if alarms is not None else reader()
-    return [alarm.event for line in lines(*texts, path=path) for alarm in alarms.read(line)]
+    return [event for line in lines(*texts, path=path) for event in alarms.read(line)]
 
 
 def event(text, **options):
@@ -328,7 +328,7 @@ def test_a_strike_out_with_its_list_in_one_line_of_json_loses_neither(dress):
         f"Grad-norm spike: index 0, time 2025-08-26 10:06:31, param name a, abnormal value 7.0, {state}\n"
         f"Grad-norm spike: index 1, time 2025-08-26 10:46:33, param name b, abnormal value inf, {state}"
     )
-    found = [alarm.event for alarm in Alarms("r", "h").read(Line(Path("x.log"), 0, dress(text), "k:0"))]
+    found = Alarms("r", "h").read(Line(Path("x.log"), 0, dress(text), "k:0"))
     assert [(event.rank, event.checkpoint) for event in found] == [(3, ""), (3, "a"), (3, "b")]
 
 
@@ -475,6 +475,6 @@ def test_the_same_line_always_has_the_same_id_and_another_line_or_place_another(
     read = reader()
     here, there = Line(Path("a"), 0, V3_ERROR, "f:0"), Line(Path("b"), 0, V3_ERROR, "f:7")
     later = Line(Path("a"), 0, V3_ERROR.replace("18:43:29", "18:43:30"), "f:0")
-    first, again, moved, other = (read.read(line)[0].event.id for line in (here, here, there, later))
+    first, again, moved, other = (read.read(line)[0].id for line in (here, here, there, later))
     assert first == again
     assert len({first, moved, other}) == 3

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from asd.errors import ConfigError, StateError
 from asd.exporters.run_files.event_log import EventLog, read_events
-from asd.ingest import Alarms, Ingest, Known, LogFiles, read_zone
-from asd.ingest.log_files import default_places
+from asd.ingest.alarms import Alarms
+from asd.ingest.log_files import LogFiles, default_places
 from asd.ingest.log_line import device_of_path, rank_of_path
+from asd.ingest.reader import Ingest
+from asd.ingest.timestamps import read_zone
 
 
 def alarm(step, level="ERROR"):
@@ -44,8 +46,7 @@ class World:
         self.state = json.loads(json.dumps(state))
 
     def reader(self):
-        known = Known()
-        known.load([self.events] if self.events.exists() else [])
+        known = [event.id for event in read_events(self.events)] if self.events.exists() else []
         alarms = Alarms("ingest", "node7", timezone.utc)
         return Ingest(LogFiles([str(self.logs)]), alarms, self.sink, self.save, known, self.state)
 

@@ -15,9 +15,9 @@ from asd.rules.readings.features import Features
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tuning import AlarmBudget, held_out, propose, tests_of
-from asd.tuning.budget import HIGHEST, allowed, needed, steps_down, threshold
-from asd.tuning.rejudge import replay
+from asd.tuning.budget import HIGHEST, AlarmBudget, allowed, needed, threshold
+from asd.tuning.proposal import propose
+from asd.tuning.replay import replay, tests_of
 
 # pytest must not take the function for a test.
 tests_of.__test__ = False
@@ -43,8 +43,6 @@ def test_the_rule_of_three_and_the_bound_of_poisson():
     assert [allowed(count, 1e-2) for count in (299, 300, 475, 630, 10_000)] == [-1, 0, 1, 2, 64]
     # Garwood's exact bound: with 8 seen, at most 14.43 are expected.
     assert allowed(1443, 1e-2) < 8 <= allowed(1444, 1e-2)
-    assert steps_down(8) == [8, 4, 2, 1, 0]
-    assert [steps_down(0), steps_down(-1)] == [[0], [-1]]
 
 
 def test_an_exponential_tail_is_extrapolated_to_where_it_is():
@@ -70,9 +68,10 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
     assert (found.proposed.first, found.proposed.second) == (0, 0)
     assert found.keeps
     assert found.config.upper[0] > max(norms)
-    assert found.tests[0].exceeding == (-1, -1)
-    assert found.tests[0].drivers[0].score == max(norms)
-    assert found.tests[1].seen == 4 * 300
+    assert list(found.exceeding.values()) == [-1, -1]
+    scores = found.unavoidable.scores
+    assert scores["value"].extreme[0] == max(norms)
+    assert scores["jump"].count == 4 * 300
 
 
 @given(
@@ -132,19 +131,8 @@ def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_pa
 def test_too_few_values_give_no_proposal():
     steps = stream(3, 120)
     found = propose(lambda: iter(steps), Config(protection="document"))
-    assert [test.pair for test in found.tests] == [None, None]
+    assert found.pairs == {}
     assert found.config == Config(protection="document")
-
-
-def test_the_second_half_judges_what_was_fitted_to_the_first():
-    calm, wild = stream(4, 400), stream(4, 400, level=5e9)
-    steps = [*calm[:200], *wild[200:]]
-    fitted, later = held_out(lambda: iter(steps), Config(protection="document"))
-    assert later.checks == 4 * 200
-    assert fitted.today.checks == 4 * 200
-    assert later.first == 4 * 200
-    quiet = held_out(lambda: iter(calm), Config(protection="document"))[1]
-    assert (quiet.checks, quiet.first) == (4 * 200, 0)
 
 
 @pytest.mark.parametrize(("rule", "feature"), [("threshold", "L2 norm"), ("adaptive", "max(|g|)")])

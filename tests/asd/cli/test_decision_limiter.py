@@ -1,8 +1,6 @@
 """Ten events a second of one flapping device are one line that counts."""
 
-import math
-
-from asd.cli.shared.message_limiter import DecisionLimiter, MessageLimiter
+from asd.cli.act.decision_limiter import DecisionLimiter
 from asd.handler.decision import Decision
 from asd.isolator import Device
 
@@ -34,7 +32,7 @@ def test_of_a_crowd_the_first_is_told_and_the_rest_is_counted_once_a_minute():
 def test_another_device_and_another_action_are_no_part_of_it():
     news = DecisionLimiter()
     assert len(told(news, [decision(), decision(device=TWO), decision("breaker"), decision()], 0.0)) == 3
-    of_nobody = [decision("alert", None, number) for number in (1, 1, 2)]  # alike when it says the same
+    of_nobody = [decision("problem", None, number) for number in (1, 1, 2)]  # alike when it says the same
     assert len(told(news, of_nobody, 0.0)) == 2
 
 
@@ -45,7 +43,7 @@ def test_what_is_done_about_a_device_is_always_told():
 
 
 def test_a_clock_that_is_set_back_ends_a_crowd():
-    limiter = MessageLimiter(most=1)
-    assert [limiter.passes("a", number, 1000.0) for number in range(3)] == [True, False, False]
-    assert limiter.due(10.0) == [(2, 2)]
-    assert limiter.due(math.inf) == []
+    news = DecisionLimiter()
+    assert len(told(news, [decision(number=number) for number in range(3)], 1000.0)) == 1
+    assert told(news, [], 10.0) == [("waiting", "number 2. There were 2 more like this within 60 s.")]
+    assert told(news, [], 1e9) == []

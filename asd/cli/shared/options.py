@@ -1,0 +1,137 @@
+"""Options that several commands have, and types that check an option as it is read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from asd.config import Config
+from asd.handler import Policy
+from asd.handler.policy import RULES, SUSPICION
+from asd.rules.step.strikes import WINDOW_SECONDS
+
+__all__ = [
+    "add_policy_arguments",
+    "add_run_dir",
+    "add_strike_arguments",
+    "matching",
+    "number",
+    "read_policy",
+    "read_strike_policy",
+    "run_dir_of",
+    "whole_number",
+]
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """The type of a number in this range."""
+
+    def read(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if least <= float(text) <= most:
+                return float(text)
+        raise _wrong(text, f"it must be a number from {least:g} to {most:.9g}")
+
+    return read
+
+
+def whole_number(least: int, most: int = 10**9 - 1) -> Callable[[str], int]:
+    """The type of a whole number in this range."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII) and least <= int(text) <= most:
+            return int(text)
+        raise _wrong(text, f"it must be a whole number from {least} to {most}")
+
+    return read
+
+
+def matching(pattern: str, valid: str) -> Callable[[str], str]:
+    """The type of a text that fits a pattern as a whole; `valid` says in words what it must be."""
+
+    def read(text: str) -> str:
+        if re.fullmatch(pattern, text, re.ASCII):
+            return text
+        raise _wrong(text, f"it must be {valid}")
+
+    return read
+
+
+def _wrong(text: str, valid: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}")
+
+
+def add_run_dir(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names the folder of a run."""
+    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: ASD_RUN_DIR)")
+
+
+def run_dir_of(args: argparse.Namespace) -> Path:
+    """The folder of the run, given or from the settings."""
+    return Path(args.run_dir or Config.of_process().run_dir)
+
+
+def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that decide what a strike is: whoever shows strikes takes the same as the fault handler."""
+
+    def add(name: str, kind: Callable[[str], float], default: float, words: str) -> None:
+        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
+
+    add("--strikes", whole_number(1, 1000), 3, "so many take a device out")
+    add("--window", number(0.01, 527_040), 480, "minutes a strike counts")
+    add("--many", whole_number(2), 3, "so many devices at once are software")
+    parser.add_argument(
+        "--policy",
+        choices=RULES,
+        default=SUSPICION,
+        help="suspicion: after the window a strike counts less and less, for months; strikes: no more "
+        "(default: %(default)s)",
+    )
+
+
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that make a policy."""
+    add_strike_arguments(parser)
+
+    def add(name: str, kind: Callable[[str], float], default: float, words: str) -> None:
+        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
+
+    add("--half-life", number(0.01, 366), 30, "days in which suspicion halves what a strike counts")
+    add("--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
+    add("--max-devices", whole_number(0), 2, "isolations in 24 h at most")
+    add("--max-percent", number(0, 100), 10, "the same in percent of the known devices")
+    add(
+        "--release-after",
+        number(0, 8784),
+        48,
+        "hours without a fault after which a device is given back, by suspicion once it passes a stress test; 0 never",
+    )
+
+
+def read_policy(args: argparse.Namespace) -> Policy:
+    """The policy that the options of `add_policy_arguments` and `--dry-run` make."""
+    return replace(
+        read_strike_policy(args),
+        half_life_seconds=args.half_life * 86400,
+        settle_seconds=args.settle,
+        max_devices=args.max_devices,
+        max_percent=args.max_percent,
+        release_after_seconds=args.release_after * 3600,
+        dry_run=args.dry_run,
+    )
+
+
+def read_strike_policy(args: argparse.Namespace) -> Policy:
+    """The policy that the options of `add_strike_arguments` make."""
+    window = args.window * 60.0
+    return Policy(
+        rule=args.policy,
+        strikes=args.strikes,
+        window_seconds=window,
+        stale_seconds=max(window, WINDOW_SECONDS),
+        many_devices=args.many,
+    )
