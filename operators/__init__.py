@@ -2,9 +2,6 @@
 
     ASDBase, LayerNormASD, RmsNormASD, GatherASD    operators that check the gradient of an input
     enable, disable                                 MindSpore's own norm operators replaced by the checking ones
-    MatMulASD, BatchMatMulASD                       matrix products with a checksum
-    NormASD                                         a norm that is computed again
-    Checksum, install_checksum                      both on the products and norms of a network
     install                                         checks on a network that is already built
     tell_shard                                      what this rank holds, in a training with groups of its own
     guard                                           an optimizer that refuses a bad update
@@ -22,11 +19,8 @@ from __future__ import annotations
 
 from asd.config import Config
 from asd.dumps.gradients.similarity import GradComparator
-from asd.operators.attach.checksum import Checksum, install_checksum
 from asd.operators.attach.install import Installation, install
 from asd.operators.checks.base import ASDBase
-from asd.operators.checks.matmul import BatchMatMulASD, MatMulASD
-from asd.operators.checks.norm import NormASD
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig, dump_config_of
 from asd.operators.debugger.gradient_monitor import GradientMonitor
@@ -40,17 +34,13 @@ from asd.operators.start.step_monitor import StepMonitor
 __all__ = [
     "ASDBase",
     "ASDMonitor",
-    "BatchMatMulASD",
-    "Checksum",
     "DumpConfig",
     "GatherASD",
     "GradComparator",
     "GradientMonitor",
     "Installation",
     "LayerNormASD",
-    "MatMulASD",
     "NPURunConfig",
-    "NormASD",
     "PrecisionDebugger",
     "RmsNormASD",
     "StepMonitor",
@@ -59,7 +49,6 @@ __all__ = [
     "enable",
     "guard",
     "install",
-    "install_checksum",
     "tell_shard",
 ]
 

@@ -4,16 +4,15 @@ A file is lines, each a JSON object that stands for itself: some steps of one ra
 again. Files can therefore be cut, rotated and joined at any line break, and a line that a kill left torn loses its own
 steps only. The keys of a line:
 
-- `asd_recording`: the version of this format, 1
+- `asd_recording`: the version of this format, 2
 - `run`, `rank`: as in events
 - `rule`, `tiers`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
 - `checkpoints`: their names and kinds, `[["backbone.norm", "B"], ...]`
 - `steps`: the steps, in the order in which they were made
 - `left_out`: per index into `steps` why the step is no healthy one: `first`, `second` (the level of an event) or
   `refused`
-- `values`: base64 of little-endian float32, steps x checkpoints x 3: largest magnitude, L2 norm and mean magnitude,
-  without loss scale. A largest magnitude of -1 says that the checkpoint was not checked in that step; an L2 norm that
-  is `inf` or `nan` that an element was not finite.
+- `values`: base64 of little-endian float32, steps x checkpoints, without loss scale. -1 says that the checkpoint was
+  not checked in that step; `inf` or `nan` that an element was not finite.
 """
 
 from __future__ import annotations
@@ -34,19 +33,17 @@ from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
 from asd.records import fill, parse
-from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import Reading, divisor
+from asd.rules.readings.reading import Reading, unscaled
 from asd.rundir.names import value_files
 
 __all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read or written."""
 _BEGIN = b'{"asd_recording":'
-_WIDTH = len(FEATURES)
-_NOT_CHECKED = (-1.0, -1.0, -1.0)
+_NOT_CHECKED = -1.0
 _LARGEST = 3.4028234663852886e38  # of float32
 _SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
 
@@ -58,13 +55,13 @@ class RecordedStep(NamedTuple):
         rank: The rank.
         step: Training step, from 1.
         left_out: `first`, `second` or `refused` for a step that is no healthy one, else empty.
-        values: Name, kind and sizes of every checkpoint that was checked.
+        values: Name, kind and value of every checkpoint that was checked.
     """
 
     rank: int
     step: int
     left_out: str
-    values: list[tuple[str, str, Features]]
+    values: list[tuple[str, str, float]]
 
 
 class Chunk:
@@ -86,21 +83,15 @@ class Chunk:
             **{key: getattr(config, key) for key in _SETTINGS},
             "checkpoints": checkpoints,
         }
-        self._places = {name: i * _WIDTH for i, (name, _) in enumerate(checkpoints)}
+        self._places = {name: i for i, (name, _) in enumerate(checkpoints)}
         self._values = array("f")
-        self._blank = array("f", _NOT_CHECKED * len(checkpoints))
+        self._blank = array("f", [_NOT_CHECKED] * len(checkpoints))
 
     def add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
         """Takes in a step; every reading must be of one of the checkpoints."""
         row, places = self._blank[:], self._places
         for reading in readings:
-            place, scale = places[reading.checkpoint], divisor(reading.kind, loss_scale)
-            largest, norm, mean = reading.max_abs / scale, reading.l2 / scale, reading.mean_abs / scale
-            if norm > _LARGEST or reading.non_finite:
-                largest, norm, mean = _fitting(largest), _fitting(norm), _fitting(mean)
-                if reading.non_finite and math.isfinite(norm):
-                    norm = math.nan
-            row[place], row[place + 1], row[place + 2] = largest, norm, mean
+            row[places[reading.checkpoint]] = _fitting(unscaled(reading, loss_scale))
         self.steps.append(step)
         self._values += row
 
@@ -205,7 +196,7 @@ def _fitting(size: float) -> float:
 
 @dataclass
 class _Line:
-    asd_recording: Annotated[Literal[1], Meta(description=f"{VERSION}, the one that is known")]
+    asd_recording: Annotated[Literal[2], Meta(description=f"{VERSION}, the one that is known")]
     rank: Annotated[int, Meta(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")]
     checkpoints: Annotated[list[tuple[str, str]], Meta(description="a list of names and kinds")]
     steps: Annotated[
@@ -215,7 +206,7 @@ class _Line:
         dict[str, Literal["first", "second", "refused"]],
         Meta(description="an object of indices into steps and first, second, refused"),
     ]
-    values: Annotated[bytes, Meta(description="base64 of three float32 for each step and checkpoint")]
+    values: Annotated[bytes, Meta(description="base64 of a float32 for each step and checkpoint")]
     rule: Any = None
     tiers: Any = None
     upper: Any = None
@@ -228,7 +219,7 @@ class _Line:
             raise StateError(f"its checkpoints are {str(self.checkpoints)[:80]}; valid are known kinds, each once.")
         if not self.left_out.keys() <= set(map(str, range(len(self.steps)))):
             raise StateError(f"left_out is {str(self.left_out)[:80]}; valid are indices into its steps.")
-        size = len(self.steps) * len(names) * _WIDTH * 4
+        size = len(self.steps) * len(names) * 4
         if len(self.values) != size:
             raise StateError(f"its values have {len(self.values)} bytes; valid are {size} for {len(self.steps)} steps.")
 
@@ -252,12 +243,8 @@ def _steps(line: _Line) -> Iterator[RecordedStep]:
     values = array("f", line.values)
     if sys.byteorder == "big":
         values.byteswap()
-    names, left_out, place = line.checkpoints, line.left_out, 0
+    names, left_out, width = line.checkpoints, line.left_out, len(line.checkpoints)
     for i, step in enumerate(line.steps):
-        seen = []
-        for name, kind in names:
-            largest, norm, mean = values[place : place + _WIDTH]
-            place += _WIDTH
-            if not largest < 0:
-                seen.append((name, kind, Features(largest, norm, mean)))
+        row = values[i * width : (i + 1) * width]
+        seen = [(name, kind, value) for (name, kind), value in zip(names, row, strict=True) if not value < 0]
         yield RecordedStep(line.rank, step, left_out.get(str(i), ""), seen)

@@ -74,7 +74,7 @@ class ValueRecorder:
             self._write()
 
     def _add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
-        sizes = [reading for reading in readings if reading.calls and reading.kind in KINDS]
+        sizes = [reading for reading in readings if reading.kind in KINDS]
         new = {reading.checkpoint: reading.kind for reading in sizes if reading.checkpoint not in self._known}
         chunk, now = self._chunk, self._clock()
         # A full line waits for the next step, for until then an event may come that flags its last one.

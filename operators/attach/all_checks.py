@@ -1,4 +1,4 @@
-"""Puts every check of a training in its place: on the network, on its products, and around the optimizer."""
+"""Puts every check of a training in its place: on the network, before its reducer, and around the optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.install import install
-from asd.operators.attach.recompute_schedule import ASKED_BY, RecomputeSchedule
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
@@ -18,6 +17,7 @@ from asd.operators.measure.gradient_samples import sample_gradients
 from asd.operators.measure.own_gradients import look_before_reduction, reducer_of, weights_of
 from asd.operators.private.layout import remember_division, why_layers_are_unchecked
 from asd.operators.table.site import Site
+from asd.rules.step.detectors import statistic_of
 
 __all__ = ["Checks"]
 
@@ -31,13 +31,10 @@ class Checks(Part):
         config: Which tiers are on, and whether updates are refused.
         include: More cells to check, see `install`.
         exclude: Cells not to check, see `install`.
-        checksums: Checks matrix products.
     """
 
-    def __init__(
-        self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str], checksums: RecomputeSchedule
-    ) -> None:
-        self._config, self._include, self._exclude, self._checksums = config, include, exclude, checksums
+    def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
+        self._config, self._include, self._exclude = config, include, exclude
         self._judges_history = "adaptive" in config.active_tiers
 
     def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
@@ -53,9 +50,6 @@ class Checks(Part):
         gate = self.gate
         if net is not None:
             remember_division(net)
-        if reason := self._checksums.why_too_dear():
-            self.monitor.protections.lacks(ASKED_BY, reason, told=not self._config.asks_for_tiers)
-            self._checksums.leave_out()
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to whoever trains.
@@ -70,8 +64,11 @@ class Checks(Part):
         gate.sites[:] = []
         for site in sites:
             if site not in theirs:
-                gate.take(site)
-        self._checksums.expect(gate.sites)
+                self._take(site)
+
+    def _take(self, site: Site) -> None:
+        site.measure(largest=statistic_of(self._config, site.kind) == "max")
+        self.gate.take(site)
 
     def _put_inside(self, net: nn.Cell) -> list[Site]:
         protections = self.monitor.protections
@@ -80,16 +77,12 @@ class Checks(Part):
             if reason := why_layers_are_unchecked():
                 protections.lacks("NPU_ASD_ENABLE", reason)
             else:
-                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
+                installation = install(net, include=self._include, exclude=self._exclude)
                 _LOG.info("%s", str(installation).replace("\n", "; "))
                 sites = installation.sites
         except UnsupportedError as error:
             self.monitor.problem(str(error))
             protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
-        try:
-            sites += self._checksums.install(net)
-        except UnsupportedError as error:
-            protections.lacks(ASKED_BY, str(error))
         return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:
@@ -104,10 +97,11 @@ class Checks(Part):
             ConfigError: `reducer` is none for this optimizer.
         """
         reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
-        # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
+        # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.
+        before = reducer is not None and are_averaged()
         if self._config.refuses or self._judges_history:
             try:
-                guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
+                guard(optimizer, gradients=self._judges_history and not before, lower=self._config.confirm > 0)
             except UnsupportedError as error:
                 self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
             sites += gradient_sites(optimizer)
@@ -116,26 +110,23 @@ class Checks(Part):
         for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
             free.belong_to(self.gate)
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
-        if reducer is not None and are_averaged():
-            sites += self._around_reduction(reducer, reduced)
+        if before and self._judges_history and reducer is not None:
+            sites += self._before_reduction(reducer, reduced)
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
             sites += sample_gradients(reducer or optimizer, reduced, every=self._config.combined.grad_sample_interval)
         for site in sites:
-            self.gate.take(site)
+            self._take(site)
 
     def tell_apart(self, net: nn.Cell | None) -> None:
         """Gives the checkpoints names that no other monitor has; see `asd.operators.attach.sharing`."""
         name_apart(self.gate, self.table.gates.others(self.gate), net)
 
-    def _around_reduction(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
-        sites = []
+    def _before_reduction(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
         try:
-            if self._judges_history:
-                sites += look_before_reduction(reducer, weights)
-            sites += self._checksums.install_on_means(reducer, weights)
+            return look_before_reduction(reducer, weights)
         except UnsupportedError as error:  # no slot is free
-            reason = f"not all gradients are looked at around the mean over the ranks: {error}"
+            reason = f"not all gradients are looked at before the mean over the ranks: {error}"
             self.monitor.problem(reason)
             self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
-        return sites
+        return []

@@ -18,14 +18,12 @@ from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.checks.base import ASDBase
-from asd.operators.measure.look import LookAndTap, make_look
 from asd.operators.measure.tap import make_tap
 from asd.operators.private.class_swap import put_on, take_off
 from asd.operators.private.layout import cells_of_other_stages
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.site import Site, is_ours
 from asd.operators.table.slots import table
-from asd.rules.readings.reading import OUTPUT
 
 __all__ = ["Installation", "cell_name", "class_name", "compile_patterns", "install", "sites_of"]
 
@@ -33,7 +31,6 @@ _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
 _EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
 _NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
-_PRODUCT = re.compile(r"(Dense|Linear|Conv[123]d)$")
 _WRITTEN_ANEW = re.compile(r"Opt(_\d+)?$")
 """What level O1 of amp puts behind the name of a class whose source it writes anew."""
 _WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
@@ -75,7 +72,6 @@ def install(
     *,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
-    forward: bool = False,
 ) -> Installation:
     """Puts a check on every norm and embedding of `net`, found by the names of their classes.
 
@@ -90,8 +86,6 @@ def install(
         include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their
             class.
         exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
-        forward: Whether the outputs themselves are checked too, under the name of the cell and `.forward`; those of
-            layers that multiply matrices, `Dense`, `Linear` and convolutions, as well.
 
     Returns:
         What was found and what was left out.
@@ -114,14 +108,12 @@ def install(
             for path, operator in operators:
                 operator.held_by(cell)
                 done.sites.append(_claim(operator.check_op.site, path))
-        elif forward and _is_product(cell) and not (asked_for or any(pattern.search(name) for pattern in unwanted)):
-            done.sites += _look_at(name or type(cell).__name__, cell, done)
         elif not (_looks_checkable(cell) or asked_for):
             continue
         elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
             done.left_out.append((name or type(cell).__name__, reason))
         else:
-            done.sites += _attach(name or type(cell).__name__, cell, done, forward=forward)
+            done.sites.append(_attach(name or type(cell).__name__, cell, done))
     if not done.sites:
         raise _nothing_to_check(net, len(cells), done)
     return done
@@ -157,15 +149,11 @@ def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> Unsupport
     )
 
 
-def _is_product(cell: nn.Cell) -> bool:
-    return bool(_PRODUCT.search(class_name(cell))) and not any(_is_product(child) for child in cell.cells())
-
-
 def sites_of(net: nn.Cell) -> Iterator[Site]:
     """The checkpoints that are in `net` already."""
     for name, cell in net.cells_and_names():
         if getattr(cell, "asd_tap", None) is not None:
-            yield from _known(cell)
+            yield cell.asd_tap.site
         for _, operator in _check_operators(name, cell):
             yield operator.check_op.site
 
@@ -233,29 +221,13 @@ class _Uncast(CheckCell):
         return self.tap(x)
 
 
-def _attach(name: str, cell: nn.Cell, done: Installation, *, forward: bool) -> list[Site]:
+def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
     if getattr(cell, "asd_tap", None) is not None:
-        return _known(cell)
+        known: Site = cell.asd_tap.site
+        return known
     site = _claim(table().new_site(name), name)
-    if not forward:
-        _swap(cell, _Uncast(make_tap(site)), done)
-        return [site]
-    output = _claim(table().new_site(f"{name}.forward", OUTPUT), f"{name}.forward")
-    _swap(cell, LookAndTap(make_look(output), make_tap(site)), done)
-    return [output, site]
-
-
-def _look_at(name: str, cell: nn.Cell, done: Installation) -> list[Site]:
-    if getattr(cell, "asd_tap", None) is not None:
-        return _known(cell)
-    site = _claim(table().new_site(f"{name}.forward", OUTPUT), f"{name}.forward")
-    _swap(cell, make_look(site), done)
-    return [site]
-
-
-def _known(cell: nn.Cell) -> list[Site]:
-    tap = cell.asd_tap
-    return [tap.look.site, tap.site] if isinstance(tap, LookAndTap) else [tap.site]
+    _swap(cell, _Uncast(make_tap(site)), done)
+    return site
 
 
 def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:

@@ -1,4 +1,4 @@
 """The check operators that a user derives from or gets.
 
-May import: `recompute` and what is below it.
+May import: `measure` and what is below it.
 """

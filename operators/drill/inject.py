@@ -148,14 +148,27 @@ def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
     return ops.Custom(corrupt, out_shape=lambda shape: shape, out_dtype=lambda dtype: dtype, func_type="pyfunc")
 
 
-def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
+def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> nn.Cell:
     """An identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
-    corrupt = numpy_operator(strike)
+    return _GradientFault(strike)
 
-    def in_graph(gradient):
-        return corrupt(gradient)
 
-    return InsertGradientOf(in_graph, lambda gradients: Tensor(strike(gradients[0].asnumpy())))
+class _GradientFault(nn.Cell):
+    def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
+        super().__init__(auto_prefix=False)
+        corrupt = numpy_operator(strike)
+
+        def in_graph(gradient):
+            return corrupt(gradient)
+
+        self.insert = InsertGradientOf(in_graph)
+        self.hook = ops.HookBackward(lambda gradients: Tensor(strike(gradients[0].asnumpy())))
+
+    def __call__(self, x):
+        return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
+
+    def construct(self, x):
+        return self.insert(x)
 
 
 class _OutputFault(nn.Cell):

@@ -1,14 +1,16 @@
 """The guard: an optimizer that does not apply an update while a checked value breaks its limit.
 
-The decision is made on the device, in the same step: when the gradients are ready all taps have written their slots,
-and the gate compares them with the limits the host wrote after the step before. A refused step leaves every parameter
-and every state of the optimizer as it was, because the optimizer is not run at all. What it left in the slots is set
-aside for the host, so that the next step is judged by its own values, whether or not the host has read by then.
+The decision is made in the same step: when the gradients are ready all taps have measured theirs, and the gate compares
+them with the limits the host wrote after the step before; in a compiled graph on the device, in PyNative in Python. A
+refused step leaves every parameter and every state of the optimizer as it was, because the optimizer is not run at all.
+What it left in the slots is set aside for the host, so that the next step is judged by its own values, whether or not
+the host has read by then.
 """
 
 from __future__ import annotations
 
-from mindspore import nn
+import mindspore as ms
+from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError, UnsupportedError
@@ -54,10 +56,36 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
             f"the construct of {type(optimizer).__name__} was set on this one optimizer, as by optimizer.construct = "
             "jit(...), so nothing can refuse its updates; put jit on the method of its class"
         )
-    base = type(optimizer)
+    slots = table()
+    prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
+    weights = getattr(optimizer, "parameters", ()) if gradients else ()
+    sites = [slots.new_site(prefix + weight.name, kind) for weight in weights]
+    for site in sites:
+        site.claimed = True
+    gate = GateCell(sites, lower=lower)
+    gate.belong_to(slots.gates.default)
+    optimizer.asd_gate, optimizer.asd_set_aside, optimizer.asd_is_judged = gate, gate.set_aside, False
+    put_on(optimizer, _guarded(type(optimizer)))
+    return optimizer
 
-    class Guarded(base):  # type: ignore[valid-type, misc]
+
+def _guarded(base: type) -> type:
+    class Guarded(base):
+        def __call__(self, gradients, *args, **kwargs):
+            if ms.get_context("mode") == ms.GRAPH_MODE:
+                return super().__call__(gradients, *args, **kwargs)
+            if self.asd_gate.refuses(gradients):
+                return Tensor(False)
+            # Some optimizers compile their `construct`: without a second gate then.
+            self.asd_is_judged = True
+            try:
+                return super().__call__(gradients, *args, **kwargs)
+            finally:
+                self.asd_is_judged = False
+
         def construct(self, gradients, *args, **kwargs):
+            if self.asd_is_judged:
+                return super().construct(gradients, *args, **kwargs)
             refused = self.asd_gate(gradients)
             # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
             if refused > 0:
@@ -66,31 +94,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
                 result = F.depend(refused, super().construct(gradients, *args, **kwargs))
             return result
 
-    slots = table()
-    weights = getattr(optimizer, "parameters", ()) if gradients else ()
-    prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
-    sites = [slots.new_site(prefix + weight.name, kind) for weight in weights]
-    for site in sites:
-        site.claimed = True
-    gate = GateCell(sites, lower=lower)
-    gate.belong_to(slots.gates.default)
-    optimizer.asd_gate, optimizer.asd_set_aside = gate, gate.set_aside
-    put_on(optimizer, Guarded)
-    _tell_updates(optimizer)
-    return optimizer
-
-
-def _tell_updates(optimizer: nn.Cell) -> None:
-    """Tells the host of each update that Python calls for."""
-    base = type(optimizer)
-
-    class Told(base):  # type: ignore[valid-type, misc]
-        def __call__(self, *args, **kwargs):
-            result = super().__call__(*args, **kwargs)
-            self.asd_gate.after_update()
-            return result
-
-    put_on(optimizer, Told)
+    return Guarded
 
 
 def is_guarded(optimizer: nn.Cell) -> bool:

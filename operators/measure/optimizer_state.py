@@ -91,7 +91,8 @@ class OptimizerState:
         """Takes in the gradients of a step whose update was applied."""
         readings = list(readings)
         kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else WEIGHT_GRADIENT
-        largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == kind]
+        # A norm is no smaller than the largest element.
+        largest = [reading.value / self._scale for reading in readings if reading.kind == kind]
         self.updates += 1
         self._largest.append(max(largest, default=None))
 

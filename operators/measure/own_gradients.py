@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import mindspore as ms
 from mindspore import Parameter, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.operators.measure.look import make_observer
+from asd.operators.measure.tap import make_observer, note
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
@@ -100,6 +101,14 @@ class OwnGradients(nn.Cell):
             site.claimed = True
         self.sites, self.places = (*self.sites, *sites), (*self.places, places)
         self.observers = (*self.observers, make_observer(sites))
+
+    def __call__(self, gradients):
+        """In PyNative measures at once; a graph that calls it compiles `construct`."""
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            return super().__call__(gradients)
+        for site, place in zip(self.sites, (i for places in self.places for i in places), strict=True):
+            note(site, gradients[place])
+        return gradients
 
     def construct(self, gradients):
         """Hands the gradients on."""

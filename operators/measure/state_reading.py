@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.optimizer_state import Group, OptimizerState
+from asd.operators.measure.statistics import statistics
 
 __all__ = ["StateReading"]
 
@@ -54,8 +55,11 @@ class StateReading:
         begin = time.perf_counter()
         groups = [group for group in self._state.groups if group.parameters]
         moments = [group for group in groups if group.second_moment]
-        largest = _read_back([_largest(each) for group in groups for each in group.parameters])
-        smallest = _read_back([_smallest(each) for group in moments for each in group.parameters])
+        tensors = [each for group in groups for each in group.parameters]
+        found = _read_back(
+            [statistics(tensors, largest=True)] + [_smallest(each) for group in moments for each in group.parameters]
+        )
+        largest, smallest = np.split(found, [len(tensors)])
         values: dict[str, float] = {}
         for group in groups:
             found, largest = np.split(largest, [len(group.parameters)])
@@ -85,16 +89,10 @@ class StateReading:
         values[name], self.where[name] = float(found[index]), group.parameters[index].name
 
 
-def _largest(parameter: Parameter) -> Tensor:
-    x = parameter.astype(ms.float32)
-    # A largest magnitude may leave out what is no number; times zero, that is all that is left of a sum.
-    return P.ReduceMax()(P.Abs()(x)) + P.ReduceSum()(x * 0)
-
-
 def _smallest(parameter: Parameter) -> Tensor:
-    return P.ReduceMin()(parameter.astype(ms.float32))
+    return P.ReduceMin()(parameter.astype(ms.float32)).reshape(1)
 
 
-def _read_back(scalars: list[Tensor]) -> np.ndarray:
-    found: np.ndarray = P.Stack()(scalars).asnumpy().astype(np.float64) if scalars else np.empty(0)
-    return found
+def _read_back(found: list[Tensor]) -> np.ndarray:
+    values: np.ndarray = P.Concat()(found).asnumpy().astype(np.float64)
+    return values

@@ -1,125 +1,96 @@
-"""What a tensor is measured by, and its way into the slots; each operator costs time on a device, so there are few."""
+"""The one number a tensor is measured by; the only place where devices differ.
+
+Each statistic is one operator with one read of the tensor, for launches and bytes are what a check costs on a device.
+What is not finite shows in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor
+from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.table.site import Site
-from asd.operators.table.slots import Table
-from asd.rules.readings.features import FEATURES
 
-__all__ = ["Write", "statistics_of"]
+__all__ = ["Statistics", "local", "statistics"]
 
-_ZERO, _ONE, _SMALLEST = (Tensor(value, ms.float32) for value in (0.0, 1.0, 1.1754944e-38))
-_ABS, _CAST, _FINITE, _SELECT, _LARGER, _SQRT = P.Abs(), P.Cast(), P.IsFinite(), P.Select(), P.Maximum(), P.Sqrt()
-_MAX, _SUM, _MEAN, _STACK, _CONCAT = P.ReduceMax(), P.ReduceSum(), P.ReduceMean(), P.Stack(), P.Concat()
-_EXPAND, _ZEROS = P.ExpandDims(), P.ZerosLike()
+_CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
+_HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
+_VECTOR_NORM: Any = getattr(auto_generate, "linalg_vector_norm_op", None)
 
 
-def statistics_of(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The numbers of one tensor.
+class Statistics(CheckCell):
+    """The statistic of each of some tensors.
+
+    Attributes:
+        largest: Whether it is the largest magnitude; else the L2 norm.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = False
+        self.on_cpu = ms.get_context("device_target") == "CPU"
+
+    def construct(self, tensors):
+        """Tensors of any shape and floating-point type.
+
+        Returns:
+            float32 of shape (n,). It is `inf` or `nan` where an element is, and where the squares overflow.
+        """
+        found = ()
+        for x in tensors:
+            found = (*found, self.one(x))  # type: ignore[assignment]
+        return self.finish(_STACK(found))
+
+    def one(self, x):
+        """float32 of shape (), to be finished."""
+        if not self.on_cpu:  # one vector norm, which reads half precision and sums in float32
+            return _VECTOR_NORM(x, float("inf") if self.largest else 2.0, None, False, ms.float32)
+        x = x if x.dtype == ms.float32 else _CAST(x, ms.float32)
+        if self.largest:
+            return _MAX(_ABS(x)) + _SUM(x * 0)  # the largest drops NaN there
+        return _HALF_OF_SQUARES(x)
+
+    def finish(self, found):
+        """The statistics of what `one` gave, together."""
+        return _SQRT(2.0 * found) if self.on_cpu and not self.largest else found
+
+
+def local(tensor: Any) -> Tensor:
+    """What this rank holds of a tensor that may be divided over the ranks."""
+    part = getattr(tensor, "to_local", None)
+    return part() if part is not None else tensor
+
+
+def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:
+    """The statistic of each of some tensors, in Python, called operator by operator.
 
     Args:
-        x: Any shape, any floating-point type.
+        tensors: At least one; of any shape and floating-point type, divided over ranks or not.
+        largest: Whether it is the largest magnitude; else the L2 norm.
 
     Returns:
-        float32 of shape (3,): largest finite magnitude, L2 norm and mean magnitude; norm and mean are `inf` or `nan`
-        when an element is. And float32 of shape (), how many elements are not finite.
+        float32 of shape (n,), still on the device.
+
+    >>> statistics([Tensor([3.0, 4.0])]).asnumpy().tolist()  # doctest: +SKIP
+    [5.0]
     """
-    largest, unit, squares, mean, bad = _reductions(x)
-    return _STACK((largest, unit * _SQRT(squares), unit * mean)), bad
+    measure = _EAGER[largest]
+    return measure.finish(_STACK([measure.one(F.stop_gradient(local(each))) for each in tensors]))
 
 
-def _reductions(x):
-    """All that takes a whole tensor: five numbers of shape ().
+class _Eager(dict[bool, Statistics]):
+    """The two of them, made when a device is chosen."""
 
-    The squares are summed, and the mean taken, of x divided by the second number, so that none overflows or vanishes.
-    Scalars stand for tensors of them, which the compiler would make constants, as large as x.
-    """
-    magnitude = _ABS(_CAST(x, ms.float32))
-    finite = _FINITE(magnitude)
-    largest = _MAX(_SELECT(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
-    # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
-    # finite.
-    unit = _LARGER(largest, _SMALLEST)
-    scaled = magnitude / unit
-    bad = _SUM(_SELECT(finite, _ZERO, _ONE))
-    return largest, unit, _SUM(scaled * scaled), _MEAN(scaled), bad
+    def __missing__(self, largest: bool) -> Statistics:  # noqa: FBT001 - a key
+        made = self[largest] = Statistics()
+        made.largest = largest
+        return made
 
 
-def _reductions_in_pipeline(x):
-    """`_reductions` by operators that the passes of a pipeline know: they refuse a selection from a scalar."""
-    g = _CAST(x, ms.float32)
-    finite = _FINITE(g)
-    zeros = _ZEROS(g)
-    largest = _MAX(_ABS(_SELECT(finite, g, zeros)))
-    unit = _LARGER(largest, _SMALLEST)
-    scaled = g / unit
-    bad = _SUM(1.0 - _CAST(finite, ms.float32))
-    return largest, unit, _SUM(scaled * scaled), _MEAN(_ABS(scaled)), bad
-
-
-class Write(CheckCell):
-    """Writes the numbers of some tensors into their slots; returns a tensor that is ready when that is done.
-
-    What takes a whole tensor is one operator for each; what follows is one for all of them.
-
-    Args:
-        sites: As many as there will be tensors.
-        slots: The table.
-    """
-
-    def __init__(self, sites: Sequence[Site], slots: Table) -> None:
-        super().__init__()
-        numbers, capacity = np.array([site.slot for site in sites], np.int32), slots.CAPACITY
-        features = [numbers + i * capacity for i in range(len(FEATURES))]
-        counts = [numbers, numbers + capacity]
-        self.features_at, self.counts_at = Tensor(np.concatenate(features)), Tensor(np.concatenate(counts))
-        self.each_at = tuple(Tensor(at) for at in (*features, *counts))
-        self.ones, self.alone = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1
-        # When all is compiled a stage of a pipeline drops tensors of the others, from what takes several together too.
-        self.apart = is_pipeline()
-        # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
-        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
-
-    def construct(self, tensors, worst, tallies):
-        """After the last of its writes."""
-        if self.apart:
-            return self.one_by_one(tensors[0], worst, tallies)
-        if self.alone:
-            features, bad = statistics_of(tensors[0])
-            calls = _STACK((_ONE, bad))
-        else:
-            features, bads = _together(tensors)
-            calls = _CONCAT((self.ones, bads))
-        done = self.keep_worst(worst, self.features_at, features)
-        return F.depend(self.add(tallies, self.counts_at, calls), done)
-
-    def one_by_one(self, x, worst, tallies):
-        """Writes the numbers of one tensor, each by itself."""
-        largest, unit, squares, mean, bad = _reductions_in_pipeline(x)
-        at = self.each_at
-        done = self.keep_worst(worst, at[0], _EXPAND(largest, 0))
-        done = F.depend(self.keep_worst(worst, at[1], _EXPAND(unit * _SQRT(squares), 0)), done)
-        done = F.depend(self.keep_worst(worst, at[2], _EXPAND(unit * mean, 0)), done)
-        done = F.depend(self.add(tallies, at[3], self.ones), done)
-        return F.depend(self.add(tallies, at[4], _EXPAND(bad, 0)), done)
-
-
-def _together(tensors):
-    """The numbers of some tensors: all largest magnitudes first, then all norms, then all means."""
-    largest, units, squares, means, bads = (), (), (), (), ()
-    for x in tensors:
-        one, unit, square, mean, bad = _reductions(x)
-        largest, units, squares = (*largest, one), (*units, unit), (*squares, square)  # type: ignore[assignment]
-        means, bads = (*means, mean), (*bads, bad)  # type: ignore[assignment]
-    of_each = _STACK(units)
-    return _CONCAT((_STACK(largest), of_each * _SQRT(_STACK(squares)), of_each * _STACK(means))), _STACK(bads)
+_EAGER = _Eager()

@@ -1,35 +1,31 @@
-"""The tap: an identity whose gradient is looked at on its way back.
+"""The tap: an identity whose gradient is measured on its way back.
 
-`make_tap(site)` returns a callable `x -> x`. In the backward pass it writes three numbers of dL/dx into the site's slot
-and hands the gradient on, bit for bit. It works in graph mode and PyNative.
-
-It is a Cell with a backward pass of its own made of MindSpore operators, and where operators are divided over ranks the
-primitive `InsertGradientOf`. The Cell returns an alias of its input: else a compiled graph would hand it the gradient
-of a residual as well when the forward pass of the same layer writes a Parameter (`self.cnt += 1`), and PyNative would
-now and then lose a gradient.
+`make_tap(site)` returns a callable `x -> x`. In the backward pass it measures dL/dx for the site and hands the gradient
+on, bit for bit. In PyNative that is a hook on the tensor. In a compiled graph it is a Cell with a backward pass of its
+own, and where operators are divided over ranks the primitive `InsertGradientOf`. The Cell returns an alias of its
+input: else the graph would hand it the gradient of a residual as well when the forward pass of the same layer writes a
+Parameter (`self.cnt += 1`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.measure.statistics import Write
+from asd.operators.measure.statistics import Statistics, statistics
 from asd.operators.private.backward import bprop_getters
-from asd.operators.private.layout import operators_are_divided
+from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.site import Site
 from asd.operators.table.slots import Table, table
 
-__all__ = [
-    "alias",
-    "divided_tap",
-    "hidden",
-    "make_tap",
-]
+__all__ = ["alias", "hidden", "make_observer", "make_tap", "note"]
 
 Tap = Callable[[Any], Any]
 
@@ -37,55 +33,122 @@ Tap = Callable[[Any], Any]
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
     slots = table()
-    return divided_tap(site, slots) if operators_are_divided() else _Tap(site, slots)
+    return _divided_tap(site, slots) if operators_are_divided() else _Tap(site, slots)
 
 
-def divided_tap(site: Site, slots: Table, *, of_value: bool = False) -> Tap:
+class _Tap(CheckCell):
+    """The tap where each rank computes whole operators."""
+
+    def __init__(self, site: Site, slots: Table) -> None:
+        super().__init__()
+        self.site = site
+        self.look = _Look(_Write([site]))
+        self.slots = hidden(slots.worst)
+        self.hook = ops.HookBackward(self._note)
+
+    def __call__(self, x):
+        """In PyNative a hook; a graph that calls it compiles `construct`."""
+        return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
+
+    def _note(self, gradient):
+        note(self.site, gradient[0])
+
+    def construct(self, x):
+        (worst,) = self.slots()
+        return self.look(x, worst)
+
+
+class _Look(CheckCell):
+    """Identity of its first input; the backward pass may write only the Parameter it gets as an argument."""
+
+    def __init__(self, write: _Write) -> None:
+        super().__init__()
+        self.write = write
+
+    def construct(self, x, worst):
+        return alias(x)
+
+    def bprop(self, x, worst, out, dout):
+        return F.depend(dout, self.write((dout,), worst)), F.zeros_like(worst)
+
+
+class _Write(CheckCell):
+    """Writes the statistics of some tensors into their slots; returns a tensor that is ready when that is done.
+
+    Args:
+        sites: As many as there will be tensors.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__()
+        numbers = np.array([site.slot for site in sites], np.int32)
+        self.at = Tensor(numbers)
+        self.each_at = tuple(Tensor(numbers[i : i + 1]) for i in range(len(numbers)))
+        self.count = len(numbers)
+        # When all is compiled a stage of a pipeline drops tensors of the others, from what takes several together too.
+        self.apart = is_pipeline()
+        self.measure = Statistics()
+        for site in sites:
+            site.measured_by(self.measure)
+        # A scatter operator, for it is one kernel: several calls of one layer in a graph run in any order.
+        self.keep_worst, self.select, self.equal, self.expand = P.ScatterMax(), P.Select(), P.Equal(), P.ExpandDims()
+        self.infinite = Tensor(np.full(len(numbers), np.inf, np.float32))
+        self.one_infinite = Tensor(np.full(1, np.inf, np.float32))
+
+    def construct(self, tensors, worst):
+        """After the last of its writes."""
+        if self.apart:
+            done = worst
+            for i in range(self.count):
+                value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
+                value = self.select(self.equal(value, value), value, self.one_infinite)
+                done = F.depend(self.keep_worst(worst, self.each_at[i], value), done)
+            return done
+        values = self.measure(tensors)
+        # The larger of two numbers may drop what is none.
+        return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
+
+
+def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
+    """A function for compiled graphs: reports as many tensors to `sites`, returns what is ready when that is done."""
+    slots, write = hidden(table().worst), _Write(sites)
+
+    def report(tensors):
+        (worst,) = slots()
+        return write(tensors, worst)
+
+    return report
+
+
+def _divided_tap(site: Site, slots: Table) -> Tap:
     """The tap as a primitive, for where operators are divided; there is no PyNative.
 
     There no check may be a call with its own backward pass: MindSpore's passes end with an error at such a call in a
     network that has a `Morph`, as all newer models of mindformers.
-
-    Args:
-        site: Where the numbers go.
-        slots: The table.
-        of_value: Whether the value is looked at, when its gradient arrives, and not the gradient.
     """
-    write, parameters = Write([site], slots), hidden(slots.worst, slots.tallies)
+    write, parameters = _Write([site]), hidden(slots.worst)
 
-    def look(x, gradient):
-        worst, tallies = parameters()
-        seen = x if of_value else gradient
-        return F.depend(gradient, write((seen,), worst, tallies))
+    def look(gradient):
+        (worst,) = parameters()
+        return F.depend(gradient, write((gradient,), worst))
 
-    tap = InsertGradientOf(look, lambda gradients: gradients[0])
-    tap.takes_value, tap.site = True, site
+    tap = InsertGradientOf(look)
+    tap.site = site
     return tap
 
 
 class InsertGradientOf(ops.InsertGradientOf):
-    """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it.
+    """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it."""
 
-    Args:
-        in_graph: Compiled by MindSpore: gradient to gradient; with `takes_value` of value and gradient. It must depend
-            on all that it calls.
-        in_pynative: The same for PyNative, in Python: a tuple with the gradient, to the gradient.
-    """
-
-    def __init__(self, in_graph: Callable[..., Any], in_pynative: Callable[[tuple[Tensor, ...]], Tensor]) -> None:
+    def __init__(self, in_graph: Callable[..., Any]) -> None:
         super().__init__(in_graph)
         # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
         self.add_prim_attr("side_effect_backprop", False)
         self.add_prim_attr("side_effect_backprop_mem", False)
-        self._hook = ops.HookBackward(in_pynative)
-        self.takes_value = False
 
     def __deepcopy__(self, memo: Any) -> InsertGradientOf:
         """Itself: a copy of a network writes where the network does."""
         return self
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self._hook(x)
 
 
 @bprop_getters.register(InsertGradientOf)
@@ -96,41 +159,13 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     def bprop(x, out, dout):
         return (look(dout),)
 
-    def bprop_with_value(x, out, dout):
-        return (look(x, dout),)
-
-    return bprop_with_value if primitive.takes_value else bprop
+    return bprop
 
 
-class _Tap(CheckCell):
-    """The tap where each rank computes whole operators."""
-
-    def __init__(self, site: Site, slots: Table) -> None:
-        super().__init__()
-        self.site = site
-        self.look = _Look(Write([site], slots))
-        self.slots = hidden(slots.worst, slots.tallies)
-
-    def construct(self, x):
-        if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
-            return x
-        worst, tallies = self.slots()
-        return self.look(x, worst, tallies)
-
-
-class _Look(CheckCell):
-    """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
-
-    def __init__(self, write: Write) -> None:
-        super().__init__()
-        self.write = write
-
-    def construct(self, x, worst, tallies):
-        return alias(x)
-
-    def bprop(self, x, worst, tallies, out, dout):
-        gradient = F.depend(dout, self.write((dout,), worst, tallies))
-        return gradient, F.zeros_like(worst), F.zeros_like(tallies)
+def note(site: Site, gradient: Any) -> None:
+    """Measures a gradient that Python has for `site`."""
+    if gradient.size > 0:
+        table().note(site, statistics([gradient], largest=site.largest))
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
@@ -143,9 +178,5 @@ def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
 
 
 def alias(x: Any) -> Any:
-    """Another tensor with the numbers of `x`, in the same memory.
-
-    What a Cell with a backward pass of its own must return in PyNative, where it would return its input: MindSpore 2.9
-    then writes into the input itself, and operators that were called before, but wait in a queue, lose their gradient.
-    """
+    """Another tensor with the numbers of `x`, in the same memory."""
     return F.stop_gradient(x)

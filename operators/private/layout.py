@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import mindspore as ms
@@ -16,15 +15,10 @@ __all__ = [
     "division",
     "get_parameter_redundancy",
     "is_pipeline",
-    "may_be_checked",
     "operators_are_divided",
     "remember_division",
     "why_layers_are_unchecked",
-    "why_products_are_unchecked",
 ]
-
-_LOG = logging.getLogger("asd.install")
-
 
 _remembered: dict[str, Any] = {}
 """What an `AutoParallel` cell says; empty where the context holds for all."""
@@ -64,28 +58,6 @@ def why_layers_are_unchecked() -> str | None:
 def operators_are_divided() -> bool:
     """Whether MindSpore itself divides operators and tensors over the ranks, by their strategies."""
     return division("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
-
-
-def why_products_are_unchecked() -> str | None:
-    """Why no product and no norm can have a checksum under the parallel mode that is set, or None where they can.
-
-    A check of both gradients needs a backward pass of its own. Where MindSpore divides operators, it puts the sums over
-    the ranks that belong to an operator's gradients (of weights in data parallel, of x in tensor parallel) beside the
-    operator, inside that pass's reach: they would be lost, and the training would be another one. And what a check sees
-    around an operator is not always what the operator computed from and to, for gathers and sums are put between.
-    """
-    if not operators_are_divided():
-        return None
-    mode = division("parallel_mode")
-    return f"products and norms have no checksums in {mode}: the gradients would lose their sums over the ranks."
-
-
-def may_be_checked(name: str) -> bool:
-    """Whether the check operator `name` for a product or norm may check; warns where it may not."""
-    reason = why_products_are_unchecked()
-    if reason is not None:
-        _LOG.warning("%s is not checked: %s", name, reason)
-    return reason is None
 
 
 def is_pipeline() -> bool:

@@ -11,15 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 from mindspore._c_expression import MixedPrecisionType
 from mindspore.ops import functional as F  # noqa: N812
 
-__all__ = ["CheckCell", "as_operator_reads", "read", "type_of_holder", "type_of_own_holder"]
+__all__ = ["CheckCell", "read", "type_of_holder", "type_of_own_holder"]
 
 _TYPES = {"FP16": ms.float16, "FP32": ms.float32, "BF16": ms.bfloat16}
-_FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
-_ONE, _HALF = Tensor(1.0, ms.float32), Tensor(1.0, ms.float16)
 
 
 class CheckCell(nn.Cell):
@@ -54,12 +52,3 @@ def read(operand, parameter_type):
     if isinstance(operand, Parameter):
         return F.cast(operand, F.dtype(operand) if parameter_type is None else parameter_type)
     return operand
-
-
-def as_operator_reads(*operands: Tensor) -> tuple[Tensor, ...]:
-    """The operands as an operator called here in PyNative would read them."""
-    found = {F.stop_gradient(each).dtype for each in (_ONE, _HALF)}  # MindSpore has no function that tells the flag
-    if len(found) > 1:
-        return operands
-    (target,) = found
-    return tuple(F.cast(each, target) if each.dtype in _FLOATS else each for each in operands)

@@ -8,12 +8,12 @@ a step.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
 from asd.rules.diagnosis.flow import RankReport, origin_among, report_of
-from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, Reading
+from asd.rules.readings.reading import AVERAGED, Reading
 
 __all__ = ["attribution_of", "words_of_vanished"]
 
@@ -22,7 +22,6 @@ def attribution_of(
     exchange: Exchange,
     own: Mapping[str, Seen],
     averaged: Mapping[str, Seen],
-    outputs: Collection[str] = (),
 ) -> Attribution | None:
     """Whose fault it was; None when there is no other rank. A call of all ranks.
 
@@ -31,7 +30,6 @@ def attribution_of(
         own: What this rank saw alone, per checkpoint.
         averaged: The means over the ranks, which should be the same on all that hold the same. They count where no rank
             has a fault of its own: one whose copy is bad while others are not.
-        outputs: Which checkpoints are outputs of the forward pass.
 
     Raises:
         RankLostError: A rank did not answer, see `Exchange.gather`.
@@ -52,8 +50,7 @@ def attribution_of(
 
     if groups.whole:
         return whose_fault(alone, means)
-    called = {names.get(name, name) for name in outputs}
-    return origin_among(_told(exchange, report_of(exchange.rank, alone, means(), called)), groups)
+    return origin_among(_told(exchange, report_of(exchange.rank, alone, means())), groups)
 
 
 def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:
@@ -69,19 +66,17 @@ def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequen
     """
     names = {reading.checkpoint for reading in gone}
     own = {
-        each.checkpoint: Seen(each.order, each.max_abs, each.checkpoint in names)
+        each.checkpoint: Seen(each.order, each.value, each.checkpoint in names)
         for each in first
-        if each.kind not in OF_ALL_RANKS
+        if each.kind != AVERAGED
     }
-    outputs = {each.checkpoint for each in first if each.kind == OUTPUT}
-    mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
+    mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
     rank = exchange.rank
-    word = report_of(rank, {rank: own}, {rank: {}}, outputs)
+    word = report_of(rank, {rank: own}, {rank: {}})
     return _told(exchange, word._replace(mean=mean))
 
 
 def _told(exchange: Exchange, word: RankReport) -> list[RankReport]:
-    """What every rank has to say; of most of them it is one byte."""
-    parcel = b"" if word == RankReport(outputs=word.outputs) else json.dumps(word).encode()
-    told = exchange.gather(bytes([word.outputs]) + parcel)
-    return [RankReport(*json.loads(each[1:])) if each[1:] else RankReport(outputs=each[0] > 0) for each in told]
+    """What every rank has to say; most of them nothing."""
+    parcel = b"" if word == RankReport() else json.dumps(word).encode()
+    return [RankReport(*json.loads(each)) if each else RankReport() for each in exchange.gather(parcel)]

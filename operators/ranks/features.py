@@ -1,18 +1,16 @@
-"""What each rank saw at each checkpoint of a step, for the tier that compares ranks: 16 bytes a checkpoint and rank."""
+"""What each rank saw at each site of a step, for the tier that compares ranks: four bytes a site and rank."""
 
 from __future__ import annotations
 
-import struct
 import zlib
+from array import array
 from collections.abc import Sequence
 
 from asd.operators.ranks.exchange import Exchange
-from asd.rules.readings.features import Features
-from asd.rules.readings.reading import Reading, divisor
+from asd.rules.readings.reading import Reading, unscaled
 
 __all__ = ["RankFeatures"]
 
-_ONE = struct.Struct("<3fi")
 _WORD = 4
 
 
@@ -27,7 +25,7 @@ class RankFeatures:
         self._near, self._groups = exchange.near, exchange.groups
         self._common: dict[tuple[bytes, ...], frozenset[str]] = {}
 
-    def gather(self, readings: Sequence[Reading], loss_scale: float) -> dict[str, list[Features]]:
+    def gather(self, readings: Sequence[Reading], loss_scale: float) -> dict[str, list[float]]:
         """Per checkpoint that all of them saw, what each rank saw, in the order of `Groups.members`.
 
         Once a step; float32, so all ranks judge the same numbers. What is another tensor on each rank is left out.
@@ -47,16 +45,8 @@ class RankFeatures:
                 told = [frozenset(word["names"]) for word in self._near.tell(names=names)]
                 self._common[heads] = told[0].intersection(*told)
             ordered = [each for each in ordered if each.checkpoint in self._common[heads]]
-        message = b"".join(
-            _ONE.pack(
-                *(_narrow(size / divisor(each.kind, loss_scale)) for size in (each.max_abs, each.l2, each.mean_abs)),
-                int(each.non_finite > 0),
-            )
-            for each in ordered
-        )
-        rows = [
-            [Features(*row) for row in _ONE.iter_unpack(other)] for other in self._near.gather(message, len(message))
-        ]
+        message = array("f", (_narrow(unscaled(each, loss_scale)) for each in ordered)).tobytes()
+        rows = [array("f", other) for other in self._near.gather(message, len(message))]
         return {each.checkpoint: [row[i] for row in rows] for i, each in enumerate(ordered)}
 
 

@@ -1,11 +1,8 @@
 """Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
 Eight bytes a rank and set of weights, see `Groups`, say whether all are alike; only when they are not,
-each weight's hash is told. Weights are compared after the first step, every `weight_hash` steps, and after the step
-that follows a checkpoint: the ranks that wrote none learn of it by the gate's all-reduce of that step. In data parallel
-that all-reduce carries the hash of every `weight_hash` steps too, and there is no exchange of its own as long as
-all are alike. Where a comparison takes long, as from a device whose weights have to be copied, it has fewer turns: the
-ranks tell one another their wish with it, and all keep to the mean.
+each weight's hash is told. Weights are compared after the first step and every `weight_hash` steps. Where a comparison
+takes long it has fewer turns: the ranks tell one another their wish with it, and all keep to the mean.
 """
 
 from __future__ import annotations
@@ -43,14 +40,13 @@ class WeightComparison:
 
     Attributes:
         every: Steps between two comparisons, as the ranks agreed; 0 for none any more.
-        told: Of which step the hash was told that nobody has answered yet; 0 for none.
         alike: The last step after which all that hold the same had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
         self._exchange, self._least, self.every = exchange, every, every
         self.alike: int | None = None
-        self._first, self.told = True, 0
+        self._first = True
         self._seconds = 0.0
         groups = exchange.groups
         self._holders = dict(groups.holders)
@@ -67,16 +63,6 @@ class WeightComparison:
         """Whether weights are compared at all."""
         return self.every > 0
 
-    @property
-    def whole(self) -> bool:
-        """Whether all that is compared is the same on all ranks, so that one hash says all."""
-        exchange = self._exchange
-        return exchange.groups.whole and all(len(ranks) == exchange.size for ranks in self._holders.values())
-
-    def is_due(self, step: int) -> bool:
-        """Whether weights are compared after each so many steps, and this is one of them."""
-        return self.active and step % self.every == 0
-
     def wish(self, step_seconds: float) -> int:
         """Of how many turns the weights should be compared in one, by what that took last.
 
@@ -87,35 +73,20 @@ class WeightComparison:
             return 1
         return min(_MOST_TURNS, ceil(self._seconds / (_SHARE * self._least * step_seconds)))
 
-    def hash_after(self, step: int) -> int:
-        """One hash of all weights that ranks hold in common, to be told; `heard` says what became of it."""
-        self.told = step
-        return total_of(each for hashes in self._hashes().values() for each in hashes)
-
-    def heard(self, *, alike: bool, wish: float) -> None:
-        """Says whether the hashes that were told were the same on all ranks, and what these wished for on average."""
-        if alike and self.told:
-            self.alike = max(self.told, self.alike or 0)
-        self.told = 0
-        self._agree(wish)
-
     def roll_back(self, step: int) -> None:
         """Forgets what was known of `step`, which has just been made, and of later ones, in a life before this one."""
         if self.alike is not None and self.alike >= step:
             self.alike = step - 1
-        if self.told >= step:
-            self.told = 0
 
     def _agree(self, wish: float) -> None:
         if self.active:  # a power of two, for the mean is another each time
             self.every = self._least * 2 ** ceil(log2(max(wish, 1)))
 
-    def after(self, step: int, *, now: bool = False, wish: int = 1) -> Difference | None:
-        """Compares by an exchange of its own, if it is time; a call of all ranks.
+    def after(self, step: int, *, wish: int = 1) -> Difference | None:
+        """Compares, if it is time; a call of all ranks.
 
         Args:
             step: The step that has just been made.
-            now: Whether it is time also when this is not the first.
             wish: As `wish`.
 
         Returns:
@@ -124,9 +95,9 @@ class WeightComparison:
         Raises:
             RankLostError: A rank did not answer.
         """
-        if not self.active or not (self._first or now):
+        if not self.active or not (self._first or step % self.every == 0):
             return None
-        self._first, self.told = False, 0
+        self._first = False
         found = together(self._compare(wish))
         if found is None:
             self.alike = step

@@ -26,7 +26,7 @@ from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.flow import blame_among
 from asd.rules.diagnosis.rerun import Diagnosis, StepResult
-from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Reading
+from asd.rules.readings.reading import AVERAGED, SAMPLE, Reading
 from asd.rules.step.confirmation import Allowance, blame, vanished
 
 __all__ = ["Rerun"]
@@ -42,7 +42,6 @@ class Rerun(Part):
         attributes: Whether refused steps are made again to attribute them.
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
         write_limits: Gives the gate limits, see `StepReader`.
-        make_all_due: Makes all checks of results due in the run that confirms.
     """
 
     def __init__(
@@ -52,11 +51,10 @@ class Rerun(Part):
         *,
         attributes: bool,
         write_limits: Callable[..., None],
-        make_all_due: Callable[[], None],
     ) -> None:
         self.attributes, self.confirms = attributes, config.confirm > 0
         self._config, self._scaler = config, scaler
-        self._write_limits, self._make_all_due = write_limits, make_all_due
+        self._write_limits = write_limits
         self._allowance = Allowance(config.confirm)
         self._armed = False
         self._lost = False  # an update whose step could not be made again: no later one is held back
@@ -117,13 +115,11 @@ class Rerun(Part):
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
-                # A dynamic loss scale finds its value by overflowing: that step is to be lost.
-                overflow=step.dynamic_scale and scale > 1 and any(each.non_finite for each in first),
                 broken=any(monitor.judges.is_broken(each, scale) for each in first if each.kind != SAMPLE),
                 suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
             self._write_limits(scale=scale)
-            if any(rank["overflow"] for rank in told) or not any(rank["suspicious"] for rank in told):
+            if not any(rank["suspicious"] for rank in told):
                 return
             reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
             if again is not None and not reasons:
@@ -137,7 +133,6 @@ class Rerun(Part):
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """The second run is the step from now on; returns why it could not be made on some ranks."""
         self._allowance.spend()
-        self._make_all_due()
         outputs, failure = again.rerun_for_good()
         second = self.table.read(self.gate.sites, self.gate)
         failures = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
@@ -158,8 +153,8 @@ class Rerun(Part):
             words = words_of_vanished(self.ranks, gone, first)
             found = blame_among(words, self.ranks.groups)
             return found is not None, found
-        own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")
-        mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
+        own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
+        mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
         told = self.ranks.tell(own=own, mean=mean)
         if self.ranks.size == 1:
             return bool(gone), None
@@ -189,7 +184,7 @@ class Rerun(Part):
         anomaly = fatal if fatal is not None and fatal.kind == "anomaly" and fatal.rank >= 0 else None
         kinds = {reading.checkpoint: reading.kind for reading in self.monitor.readings}
         # The first anomaly is what began it: where that is a mean, nothing that this rank computed alone broke a limit.
-        in_mean = anomaly if anomaly is not None and kinds.get(anomaly.checkpoint) in OF_ALL_RANKS else None
+        in_mean = anomaly if anomaly is not None and kinds.get(anomaly.checkpoint) == AVERAGED else None
         finding = self._diagnosed(step, None if in_mean is not None else anomaly)
         if in_mean is not None:
             finding = Diagnosis("undetermined", "a mean over the ranks is no answer of one of them")

@@ -12,7 +12,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.rules.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
-from asd.rules.readings.reading import divisor
+from asd.rules.readings.reading import unscaled
 
 __all__ = ["breaks", "run_alone", "run_together"]
 
@@ -122,10 +122,9 @@ def breaks(anomaly: Event | None, scale: float) -> Callable[[StepResult], bool]:
         reading = next((reading for reading in answer.readings if reading.checkpoint == anomaly.checkpoint), None)
         if reading is None:
             return False
-        if reading.non_finite:
+        if not reading.finite:
             return True
-        raw = {"l2": reading.l2, "mean": reading.mean_abs}.get(anomaly.feature, reading.max_abs)
-        value = raw / divisor(reading.kind, scale)
+        value = unscaled(reading, scale)
         value = value * value if anomaly.feature == "max_square" else value
         return any(value > limit for limit in anomaly.limits)
 

@@ -13,7 +13,6 @@ from asd.operators.selftest.known_answers import use_device
 from asd.operators.selftest.measuring import test_hashes, test_measuring
 from asd.operators.selftest.outcome import Report
 from asd.operators.selftest.primitives import test_primitives
-from asd.operators.selftest.recomputing import test_recomputing
 from asd.operators.selftest.refusing import test_refusing
 from asd.operators.selftest.repeating import test_repeating
 from asd.operators.start.enable import disable
@@ -23,7 +22,6 @@ __all__ = ["PARTS", "main"]
 PARTS = {
     "operators": test_primitives,
     "measuring": test_measuring,
-    "recomputing": test_recomputing,
     "hashes": test_hashes,
     "gate": test_refusing,
     "repeating": test_repeating,

@@ -15,7 +15,6 @@ from mindspore.train import Callback
 from asd.config import Config, replaced_variables, unknown_variables
 from asd.errors import ConfigError
 from asd.event import Event
-from asd.operators.attach.checksum import Checksum
 from asd.operators.rerun.repeatable_step import Step, is_known
 from asd.operators.step import TrainingWatch
 from asd.rules.step.delivery import Sink
@@ -52,8 +51,6 @@ class StepMonitor(Callback):
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
         replay: Whether a step whose update was refused is made again; the option `replay` if not given.
-        checksum: Whether matrix products are checked as well; a `Checksum` says which of them and how often. If not
-            given, they are with tier `checksum`.
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
@@ -70,7 +67,6 @@ class StepMonitor(Callback):
         resume_from: str | Path | None = None,
         history: int = 200,
         replay: bool | None = None,
-        checksum: bool | Checksum | None = None,
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
@@ -88,7 +84,6 @@ class StepMonitor(Callback):
             resume_from=resume_from,
             history=history,
             replay=replay,
-            checksum=checksum,
         )
 
     @property

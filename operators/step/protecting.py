@@ -9,14 +9,11 @@ from mindspore import nn
 from mindspore.experimental import optim as experimental
 
 from asd.config import Config
-from asd.operators.attach.left_out import take_left_out
-from asd.operators.attach.recompute_schedule import ASKED_BY
 from asd.operators.gate.guard import is_guarded
 from asd.operators.private.mixed_precision import type_of_holder
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
-from asd.rules.readings.reading import GRADIENT, OUTPUT, RESULTS, SCORES
+from asd.rules.readings.reading import GRADIENT
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.protections import PLACES
 
@@ -37,10 +34,6 @@ _REGROUPED = (
 _HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
 """Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
-_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_OPTIONS=tiers:adaptive"} | dict.fromkeys(
-    RESULTS, ASKED_BY
-)
-"""With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
 
 def before_first_step(
@@ -71,11 +64,8 @@ def before_first_step(
         recording="of all values" if config.record else "",
     )
     tell_groups(monitor, config, ranks)
-    checked = any(site.kind in RESULTS for site in sites)
-    between = checked or any(site.kind == OUTPUT for site in sites)
     half_weights = net is not None and any(weight.dtype in _HALF for weight in net.get_parameters())
-    rounds_elsewhere = (between and (half_weights or _is_cast_to_half(net))) or (config.refuses and half_weights)
-    found.has(rounding=_REGROUPED if rounds_elsewhere else "")
+    found.has(rounding=_REGROUPED if config.refuses and (half_weights or _is_cast_to_half(net)) else "")
     guards = "no optimizer was given, so no update can be refused"
     gradients = "no optimizer was given, so gradients of parameters are not known"
     state = "no optimizer was given, so its weights and its state are not known"
@@ -83,14 +73,8 @@ def before_first_step(
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
         (_ADAPTIVE, "adaptive" not in tiers or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
-        (
-            ASKED_BY,
-            "checksum" not in tiers or checked or ASKED_BY in found.missing,
-            "no layer holds a matrix product, a norm or a convolution that can be checked",
-        ),
     ):
         found.lacks(setting, *(() if active else (reason,)))
-    found.lacks(ASKED_BY, *_left_out())
 
 
 def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
@@ -114,10 +98,6 @@ def _is_cast_to_half(net: nn.Cell | None) -> bool:
     return any(type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING for cell in cells)
 
 
-def _left_out() -> list[str]:
-    return [f"{place}: {reason}" for place, reason in take_left_out()]
-
-
 def _unguarded(net: nn.Cell) -> list[str]:
     optimizers = [
         (name, cell) for name, cell in net.cells_and_names() if isinstance(cell, nn.Optimizer | experimental.Optimizer)
@@ -139,12 +119,11 @@ def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site
         sites: The checkpoints.
     """
     found = monitor.protections
-    found.lacks(ASKED_BY, *_left_out())
     found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
-    seen = {reading.checkpoint for reading in monitor.readings if reading.calls}
-    for kind, setting in _SEEN_IN_EACH_STEP.items():
-        due = [site.name for site in sites if site.kind == kind and (kind not in SCORES or table().is_due(site))]
-        if due and seen.isdisjoint(due):
-            found.lacks(setting, f"none of {len(due)} {PLACES[kind]} was seen in the first step")
-        else:
-            found.saw_none_of(PLACES[kind], [name for name in due if name not in seen])
+    # Gradients of parameters may come every few steps only, where they add up.
+    seen = {reading.checkpoint for reading in monitor.readings}
+    names, words = [site.name for site in sites if site.kind == GRADIENT], PLACES[GRADIENT]
+    if names and seen.isdisjoint(names):
+        found.lacks("NPU_ASD_ENABLE", f"none of {len(names)} {words} was seen in the first step")
+    else:
+        found.saw_none_of(words, [name for name in names if name not in seen])

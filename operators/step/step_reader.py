@@ -15,9 +15,8 @@ from asd.operators.ranks.attribution import attribution_of
 from asd.operators.ranks.features import RankFeatures
 from asd.operators.table.site import Site
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.features import Features
 from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import OUTPUT, SAMPLE, SCORES, Reading
+from asd.rules.readings.reading import SAMPLE, SCORES, Reading
 from asd.rules.step.monitor import Outcome
 from asd.rundir.checkpoint_health import Health
 
@@ -100,7 +99,8 @@ class StepReader(Part):
             step.number,
             step.readings,
             loss_scale=step.scale,
-            overflow_expected=self.loss_scale.dynamic,
+            # The scaler skips the optimizer of a step in which it saw an overflow itself.
+            overflow_expected=self.loss_scale.dynamic and not gate.updated,
             refused=step.refused,
             attribution=step.attribution,
             ranks=self._seen_by_ranks(step.readings) if self._features is not None else None,
@@ -159,8 +159,7 @@ class StepReader(Part):
             return None
         if not step.refused:
             return monitor.publish(monitor.reports.follower(step.number, refused=False)) if elsewhere else None
-        # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
-        return None if self.loss_scale.dynamic else monitor.publish(monitor.reports.follower(step.number, attribution))
+        return monitor.publish(monitor.reports.follower(step.number, attribution))
 
     def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
         monitor = self.monitor
@@ -169,7 +168,6 @@ class StepReader(Part):
                 self.ranks,
                 monitor.seen(readings, loss_scale=self.scale),
                 monitor.seen(readings, loss_scale=self.scale, averaged=True),
-                {reading.checkpoint for reading in readings if reading.kind == OUTPUT},
             )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
@@ -177,7 +175,7 @@ class StepReader(Part):
             monitor.problem(f"the ranks could not be compared: {error!r}")
         return None
 
-    def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
+    def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[float]] | None:
         assert self._features is not None
         try:
             return self._features.gather([each for each in readings if each.kind in KINDS], self.scale)

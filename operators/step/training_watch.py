@@ -16,8 +16,6 @@ from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.operators.attach.all_checks import Checks
-from asd.operators.attach.checksum import Checksum
-from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.gate.problems import Problems
 from asd.operators.measure.loss_scale import LossScale
@@ -35,6 +33,7 @@ from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
 from asd.operators.step.step_reader import StepReader
+from asd.operators.step.strike_poll import StrikePoll
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table, table
@@ -84,7 +83,6 @@ class TrainingWatch:
         resume_from: str | Path | None,
         history: int,
         replay: bool | None,
-        checksum: bool | Checksum | None,
     ) -> None:
         self.config = config
         self.monitor: Monitor | None = None
@@ -94,16 +92,15 @@ class TrainingWatch:
         self.state = StateChecks(self.health)
         self.judging = StepReader(config, loss_scale, self.health, self._problems)
         self._find_loss_scale = loss_scale is None
-        self._checksums = RecomputeSchedule(config, checksum)
+        self._strikes = StrikePoll(config)
         self._spending = Spending(config.budget, self.state)
-        self._checks = Checks(config, include, exclude, self._checksums)
+        self._checks = Checks(config, include, exclude)
         self._weights = WeightWatch(self.health)
         self.rerun = Rerun(
             config,
             loss_scale,
             attributes=config.replay if replay is None else replay,
             write_limits=self.judging.write_limits,
-            make_all_due=self._checksums.make_all_due,
         )
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
@@ -112,7 +109,7 @@ class TrainingWatch:
             self._problems,
             self.state,
             self.judging,
-            self._checksums,
+            self._strikes,
             self._checks,
             self._weights,
             self.rerun,
@@ -170,11 +167,10 @@ class TrainingWatch:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
         judging.begin()
-        self._checksums.schedule(self._step + 1, suspicious=False)
         self.turns = self._compose()
         self._is_first, self._net, self._held = True, net, weights
         before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
-        monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
+        monitor.protections.has(weight_comparison=self._weights.words)
         self.state.tell(monitor.protections)
         self.rerun.report_protection()
         monitor.tell_protections(all_of_them=True)
@@ -206,7 +202,7 @@ class TrainingWatch:
         self._spends = state.watches
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [rerun.attribute] if rerun.attributes else []
-        act += [self._checksums.plan_next] if self._checksums.schedules else []
+        act += [self._strikes.ask] if self._strikes.is_on else []
         return Turns(judge, act)
 
     def step(self, outputs: Any) -> list[Event]:

@@ -1,4 +1,4 @@
 """The table of slots, its gates, and the numbers of the sites in it.
 
-May import: nothing of `asd.operators`.
+May import: `private`.
 """

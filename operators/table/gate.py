@@ -1,4 +1,4 @@
-"""What one monitor has of the table: its checkpoints, its guards, and what the gate does for it.
+"""What one monitor has of the table: its sites, its guards, and what the gate does for it.
 
 A slot belongs to one monitor at most, and so does a guarded optimizer. What nobody has is the default gate's, which is
 how checks without a monitor work.
@@ -22,13 +22,14 @@ class Gate:
 
     Attributes:
         number: Which one it is in the table; 0 for the default.
-        sites: Its checkpoints; the list stays the same object.
+        sites: Its sites; the list stays the same object.
         guards: Of the optimizers it guards, what asks it.
         optimizers: Those that its monitor was attached to, guarded or not.
         active: Whether its training runs.
         armed: Whether it refuses.
         listener: Called after some updates that nobody judged, also when nobody holds the monitor any more.
         refused: Updates that it had refused when they were counted last.
+        updated: Whether an optimizer was called between the last two reads.
         label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
     """
 
@@ -37,7 +38,7 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = False
+        self.active = self.armed = self.updated = False
         self.refused = 0
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None
@@ -46,11 +47,6 @@ class Gate:
     def serve(self, monitor: object) -> None:
         """Says whose it is, and that a training begins."""
         self._monitor, self.active = weakref.ref(monitor), True
-
-    @property
-    def carries(self) -> bool:
-        """Whether more than a verdict goes over the ranks with each update, see `asd.operators.table.message`."""
-        return len(self.guards) > 0 and all(guard.width > 1 for guard in self.guards)
 
     @property
     def is_free(self) -> bool:

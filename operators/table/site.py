@@ -1,25 +1,21 @@
-"""A checked place and its number in the table of slots."""
+"""A checked place and its number in the table."""
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
-
-Limits = Mapping[str, float]
-"""Per feature of `asd.rules.readings.features.FEATURES` the largest value that the gate lets pass, or the smallest."""
+__all__ = ["Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
 
 
 def is_ours(path: str) -> bool:
     """Whether the cell at `path` of a network is one that checks, and no part of the network itself."""
-    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients", "asd_mean_check"))
+    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
 
 
 class Site:
@@ -33,6 +29,7 @@ class Site:
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
         owner: The gate of that monitor, if it lives.
+        largest: Whether its statistic is the largest magnitude; else the L2 norm.
     """
 
     def __init__(self, slot: int, made: int, name: str, kind: str) -> None:
@@ -43,10 +40,23 @@ class Site:
         self.claimed = False
         self.watched = False
         self.owner: weakref.ref[Any] | None = None
+        self.largest = False
+        self._cells: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __deepcopy__(self, memo: Any) -> Site:
         """Itself: a copy of a network is checked where the network is."""
         return self
+
+    def measured_by(self, cell: Any) -> None:
+        """Says which `Statistics` a compiled graph calls for it."""
+        cell.largest = self.largest
+        self._cells.add(cell)
+
+    def measure(self, *, largest: bool) -> None:
+        """Chooses the statistic; before anything is compiled."""
+        self.largest = largest
+        for cell in self._cells:
+            cell.largest = largest
 
 
 class Sites:

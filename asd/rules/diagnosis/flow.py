@@ -1,15 +1,15 @@
 """Whose fault it was where ranks hold different parts: a wrong value goes on, and other ranks break limits too.
 
-Ranks that hold the same compare values; between the others only the order tells. In the forward pass data flow from the
-first stage of a pipeline to the last, in the backward pass the other way, and among the parts of a stage everything
-that is wrong on one of them reaches the others by the next sum. So the origin is the rank whose first wrong value is
-earliest in this order, among those that stand out from the ranks that hold the same.
+Ranks that hold the same compare values; between the others only the order tells. In the backward pass data flow from
+the last stage of a pipeline to the first, and among the parts of a stage everything that is wrong on one of them
+reaches the others by the next sum. So the origin is the rank whose first wrong value is earliest in this order, among
+those that stand out from the ranks that hold the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from asd.rules.diagnosis.attribution import OUTLIER_BITS, Attribution, Seen, distances, whose_mean
@@ -23,20 +23,16 @@ class RankReport(NamedTuple):
 
     Attributes:
         checkpoint: Where it broke a limit first; empty if it broke none.
-        forward: Whether that was in the forward pass.
-        position: How many of its checkpoints come before, in that pass.
+        position: How many of its sites come before in the backward pass.
         distance: In bits above those that hold the same; nan where no other rank does.
-        outputs: Whether it checks outputs of the forward pass at all.
         mean: The first mean over the ranks that is bad here and good on others; empty for none.
         wrong: At how many checkpoints it is wrong. What is wrong on another rank and reached this one by a sum is wrong
             there too, so of several that are alike the origin has the most.
     """
 
     checkpoint: str = ""
-    forward: bool = False
     position: int = 0
     distance: float = math.nan
-    outputs: bool = False
     mean: str = ""
     wrong: int = 0
 
@@ -50,7 +46,6 @@ def report_of(
     rank: int,
     own: Mapping[int, Mapping[str, Seen]],
     averaged: Mapping[int, Mapping[str, Seen]],
-    outputs: Collection[str],
 ) -> RankReport:
     """What `rank` tells the others.
 
@@ -58,22 +53,17 @@ def report_of(
         rank: This one.
         own: Of each rank that holds the same, this one included, what it saw alone, per checkpoint.
         averaged: The same of means over ranks.
-        outputs: Which of the checkpoints are outputs of the forward pass; they are looked at in the backward pass, the
-            last one first.
     """
     ordered = sorted(own[rank].items(), key=lambda item: item[1].order)
-    forward = [item for item in ordered if item[0] in outputs]
-    backward = [item for item in ordered if item[0] not in outputs]
     mean = whose_mean(averaged)
     bad_mean = next((name for name, seen in averaged[rank].items() if seen.broken), "") if rank in mean.ranks else ""
-    for is_forward, items in ((True, forward[::-1]), (False, backward)):
-        for position, (name, seen) in enumerate(items):
-            if seen.broken:
-                distance = distances(own, name)[rank]
-                if len(own) == 2 and all(any(each.broken for each in seen.values()) for seen in own.values()):
-                    distance = 0.0  # each is the other's only comparison
-                return RankReport(name, is_forward, position, distance, bool(forward), bad_mean, _wrong(rank, own))
-    return RankReport(outputs=bool(forward), mean=bad_mean)
+    for position, (name, seen) in enumerate(ordered):
+        if seen.broken:
+            distance = distances(own, name)[rank]
+            if len(own) == 2 and all(any(each.broken for each in seen.values()) for seen in own.values()):
+                distance = 0.0  # each is the other's only comparison
+            return RankReport(name, position, distance, bad_mean, _wrong(rank, own))
+    return RankReport(mean=bad_mean)
 
 
 def _wrong(rank: int, own: Mapping[int, Mapping[str, Seen]]) -> int:
@@ -108,9 +98,8 @@ def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
         return Attribution(
             None, "", ranks, f"{reason}: what one of them gave reached the others before anybody looked at it"
         )
-    last = max(groups.stages)
-    if 0 < last == stage and not report.forward and not all(each.outputs for each in reports):
-        reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline, and outputs are not checked"
+    if 0 < max(groups.stages) == stage:
+        reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline"
         return Attribution(None, "", ranks, f"{reason}: the fault may be in the forward pass of an earlier stage")
     followers = tuple(rank for rank in ranks if rank != chosen[0])
     where = "no other rank holds the same" if math.isnan(report.distance) else _bits(report.distance)
@@ -154,8 +143,8 @@ def _most(ranks: Sequence[int], reports: Sequence[RankReport]) -> list[int]:
     return [rank for rank in ranks if reports[rank].wrong == most]
 
 
-def _key(report: RankReport, stage: int) -> tuple[bool, int, int]:
-    return not report.forward, stage if report.forward else -stage, report.position
+def _key(report: RankReport, stage: int) -> tuple[int, int]:
+    return -stage, report.position
 
 
 def _of_means(reports: Sequence[RankReport]) -> Attribution:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from asd.rules.readings.reading import OF_ALL_RANKS, SCORES, Reading
+from asd.rules.readings.reading import AVERAGED, SCORES, Reading
 
 __all__ = ["Diagnosis", "StepResult", "assignment", "difference", "find"]
 
@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
     @classmethod
     def of(cls, loss: bytes, readings: Iterable[Reading]) -> StepResult:
         """From readings in any order, without means over the ranks: what another rank did is no answer of this one."""
-        own = (reading for reading in readings if reading.kind not in OF_ALL_RANKS)
+        own = (reading for reading in readings if reading.kind != AVERAGED)
         return cls(loss.hex(), tuple(sorted(own, key=lambda reading: reading.order)))
 
     def to_json(self) -> str:
@@ -82,11 +82,8 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True) ->
 
 
 def _difference_at(name: str, ours: Reading, theirs: Reading) -> str:
-    for field in ("l2", "max_abs", "non_finite", "calls"):
-        one, other = getattr(ours, field), getattr(theirs, field)
-        if _bits(one) != _bits(other):
-            return f"{field} of {name} is {one:.9g} and {other:.9g}"
-    return ""
+    one, other = ours.value, theirs.value
+    return "" if _bits(one) == _bits(other) else f"{name} is {one:.9g} and {other:.9g}"
 
 
 def assignment(size: int, suspects: Iterable[int]) -> list[int]:

@@ -10,8 +10,8 @@ May import: `readings`, the rules, `asd.errors`, `asd.verdict`.
 from __future__ import annotations
 
 from asd.rules.history.history import History
-from asd.rules.history.margins import Margins
+from asd.rules.history.margins import Margin
 from asd.rules.history.ranks import Ranks
 from asd.rules.history.state_bound import StateBound
 
-__all__ = ["History", "Margins", "Ranks", "StateBound"]
+__all__ = ["History", "Margin", "Ranks", "StateBound"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, log2
+from math import inf, isfinite, log2
 from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
-from asd.rules.history.unchanged_output import UnchangedOutput
-from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
-from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
+from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers
 from asd.rules.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 
@@ -32,20 +30,20 @@ LASTING_FLOOR = 0.25
 """The smallest such mean that counts as its largest healthy value, in bits."""
 LASTING_FROM = 100
 """Steps before that mean is judged."""
-NO_THRESHOLD_DEVIATIONS = 12.2
-"""Of kinds whose histories are not judged by deviations."""
+DEVIATIONS = 6.1
+"""How far above the mean of the medians a rank must be, in deviations: half of what clean runs stay below."""
 SMALLEST = -1100.0
 """Bits that stand for 0: below the smallest float64."""
 
 
 class Ranks:
-    """Flags the rank whose tensor differs from what the others see at the same checkpoint in the same step.
+    """Flags the rank whose tensor differs from what the others see at the same site in the same step.
 
     Each rank is compared with the median x of the others, in bits: c = x_rank - median. Healthy ranks differ too, by
     as much as the envelope of c has learned. A rank is
 
-    * an error if for some feature c is above that envelope by more than 3.3 bits, and the rank is half as many
-      deviations above the mean of the medians as `History` would need; or if it is not finite and most others are;
+    * an error if c is above that envelope by more than 3.3 bits, and the rank is 6.1 deviations above the mean of the
+      medians; or if it is not finite and most others are;
     * a warning if it is as far below; or if the mean of c over 10 steps is 2.5 times what healthy ranks came to.
 
     Of an even number of others there are two medians; a comparison takes the nearer one, because one of two others may
@@ -53,29 +51,24 @@ class Ranks:
     healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
     never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
 
-    Outputs are not compared in a step in which one rank has what it had before, an `UnchangedOutput`, nor gradients
-    where one has nothing but zeros: no data reached it there, as an expert that got no tokens.
+    Gradients are not compared where one rank has nothing but zeros: no data reached it there, as an expert that got no
+    tokens.
 
     The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
     it learns its limits in their place.
 
     Args:
-        kind: `Y`, `B` or `W`.
+        kind: `B` or `W`.
         size: Number of ranks.
-
-    Attributes:
-        feature: The feature that the last verdict above `NORMAL` is about.
 
     Raises:
         ConfigError: An argument is not valid.
 
     Examples:
         >>> ranks = Ranks("B", 4)
-        >>> healthy = [Features(size, 9 * size, size / 4) for size in (1.0, 1.1, 0.9, 1.05)]
         >>> for step in range(30):
-        ...     verdicts = ranks.update(healthy)
-        >>> healthy[2] = Features(32.0, 36.0, 0.25)
-        >>> [verdict.level.name for verdict in ranks.update(healthy)]
+        ...     verdicts = ranks.update([1.0, 1.1, 0.9, 1.05])
+        >>> [verdict.level.name for verdict in ranks.update([1.0, 1.1, 32.0, 1.05])]
         ['NORMAL', 'NORMAL', 'ERROR', 'NORMAL']
     """
 
@@ -84,46 +77,38 @@ class Ranks:
             raise ConfigError("size", size, "a number of ranks of at least 1")
         self.kind = kind_of(kind)
         self.size = size
-        self.feature = "max_abs"
-        self._deviations = (self.kind.deviations or NO_THRESHOLD_DEVIATIONS) / 2
-        self._features = [_Differences(size) for _ in FEATURES]
+        self._differences = _Differences(size)
         self._errors = 0  # in a row
-        self._idle = [] if self.kind.gradient else [UnchangedOutput() for _ in range(size)]
 
-    def update(self, values: Sequence[Features]) -> list[Verdict]:
+    def update(self, values: Sequence[float]) -> list[Verdict]:
         """Judges one step.
 
         Args:
             values: What each rank saw, by rank.
 
         Returns:
-            A verdict for each rank, with value and limit of the feature that is to blame, of the maximum if none is.
+            A verdict for each rank.
 
         Raises:
             ConfigError: There are not as many values as ranks.
         """
         if len(values) != self.size:
             raise ConfigError("values", len(values), f"one value for each of {self.size} ranks")
-        finite = [each.finite for each in values]
+        finite = list(map(isfinite, values))
         if not all(finite):
             return [self._judge_not_finite(each, sum(finite)) for each in values]
-        verdicts = [Verdict(Level.NORMAL, "", each.max_abs, inf) for each in values]
-        if self.size == 1 or not any(each.max_abs for each in values) or self._is_idle(values):
-            return verdicts
-        for i, differences in enumerate(self._features):
-            sizes = [each[i] for each in values]
-            for rank, (level, reason, limit) in enumerate(differences.judge(sizes, self._deviations)):
-                if level > verdicts[rank].level:
-                    self.feature = FEATURES[i]
-                    verdicts[rank] = Verdict(level, self._reason(FEATURES[i], reason), sizes[rank], limit)
+        if self.size == 1 or not all(values):
+            return [Verdict(Level.NORMAL, "", each, inf) for each in values]
+        verdicts = [
+            Verdict(level, f"{self.kind.name}: {reason}" if reason else "", value, limit)
+            for value, (level, reason, limit) in zip(values, self._differences.judge(values), strict=True)
+        ]
         self._learn(is_error=any(verdict.level is Level.ERROR for verdict in verdicts))
         return _both(verdicts) if self.size == 2 else verdicts
 
     def state(self) -> dict[str, Any]:
         """Everything it remembers, ready for JSON."""
-        features = {feature: each.state() for feature, each in zip(FEATURES, self._features, strict=True)}
-        idle = {} if self.kind.gradient else {"idle": [each.state() for each in self._idle]}
-        return {**features, "errors": self._errors, **idle}
+        return {"differences": self._differences.state(), "errors": self._errors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a saved state, exactly as if it had never stopped.
@@ -133,44 +118,25 @@ class Ranks:
         """
         values = saved_keys("tier ranks", state, self.state())
         errors = saved_count("tier ranks", "errors", values["errors"])
-        idle = [UnchangedOutput() for _ in self._idle]
-        saved = values.get("idle", [])
-        if not isinstance(saved, list) or len(saved) != len(idle):
-            raise wrong_state("tier ranks", "idle", saved, f"{len(idle)} states")
-        for each, one in zip(idle, saved, strict=True):
-            each.restore(one)
-        self._features = [_Differences.of(self.size, f"tier ranks, {key}", values[key]) for key in FEATURES]
-        self._errors, self._idle = errors, idle
-
-    def _is_idle(self, values: Sequence[Features]) -> bool:
-        """Whether no data reached one of them: an output as it was before, or a gradient that is all zero."""
-        if self.kind.gradient:
-            return not all(each.max_abs for each in values)
-        for idle, features in zip(self._idle, values, strict=True):
-            idle.update([log2(size) if size > 0.0 else None for size in features[:3]])
-        return any(idle.now for idle in self._idle)
+        self._differences = _Differences.of(self.size, "tier ranks", values["differences"])
+        self._errors = errors
 
     def _learn(self, *, is_error: bool) -> None:
         self._errors = self._errors + 1 if is_error else 0
-        if is_error and self._errors <= FREEZE:
-            return
-        for differences in self._features:
-            differences.learn()
+        if not is_error or self._errors > FREEZE:
+            self._differences.learn()
 
-    def _reason(self, feature: str, reason: str) -> str:
-        return f"{self.kind.name}: {WORDS[feature]} {reason}"
-
-    def _judge_not_finite(self, features: Features, finite: int) -> Verdict:
-        if features.finite:
-            return Verdict(Level.NORMAL, "", features.max_abs, inf)
+    def _judge_not_finite(self, value: float, finite: int) -> Verdict:
+        if isfinite(value):
+            return Verdict(Level.NORMAL, "", value, inf)
         alone = 2 * finite > self.size
         level = Level.ERROR if alone else Level.WARNING
         reason = "not finite, where most ranks are" if alone else "not finite, as on other ranks"
-        return Verdict(level, f"{self.kind.name}: {reason}", features.not_a_number(), inf)
+        return Verdict(level, f"{self.kind.name}: {reason}", value, inf)
 
 
 class _Differences:
-    """One feature of all ranks: how far healthy ranks are apart."""
+    """How far healthy ranks are apart."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -181,7 +147,7 @@ class _Differences:
         self.lasted = 0  # steps in a row in which a rank was above
         self._judged: tuple[list[float], list[float], list[float], bool] = ([], [], [], False)  # of the last step
 
-    def judge(self, sizes: Sequence[float], deviations: float) -> list[tuple[Level, str, float]]:
+    def judge(self, sizes: Sequence[float]) -> list[tuple[Level, str, float]]:
         """Level, reason and limit of each rank."""
         x = list(map(_bits, sizes))
         above, below, middles = _distances(x)
@@ -191,7 +157,7 @@ class _Differences:
         lasting = [each > LASTING * self.lasting for each in lasts]
         self._judged = x, above, below, any(lasting)
         found = [(Level.NORMAL, "", inf)] * self.size
-        far, wide = self.high + MARGIN, self.center.mu + deviations * self._dev()
+        far, wide = self.high + MARGIN, self.center.mu + DEVIATIONS * self._dev()
         calm = not any(lasting) and max(above) <= far and max(below) <= self.low + MARGIN
         if calm or self.center.n < FIRST:
             return found
@@ -199,9 +165,9 @@ class _Differences:
             bits = max(middle + far, wide)
             limit = inf if bits > 1023 else 2.0**bits
             z = self.center.deviations(x[rank])
-            if above[rank] > far and z > deviations:
+            if above[rank] > far and z > DEVIATIONS:
                 found[rank] = (Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit)
-            elif below[rank] > self.low + MARGIN and z < -deviations:
+            elif below[rank] > self.low + MARGIN and z < -DEVIATIONS:
                 found[rank] = (Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit)
             elif lasting[rank]:
                 reason = f"above the other ranks by {lasts[rank]:.2g} bits for {WINDOW} steps"

@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.features import FEATURES, Features
-from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+from asd.rules.readings.reading import Reading
 
-__all__ = ["OF_OPTIMIZER", "Allowance", "blame", "has_fallen", "vanished"]
+__all__ = ["Allowance", "blame", "has_fallen", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
-OF_OPTIMIZER = (WEIGHT_GRADIENT, AVERAGED)
-"""Kinds that are looked at once more where an update is applied than where it is refused."""
 
 
 class Allowance:
@@ -60,9 +57,7 @@ def vanished(
 
     Args:
         first: What the checkpoints saw.
-        again: The same of the second run; a checkpoint that is missing there, or was checked more or less often, as by
-            an evaluation before the step, says nothing. What the optimizer gets is looked at once more where an update
-            is applied than where it is refused.
+        again: The same of the second run; a site that is missing there says nothing.
         suspicious: Whether a reading is beyond its second-level limits.
 
     Returns:
@@ -74,7 +69,6 @@ def vanished(
         for reading in sorted(first, key=lambda each: each.order)
         if suspicious(reading)
         and (other := then.get(reading.checkpoint)) is not None
-        and (other.calls == reading.calls or reading.kind in OF_OPTIMIZER)
         and not suspicious(other)
         and (has_fallen(reading, other) or has_fallen(other, reading))
     ]
@@ -108,10 +102,9 @@ def blame(told: Sequence[tuple[str, str]]) -> Attribution | None:
     return Attribution(origin, next(iter(guilty.values())), followers, reason, in_mean=not own)
 
 
-def has_fallen(one: Reading | Features, other: Reading | Features) -> bool:
+def has_fallen(one: Reading, other: Reading) -> bool:
     """Whether it is a fifth below what it was: a limit between two nearly equal values shows nothing.
 
     That is a third of a bit: less than makes a value suspicious, and far more than two runs on one device differ by.
     """
-    sizes = ((getattr(one, name), getattr(other, name)) for name in FEATURES)
-    return one.non_finite > 0 or any(after < 0.8 * before for before, after in sizes)
+    return not one.finite or other.value < 0.8 * one.value

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules import make_rule
+from asd.rules import RULES, make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
-from asd.rules.history import History, Margins, Ranks, StateBound
-from asd.rules.readings import reading as kinds
-from asd.rules.readings.features import FEATURES, Features, features_of, too_small
+from asd.rules.history import History, Margin, Ranks, StateBound
 from asd.rules.readings.kinds import KINDS, kind_of
-from asd.rules.readings.reading import GRADIENT, SAMPLE, SCORES, Reading
+from asd.rules.readings.reading import CHECKSUM, GRADIENT, SAMPLE, SCORES, TWICE, Reading, unscaled
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
-from asd.rules.step.detector import EVENT_FEATURES, Judged, RuleDetector
+from asd.rules.step.detector import Judged, RuleDetector
 from asd.verdict import Level, Verdict
 
-__all__ = ["Detectors"]
+__all__ = ["Detectors", "statistic_of"]
 
 _Detector = History | RuleDetector
 _DOES_NOT_FIT = {
-    kinds.CHECKSUM: "the matrix product does not fit its checksum",
-    kinds.MEAN: "the mean over the ranks does not fit its checksum",
-    kinds.CONVOLUTION: "the convolution does not fit its checksums",
-    kinds.LOOKUP: (
-        "the rows that were looked up, or the gradient of their table, are not what the table and the ids give"
-    ),
-    kinds.SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
-    kinds.NORM: "the norm, or its gradient, is not what computing it again gives",
+    CHECKSUM: "the matrix product does not fit its checksum",
+    TWICE: "the same call made twice gave other bits",
 }
+
+
+def statistic_of(config: Config, kind: str) -> str:
+    """Which statistic of a tensor of this kind is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
+    if kind == SAMPLE:
+        return "max"
+    by_norm = "adaptive" in config.active_tiers or RULES[config.rule].feature == "l2"
+    return "l2" if by_norm else "max"
 
 
 class Detectors:
@@ -59,45 +59,48 @@ class Detectors:
         self._judges: dict[str, _Detector] = {}
         self._kinds: dict[str, str] = {}
         self._unseen: dict[str, _Detector] = {}  # by kind: judges of nothing
-        self._tails = {symbol: Margins(kind) for symbol, kind in KINDS.items()}
+        self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
         self.other_rank_flagged = False
-        feature = self._new(GRADIENT).feature
-        self.feature = EVENT_FEATURES.get(feature, feature)
+        self.feature = self._feature_of(self._new(GRADIENT))
 
-    def update(self, name: str, kind: str, features: Features) -> Judged:
-        """The verdict on checkpoint `name` in this step."""
+    def update(self, name: str, kind: str, value: float) -> Judged:
+        """The verdict on site `name` in this step."""
         judge = self._judges.get(name)
         if judge is None:
             judge = self._judges[name] = self._new(kind)
             self._kinds[name] = kind
-        verdict = judge.update(features)
+        verdict = judge.update(value)
         broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
-        return Judged(verdict, EVENT_FEATURES.get(judge.feature, judge.feature), broken)
+        return Judged(verdict, self._feature_of(judge), broken)
+
+    @staticmethod
+    def _feature_of(judge: _Detector) -> str:
+        return judge.feature if isinstance(judge, RuleDetector) else "l2"
 
     def rule_of(self, kind: str) -> str:
         """What events call the rule that judges a checkpoint of this kind."""
         return {**dict.fromkeys(SCORES, ScoreRule.name), SAMPLE: Combined.name}.get(kind, self._config.rule)
 
-    def limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
-        """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
+    def limit(self, name: str, kind: str = GRADIENT) -> float:
+        """The largest value of site `name` that is not a first-level anomaly in the next step."""
         judge = self._judges.get(name)
         if judge is not None:
             return judge.limit()
-        if kind not in self._unseen:  # a checkpoint without a call is asked for in every step
+        if kind not in self._unseen:  # a site without a call is asked for in every step
             self._unseen[kind] = self._new(kind)
         return self._unseen[kind].limit()
 
-    def second_limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
-        """Per feature the largest value of checkpoint `name` that is not suspicious in the next step."""
+    def second_limit(self, name: str, kind: str = GRADIENT) -> float:
+        """The largest value of site `name` that is not suspicious in the next step."""
         judge = self._judges.get(name)
         return judge.second_limit() if judge is not None else self.limit(name, kind)
 
-    def least(self, name: str) -> dict[str, float]:
-        """Per feature the smallest value of `name` that is not suspicious; 0 where there is none."""
+    def least(self, name: str) -> float:
+        """The smallest value of `name` that is not suspicious; 0 where there is none."""
         judge = self._judges.get(name)
-        return judge.least() if judge is not None else dict.fromkeys(FEATURES, 0.0)
+        return judge.least() if judge is not None else 0.0
 
     def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
         """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
@@ -108,35 +111,26 @@ class Detectors:
         name, kind = reading.checkpoint, reading.kind
         if kind == SAMPLE:  # a strike is never one
             return None
-        features = features_of(reading, loss_scale)
-        first, second = self.limit(name, kind), self.second_limit(name, kind)
-        called = f"{KINDS[kind].name}: " if kind in KINDS else ""
-        above = [feature for i, feature in enumerate(FEATURES) if not features[i] <= second[feature]]
-        if not above and features.finite:
-            least = self.least(name)
-            below = too_small(features, least)
-            if not below:
-                return None
-            low = "all zero" if below == FEATURES[0] else "below what it has shown so far"
-            reason = f"{called}{low}, but not when the same step was made again"
-            verdict = Verdict(Level.ERROR, reason, getattr(features, below), least[below])
-            return Judged(verdict, EVENT_FEATURES[below], verdict.limit)
-        feature = above[0] if above else FEATURES[0]
-        value: float = getattr(features, feature) if features.finite else features.not_a_number()
-        level = "second" if features.finite and value <= first[feature] else "first"
-        words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
-        reason = f"{words}, but not when the same step was made again"
-        verdict = Verdict(Level.ERROR, reason, value, second[feature])
-        return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)
+        value, second, least = unscaled(reading, loss_scale), self.second_limit(name, kind), self.least(name)
+        if least <= value <= second:
+            return None
+        called, limit = f"{KINDS[kind].name}: " if kind in KINDS else "", second
+        if value < least:
+            words, limit = f"{called}{'below what it has shown so far' if value else 'all zero'}", least
+        else:
+            level = "second" if isfinite(value) and value <= self.limit(name, kind) else "first"
+            words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
+        verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
+        return Judged(verdict, "score" if kind in SCORES else self.feature, limit)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
         if reading.kind == SAMPLE:  # a strike is never one
             return False
-        features, limits = features_of(reading, loss_scale), self.limit(reading.checkpoint, reading.kind)
-        return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
+        value = unscaled(reading, loss_scale)
+        return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
-    def among(self, name: str, kind: str, values: Sequence[Features], rank: int, own: Judged) -> Judged:
+    def among(self, name: str, kind: str, values: Sequence[float], rank: int, own: Judged) -> Judged:
         """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
         tier = self._ranks.get(name)
         if tier is None or tier.size != len(values):
@@ -151,7 +145,7 @@ class Detectors:
         if own.verdict.level >= verdict.level:
             return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
         broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
-        return Judged(verdict, EVENT_FEATURES[tier.feature], broken)
+        return Judged(verdict, self.feature, broken)
 
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None
@@ -163,8 +157,8 @@ class Detectors:
     def end_step(self) -> None:
         """Says that every checkpoint of a step was judged."""
         self.other_rank_flagged = False
-        for tails in self._tails.values():
-            tails.refit()
+        for margin in self._margins.values():
+            margin.refit()
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
@@ -176,7 +170,7 @@ class Detectors:
         if self._tiers:
             state["tiers"] = {
                 "kinds": {name: kind for name, kind in self._kinds.items() if name in learned},
-                "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
+                "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
                 "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
             }
@@ -228,8 +222,8 @@ class Detectors:
 
     def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
         try:
-            for symbol, tails in self._tails.items():
-                tails.restore(tiers["tails"][symbol])
+            for symbol, margin in self._margins.items():
+                margin.restore(tiers["margins"][symbol])
             for name, (symbol, size, values) in tiers["ranks"].items():
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)
@@ -245,7 +239,7 @@ class Detectors:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleDetector(SampledGradient(*thresholds, counts=self._strike_counts))
         if "adaptive" in self._tiers:
-            return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
+            return History(kind, upper=config.upper, sigma=config.sigma, margin=self._margins[kind])
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
         return RuleDetector(rule)

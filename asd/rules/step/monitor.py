@@ -20,8 +20,7 @@ from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
-from asd.rules.readings.features import Features, features_of, value_of
-from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Reading
+from asd.rules.readings.reading import AVERAGED, SCORES, Reading, unscaled
 from asd.rules.step.delivery import Delivery, Sink
 from asd.rules.step.detector import Judged
 from asd.rules.step.detectors import Detectors
@@ -112,7 +111,7 @@ class Monitor:
         overflow_expected: bool = False,
         refused: bool = False,
         attribution: Attribution | None = None,
-        ranks: Mapping[str, Sequence[Features]] | None = None,
+        ranks: Mapping[str, Sequence[float]] | None = None,
         place: int | None = None,
         vanished: Sequence[Reading] = (),
     ) -> Outcome:
@@ -120,7 +119,7 @@ class Monitor:
 
         Args:
             step: Training step, from 1.
-            readings: One per checkpoint that was checked; checkpoints without calls may be left out.
+            readings: One per site that was checked.
             loss_scale: Every value is divided by it before it is judged.
             overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
@@ -140,8 +139,6 @@ class Monitor:
         self.status.refused += refused
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
-            if reading.calls == 0:
-                continue
             judged = self._judge_one(
                 step,
                 reading,
@@ -179,10 +176,9 @@ class Monitor:
         """
         seen = {}
         for reading in readings:
-            if (reading.kind in OF_ALL_RANKS) is not averaged:
+            if (reading.kind == AVERAGED) is not averaged:
                 continue
-            features = features_of(reading, loss_scale)
-            value = value_of(features, self.feature)
+            value = unscaled(reading, loss_scale)
             broken = self.judges.is_broken(reading, loss_scale)
             if broken and reading.kind in SCORES:
                 value = math.inf  # wrong by itself, no matter what other ranks saw
@@ -302,17 +298,16 @@ class Monitor:
         loss_scale: float,
         *,
         overflow_expected: bool,
-        ranks: Sequence[Features] | None,
+        ranks: Sequence[float] | None,
         place: int,
     ) -> Judged:
         """The verdict on one checkpoint, counted and kept."""
-        name, features = reading.checkpoint, features_of(reading, loss_scale)
-        if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (*SCORES, OUTPUT):
-            reason, limits = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
-            value = value_of(features, self.feature)
-            judged = Judged(Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature)
+        name, value = reading.checkpoint, unscaled(reading, loss_scale)
+        if not reading.finite and overflow_expected and loss_scale > 1 and reading.kind not in SCORES:
+            reason, limit = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
+            judged = Judged(Verdict(Level.WARNING, reason, value, limit), self.feature)
         else:
-            judged = self.judges.update(name, reading.kind, features)
+            judged = self.judges.update(name, reading.kind, value)
             if ranks is not None:
                 judged = self.judges.among(name, reading.kind, ranks, place, judged)
         verdict = judged.verdict

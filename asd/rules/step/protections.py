@@ -20,15 +20,10 @@ _MOST_TOLD = 4
 """Reasons in one line of the log; the status file has all."""
 PLACES = {
     reading.GRADIENT: "gradients of activations",
-    reading.OUTPUT: "outputs",
     reading.WEIGHT_GRADIENT: "gradients of parameters",
     reading.AVERAGED: "mean gradients",
     reading.CHECKSUM: "results of matrix products",
-    reading.NORM: "results of norms",
-    reading.CONVOLUTION: "results of convolutions",
-    reading.LOOKUP: "lookups of rows",
-    reading.SOFTMAX: "results of softmax",
-    reading.MEAN: "sums of mean gradients",
+    reading.TWICE: "calls made twice",
     reading.SAMPLE: "sampled gradients",
 }
 """What is checked at a checkpoint, by its kind."""

@@ -12,7 +12,7 @@ from asd.fault_code import NO_FAULT
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.weights import Difference
-from asd.rules.readings.reading import OF_ALL_RANKS, Reading
+from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.detector import Judged
 from asd.verdict import Level, Verdict
 
@@ -74,10 +74,9 @@ class Reports:
             refused=refused,
             feature=feature,
             rule=rule,
-            micro_batch=reading.worst_call,
             evidence=evidence,
         )
-        return self._of_all_ranks(event, attribution) if reading.kind in OF_ALL_RANKS else event
+        return self._of_all_ranks(event, attribution) if reading.kind == AVERAGED else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
         """An anomaly of what all ranks see alike."""

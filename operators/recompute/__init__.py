@@ -1,4 +1,0 @@
-"""Results that are computed a second time: matrix products, norms, means over ranks.
-
-May import: `measure` and what is below it.
-"""
