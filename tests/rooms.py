@@ -43,7 +43,7 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 4383, 3300),
     Room("asd/rundir", ("asd/rundir",), 1660, 1500),
     Room("asd/handler", ("asd/handler",), 4345, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2996, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2993, 1900),
     Room("asd/dumps", ("asd/dumps",), 5993, 4500),
     Room("asd/cli", ("asd/cli",), 4376, 2800),
     Room("operators", ("operators",), 5869, 7500),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45872, 395
+MOST_SOURCE, MOST_FILES = 45869, 395
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

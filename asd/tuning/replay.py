@@ -12,7 +12,6 @@ from typing import NamedTuple
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.rules import RULES, SilentCheckV3, Threshold
-from asd.rules.readings.features import Features
 from asd.rules.readings.reading import GRADIENT
 from asd.rules.step.detectors import Detectors
 from asd.rundir.recording import RecordedStep
@@ -149,16 +148,16 @@ class _Training:
 
     def judge(self, step: RecordedStep, *, counts: bool) -> None:
         done = self._done
-        for name, kind, features in step.values:
-            level = self._judges.update(name, kind, features).verdict.level
+        for name, kind, value in step.values:
+            level = self._judges.update(name, kind, value).verdict.level
             if counts:
                 done.first += level is Level.ERROR
                 done.second += level is Level.WARNING
                 done.places.add((step.rank, name))
-                if done.scores and features.finite:
+                if done.scores and isfinite(value):
                     if name not in self._scorers:
                         self._scorers[name] = _Scorer(self._config, kind)
-                    for test, score in self._scorers[name].scores(features):
+                    for test, score in self._scorers[name].scores(value):
                         done.scores[test].add(score, name, step)
         done.steps += counts
         done.checks += len(step.values) if counts else 0
@@ -173,19 +172,17 @@ class _Scorer:
         self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
         judges_norm = "value" in names and (kind == GRADIENT or "adaptive" not in config.active_tiers)
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
-        self._largest = _judges_largest(config)
 
-    def scores(self, features: Features) -> Iterator[tuple[str, float]]:
-        """The scores of a finite tensor by the names of their tests, before it is learned."""
+    def scores(self, value: float) -> Iterator[tuple[str, float]]:
+        """The scores of a finite value by the names of their tests, before it is learned."""
         if self._norm is not None:
-            value = features.max_abs if self._largest else features.l2
             yield "value", value
             jump = self._norm.jump(value)
             if isfinite(jump):
                 yield "jump", max(jump, 0.0)
             self._norm.update(value)
         if self._square is not None:
-            square = features.max_abs * features.max_abs
+            square = value * value
             ratio = self._square.ratio(square)
             if isfinite(ratio):
                 yield "ratio", ratio

@@ -41,7 +41,7 @@ class Site:
         self.watched = False
         self.owner: weakref.ref[Any] | None = None
         self.largest = False
-        self._cells: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._measures: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __deepcopy__(self, memo: Any) -> Site:
         """Itself: a copy of a network is checked where the network is."""
@@ -50,12 +50,12 @@ class Site:
     def measured_by(self, cell: Any) -> None:
         """Says which `Statistics` a compiled graph calls for it."""
         cell.largest = self.largest
-        self._cells.add(cell)
+        self._measures.add(cell)
 
     def measure(self, *, largest: bool) -> None:
         """Chooses the statistic; before anything is compiled."""
         self.largest = largest
-        for cell in self._cells:
+        for cell in self._measures:
             cell.largest = largest
 
 

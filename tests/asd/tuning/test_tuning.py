@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+from asd.rules.readings.features import Features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.exporters.run_files.values import ValueRecorder
 from asd.origin import Origin
-from asd.rules.readings.features import Features
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 from asd.rundir.recording import RecordedStep, Recording
