@@ -44,7 +44,7 @@ class DeviceRecord:
         next_try: When it is asked again, in seconds since the epoch; 0 when it is not.
         tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
         sound: Whether it passed that.
-        unheard_since: Since when the agent of its machine can't be reached, in seconds since the epoch; 0 while it can,
+        unheard_since: Since when the agent of its machine is not heard, in seconds since the epoch; 0 while it can,
             and where no agent is pulled from.
         number: Its number in the store; 0 where there is none.
     """

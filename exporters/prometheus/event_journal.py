@@ -17,14 +17,13 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR
+from asd.event_cursor import CURSOR, MOST_ANSWER_BYTES
 from asd.exporters.http.event_query import Page
 from asd.rundir.disk import open_own
 
 __all__ = ["EventJournal"]
 
 _MOST = 200_000  # events that are kept; about 200 MB
-_MOST_BYTES = 4 << 20  # of one page
 _SLACK = 1000  # events more than the most before the oldest are dropped
 _PATIENCE_SECONDS = 1.0
 _TABLES = """
@@ -126,11 +125,11 @@ class EventJournal:
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []
-            reached, size = start + missed, 0
+            reached, size = start + missed, len("[]\n")
             rows = self._db.execute("SELECT n, text FROM event WHERE n > ? ORDER BY n LIMIT ?", (start, limit))
             for number, text in rows:
-                size += len(text)
-                if events and size > _MOST_BYTES:
+                size += len(text.encode()) + len(",\n")
+                if events and size > MOST_ANSWER_BYTES:
                     break
                 events.append(text)
                 reached = number

@@ -70,7 +70,7 @@ class HandlerCollector(Collector):
         yield GaugeMetricFamily("asd_handler_agents", "Agents that events are pulled from.", len(agents))
         yield GaugeMetricFamily(
             "asd_handler_agents_unreachable",
-            "Those of them that can't be reached; what they keep is fetched later.",
+            "Those of them that can't be reached, or send what no agent sends; what they keep is fetched later.",
             sum(not is_up for is_up in agents.values()),
         )
         up = GaugeMetricFamily("asd_handler_agent_up", "Whether an agent can be reached.", labels=["agent"])

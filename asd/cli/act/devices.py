@@ -123,7 +123,7 @@ def _print_silent(store: Store) -> None:
     for place, agent in silent_agents(store).items():
         print(
             printable(
-                f"The agent of {agent.node} at {place} can't be reached since {_moment(agent.since)}: {agent.reason}."
+                f"The agent of {agent.node} at {place} is not heard since {_moment(agent.since)}: {agent.reason}."
             )
         )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from asd.errors import ConfigError
 from asd.handler.inputs.agent_client import Access
-from asd.handler.inputs.targets import DnsTargets, FileTargets, TargetSource, read_place
+from asd.handler.inputs.targets import FileTargets, TargetSource
 
 __all__ = ["Agents", "add_agent_arguments", "allow_many_files", "read_agents"]
 
@@ -42,13 +42,6 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
         "these labels; may be given several times",
     )
     parser.add_argument(
-        "--agents-dns",
-        action="append",
-        default=[],
-        metavar="NAME:PORT",
-        help="pull from all addresses of NAME; each agent's certificate has to be for NAME and its node",
-    )
-    parser.add_argument(
         "--agents-config",
         type=Path,
         metavar="FILE",
@@ -64,19 +57,11 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
         UnsupportedError: PyYAML is needed and not there.
     """
     sources: list[TargetSource] = [_source(text) for text in args.agents]
-    sources += [DnsTargets(*read_place(text, "--agents-dns")) for text in args.agents_dns]
     if not sources:
         if args.agents_config is not None:
-            raise ConfigError("--agents-config", str(args.agents_config), "it goes with --agents or --agents-dns")
+            raise ConfigError("--agents-config", str(args.agents_config), "it goes with --agents")
         return None
-    access = _access(args.agents_config)
-    if access().server_name and args.agents_dns:
-        why = "it does not go with server_name, for only its own certificate says which node an agent is of"
-        raise ConfigError("--agents-dns", args.agents_dns[0], why)
-    if args.agents_dns and access().context is None:
-        why = "it needs --agents-config with tls_config, for only a certificate says which node an agent is of"
-        raise ConfigError("--agents-dns", args.agents_dns[0], why)
-    return Agents(sources, access)
+    return Agents(sources, _access(args.agents_config))
 
 
 def _source(text: str) -> TargetSource:

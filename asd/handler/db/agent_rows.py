@@ -1,4 +1,4 @@
-"""What the store knows of the agents that are pulled from: how far each was read, and who can't be reached."""
+"""What the store knows of the agents that are pulled from: how far each was read, and who is not heard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CURSORS, _SILENT = "cursors of ", "silent "
 
 
 class SilentAgent(NamedTuple):
-    """An agent that can't be reached.
+    """An agent that is not heard.
 
     Attributes:
         node: Its node, or where the agent is when that is not known.
@@ -37,17 +37,17 @@ def read_cursors(store: Store) -> dict[str, list[str]]:
 
 
 def silent_agents(store: Store) -> dict[str, SilentAgent]:
-    """The agents that can't be reached, by where they are."""
+    """The agents that are not heard, by where they are."""
     return {place: SilentAgent(*found) for place, found in _rows(store, _SILENT).items()}
 
 
 def note_silent(store: Store, place: str, agent: SilentAgent) -> None:
-    """Keeps that an agent can't be reached; within a transaction."""
+    """Keeps that an agent is not heard; within a transaction."""
     store.set_meta(_SILENT + place, json.dumps(agent))
 
 
 def forget_silent(store: Store, place: str) -> None:
-    """Keeps that it can, or is not asked any more; within a transaction."""
+    """Keeps that it is, or is not asked any more; within a transaction."""
     store.db.execute("DELETE FROM meta WHERE name = ?", (_SILENT + place,))
 
 

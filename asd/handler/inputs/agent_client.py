@@ -8,24 +8,28 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR, CURSOR_HEADER
+from asd.event_cursor import CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
 from asd.handler.inputs.targets import Target
 
-__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink", "nodes_of"]
+__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink"]
 
+_Part = TypeVar("_Part")
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
-_LONGEST_HEAD = 65536
-_MOST_BYTES = 16 << 20  # an agent sends 4 MB, or one event
+_LONGEST_HEAD = 16384
+_LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
+_AT_ONCE = 4096  # bytes that are read by the loop itself
 _ENDED = "it ended the connection without a whole answer, as who wants another certificate does"
+_GAP = re.compile(r"[ \t\r\n]*")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 
@@ -35,8 +39,7 @@ class Access:
 
     Attributes:
         context: For TLS, with our certificate and whose theirs must be; None for plain HTTP.
-        server_name: What the certificate of every agent is for whose node is told; empty where it is for the agent's
-            own name.
+        server_name: What the certificate of every agent is for; empty where it is for the agent's own name.
     """
 
     context: ssl.SSLContext | None = None
@@ -44,45 +47,35 @@ class Access:
 
 
 class AgentError(Exception):
-    """An agent that could not be asked, or answered something else; the text has no full stop."""
+    """An agent that could not be asked, or answered something else; the text has no full stop.
+
+    Args:
+        reason: Why.
+        misbehaves: Whether it was reached and sent what no agent sends.
+    """
+
+    def __init__(self, reason: str, *, misbehaves: bool = False) -> None:
+        super().__init__(reason)
+        self.misbehaves = misbehaves
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What an agent told.
+    """What an agent sent.
 
     Attributes:
-        nodes: Whose devices it may speak of.
         events: In its order.
         bad: How many more were none.
         cursor: Where to go on; empty when it has nothing yet.
         missed: How many it dropped before they were fetched.
-        size: How many bytes it sent.
+        is_full: Whether it may have more.
     """
 
-    nodes: frozenset[str]
     events: list[Event]
     bad: int
     cursor: str
     missed: int
-    size: int = 0
-
-
-def nodes_of(target: Target, certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """The nodes whose devices an agent may speak of.
-
-    Args:
-        target: The agent: what is told of its node there goes before everything else.
-        certificate: Its certificate, as `SSLSocket.getpeercert` returns it; None without TLS.
-
-    >>> sorted(nodes_of(Target("10.0.0.1", 9464, "", "10.0.0.1"), {"subjectAltName": (("DNS", "node7"),)}))
-    ['10.0.0.1', 'node7']
-    """
-    if target.node:
-        return frozenset({target.node})
-    names = certificate.get("subjectAltName", ()) if certificate else ()
-    found = {name for kind, name in names if kind == "DNS" and "*" not in name} | {target.name}
-    return frozenset(found - {target.name} if target.is_shared else found)
+    is_full: bool = False
 
 
 class AgentLink:
@@ -91,36 +84,42 @@ class AgentLink:
     Args:
         target: The agent.
         connecting: Held while a connection is made.
+        parsers: Where the JSON of long answers is read.
     """
 
-    def __init__(self, target: Target, connecting: asyncio.Semaphore) -> None:
+    def __init__(self, target: Target, connecting: asyncio.Semaphore, parsers: Executor | None = None) -> None:
         self._target = target
         self._connecting = connecting
+        self._parsers = parsers
         self._open: _Connection | None = None
 
     async def fetch(
         self,
         access: Access,
-        cursors: Callable[[frozenset[str]], Sequence[str]],
+        cursors: Sequence[str],
         *,
         limit: int,
         wait: float = 0.0,
+        room: Callable[[], Awaitable[object]] | None = None,
     ) -> AgentAnswer:
         """Asks for the events after what is known.
 
         Args:
             access: How to speak to it; a change of it makes a new connection.
-            cursors: How far agents of these nodes were read.
+            cursors: How far its node was read.
             limit: So many events at most.
             wait: How long the agent waits for an event where there is none, in seconds.
+            room: Is awaited before a large answer is read.
 
         Raises:
             AgentError: It can't be reached, is not who it should be, or answers something else.
         """
+        query = urlencode([("after", each) for each in cursors or ("",)] + [("limit", str(limit))])
+        query += f"&wait={wait:g}" if wait else ""
         kept = self._open
         if kept is not None and kept.is_good(access):
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # it was closed meanwhile, so once more
-                return await self._ask(kept, cursors(kept.nodes), limit, wait)
+                return await self._ask(kept, query, limit, wait, room)
         self.close()
         try:
             async with self._connecting:
@@ -129,9 +128,7 @@ class AgentLink:
             raise AgentError(_reason(error, "no connection was made in time")) from error
         self._open = made
         try:
-            if not made.nodes:
-                raise AgentError(f"its certificate names no node but {self._target.name}")
-            return await self._ask(made, cursors(made.nodes), limit, wait)
+            return await self._ask(made, query, limit, wait, room)
         except (OSError, asyncio.IncompleteReadError) as error:
             raise AgentError(_reason(error, _ENDED)) from error
 
@@ -141,34 +138,46 @@ class AgentLink:
             self._open.writer.transport.abort()
             self._open = None
 
-    async def _ask(self, link: _Connection, cursors: Sequence[str], limit: int, wait: float) -> AgentAnswer:
-        query = urlencode([("after", each) for each in cursors or ("",)] + [("limit", str(limit))])
-        query += f"&wait={wait:g}" if wait else ""
+    async def _ask(
+        self,
+        link: _Connection,
+        query: str,
+        limit: int,
+        wait: float,
+        room: Callable[[], Awaitable[object]] | None,
+    ) -> AgentAnswer:
         head = {"Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive"}
         lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
         stays = False
         try:
             link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-            status, headers, body = await _in_time(link, wait + _ANSWER_SECONDS)
+            status, headers, size = await _in_time(link, wait + _ANSWER_SECONDS, _head(link.reader))
+            if size > _LARGE and room is not None:
+                await room()
+            body = await _in_time(link, _ANSWER_SECONDS, link.reader.readexactly(size))
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
-            answer = _read(link.nodes, headers, body)
+            answer = await self._parsed(headers, body, limit)
             stays = headers.get("connection", "").lower() == "keep-alive"
         except asyncio.TimeoutError as error:
-            raise AgentError("it did not answer in time") from error
+            raise AgentError("it did not answer in time", misbehaves=True) from error
         except asyncio.LimitOverrunError as error:
-            raise AgentError(_reason(error, _ENDED)) from error
+            raise AgentError(_reason(error, _ENDED), misbehaves=True) from error
         finally:
             if not stays:  # whatever went wrong, or was cancelled in the midst of an answer
                 self.close()
         return answer
+
+    async def _parsed(self, headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
+        if len(body) <= _AT_ONCE:
+            return _read(headers, body, limit)
+        return await asyncio.get_running_loop().run_in_executor(self._parsers, _read, headers, body, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    nodes: frozenset[str]
     access: Access
     since: float
 
@@ -181,20 +190,15 @@ class _Connection:
 async def _connect(target: Target, access: Access) -> _Connection:
     if target.away:
         raise AgentError(target.away)
-    if access.server_name and not target.node:
-        raise AgentError(
-            "with server_name, which all agents share, its node has to be told by a label or by Kubernetes"
-        )
     name = access.server_name or target.name if access.context is not None else None
     reader, writer = await asyncio.open_connection(
         target.host, target.port, ssl=access.context, server_hostname=name, limit=_LONGEST_HEAD
     )
-    nodes = nodes_of(target, writer.get_extra_info("peercert"))
-    return _Connection(reader, writer, nodes, access, asyncio.get_running_loop().time())
+    return _Connection(reader, writer, access, asyncio.get_running_loop().time())
 
 
-async def _in_time(link: _Connection, seconds: float) -> tuple[int, dict[str, str], bytes]:
-    """An answer; the connection is cut when it takes too long. `asyncio.wait_for` would make a task for each.
+async def _in_time(link: _Connection, seconds: float, part: Awaitable[_Part]) -> _Part:
+    """A part of an answer; the connection is cut when it takes too long. `asyncio.wait_for` would make a task for each.
 
     Raises:
         asyncio.TimeoutError: It took too long.
@@ -207,7 +211,7 @@ async def _in_time(link: _Connection, seconds: float) -> tuple[int, dict[str, st
 
     timer = asyncio.get_running_loop().call_later(seconds, cut)
     try:
-        return await _answer(link.reader)
+        return await part
     except (OSError, asyncio.IncompleteReadError):
         if late:
             raise asyncio.TimeoutError from None
@@ -216,7 +220,8 @@ async def _in_time(link: _Connection, seconds: float) -> tuple[int, dict[str, st
         timer.cancel()
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], int]:
+    """Status and headers of an answer, and how many bytes follow."""
     head = await reader.readuntil(b"\r\n\r\n")
     line, _, rest = head.partition(b"\r\n")
     match = _STATUS.fullmatch(line)
@@ -226,27 +231,60 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], by
         name, _, value = each.partition(":")
         headers.setdefault(name.lower(), value.strip())
     size = headers.get("content-length", "")
-    if match is None or not (size.isascii() and size.isdecimal()) or len(size) > 9 or int(size) > _MOST_BYTES:
-        raise AgentError(f"it answers something else than an agent, or more than {_MOST_BYTES} bytes")
-    return int(match[1]), headers, await reader.readexactly(int(size))
+    known = size.isascii() and size.isdecimal() and len(size) <= 9
+    if match is None or not known or int(size) > MOST_ANSWER_BYTES:
+        raise _wrong(f"it answers something else than an agent, or more than {MOST_ANSWER_BYTES} bytes")
+    return int(match[1]), headers, int(size)
 
 
-def _read(nodes: frozenset[str], headers: Mapping[str, str], body: bytes) -> AgentAnswer:
+def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
     cursor, missed = headers.get(CURSOR_HEADER.lower(), ""), headers.get("x-asd-missed", "0")
     if (cursor and CURSOR.fullmatch(cursor) is None) or not re.fullmatch("[0-9]{1,18}", missed, re.ASCII):
-        raise AgentError("its answer has no cursor that is one")
+        raise _wrong("its answer has no cursor that is one")
+    events: list[Event] = []
+    count = 0
     try:
-        told = json.loads(body)
+        for value, size in _values(body.decode()):
+            count += 1
+            if count > limit:
+                raise _wrong(f"its answer has more than the {limit} events that were asked for")
+            with contextlib.suppress(StateError):
+                if isinstance(value, dict) and size <= MOST_EVENT_BYTES:
+                    events.append(Event.from_cloud_event(value))
     except (ValueError, RecursionError) as error:
-        raise AgentError(f"its answer is no JSON: {error}") from error
-    if not isinstance(told, list) or ((told or int(missed)) and not cursor):
-        raise AgentError("its answer is no list of events with a cursor, as of an agent of this version")
-    events = []
-    for each in told:
-        with contextlib.suppress(StateError):
-            if isinstance(each, dict):
-                events.append(Event.from_cloud_event(each))
-    return AgentAnswer(nodes, events, len(told) - len(events), cursor, int(missed), len(body))
+        raise _wrong(f"its answer is no JSON list of events: {error}") from error
+    if (count or int(missed)) and not cursor:
+        raise _wrong("its answer has events and no cursor")
+    is_full = count >= limit or len(body) > MOST_ANSWER_BYTES - MOST_EVENT_BYTES
+    return AgentAnswer(events, count - len(events), cursor, int(missed), is_full)
+
+
+def _values(text: str) -> Iterator[tuple[Any, int]]:
+    """The values of a JSON array, one after the other, each with its length: at no time is all of it in memory.
+
+    Raises:
+        ValueError: It is none.
+    """
+    decode, place = json.JSONDecoder().raw_decode, _after_gap(text, 1)
+    if not text.startswith("["):
+        raise ValueError("it begins with no bracket")
+    while text[place : place + 1] != "]":
+        value, end = decode(text, place)
+        yield value, end - place
+        place = _after_gap(text, end)
+        if text[place : place + 1] == ",":
+            place = _after_gap(text, place + 1)
+        elif text[place : place + 1] != "]":
+            raise ValueError(f"character {place} is no comma")
+
+
+def _after_gap(text: str, place: int) -> int:
+    match = _GAP.match(text, place)
+    return place if match is None else match.end()
+
+
+def _wrong(reason: str) -> AgentError:
+    return AgentError(reason, misbehaves=True)
 
 
 def _complaint(body: bytes) -> str:

@@ -108,7 +108,7 @@ class AgentFeed:
             return None
         events = [event for batch in batches for event in batch.answer.events if _may_tell(batch, event)]
         moved = self._moved(batches)
-        decisions = self._handler.handle_many(events, {cursor_name(key): json.dumps(moved[key]) for key in moved})
+        decisions = self._handler.handle_many(events, {cursor_name(node): json.dumps(moved[node]) for node in moved})
         self._cursors.update(moved)
         self.events += len(events)
         for batch in batches:
@@ -118,7 +118,7 @@ class AgentFeed:
         return decisions
 
     def news(self) -> list[str]:
-        """Who can't be reached any more, and who can again, one sentence each; it is kept for those who look.
+        """Who is not heard any more, and who is again, one sentence each; it is kept for those who look.
 
         Raises:
             StateError: The store can't be written; the same is told the next time.
@@ -145,13 +145,13 @@ class AgentFeed:
             self._told.discard(place)
             if place in states:
                 seconds = max(states[place].reached - agent.since, 0.0)
-                told.append(f"the agent of {agent.node} at {place} is reached again, after {seconds:.0f} s.")
+                told.append(f"the agent of {agent.node} at {place} is heard again, after {seconds:.0f} s.")
         for place, agent in silent.items():
             self._silent[place] = agent
             self._told.add(place)
             told.append(
-                f"the agent of {agent.node} at {place} can't be reached: {agent.reason}; it is tried again, and what "
-                "it keeps is fetched then."
+                f"the agent of {agent.node} at {place} is not heard: {agent.reason}; it is asked again, and what it "
+                "keeps is fetched then."
             )
         return told
 
@@ -162,53 +162,48 @@ class AgentFeed:
     def _as_silent(self, place: str, state: AgentState) -> SilentAgent:
         """How it is kept; one that could not be reached before we were started was silent since then."""
         known = self._silent.get(place)
-        return SilentAgent(state.node or place, known.since if known else state.since, state.reason)
+        return SilentAgent(state.node, known.since if known else state.since, state.reason)
 
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
         """The cursors of the nodes after these batches: the last ones of each journal, the last used last."""
         moved: dict[str, list[str]] = {}
         for batch in batches:
-            key, cursor = _key(batch.answer.nodes), batch.answer.cursor
-            before = moved.get(key, self._cursors.get(key, []))
+            node, cursor = batch.target.node, batch.answer.cursor
+            before = moved.get(node, self._cursors.get(node, []))
             journal = cursor.partition(".")[0]
-            moved[key] = [*(each for each in before if each.partition(".")[0] != journal), cursor][-_MOST_JOURNALS:]
+            moved[node] = [*(each for each in before if each.partition(".")[0] != journal), cursor][-_MOST_JOURNALS:]
         return moved
 
-    def _cursors_of(self, nodes: frozenset[str]) -> Sequence[str]:
-        return self._cursors.get(_key(nodes), ())
+    def _cursors_of(self, node: str) -> Sequence[str]:
+        return self._cursors.get(node, ())
 
     def _look_at(self, batch: Batch) -> None:
         """Counts and tells what was not taken in."""
-        answer = batch.answer
-        strange = Counter(event.host for event in answer.events if event.host not in answer.nodes)
+        answer, place, own = batch.answer, batch.target.place, batch.target.node
+        strange = Counter(event.host for event in answer.events if event.host != own)
         self.refused += sum(not _may_tell(batch, event) for event in answer.events)
         self.missed += answer.missed
         self.bad += answer.bad
-        own = " or ".join(sorted(answer.nodes))
         if strange:
             self._complain(
-                batch.place,
+                place,
                 "stranger",
-                f"the agent at {batch.place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those "
-                f"of {own} alone; what it tells of other nodes is refused.",
+                f"the agent at {place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those of "
+                f"{own} alone; what it tells of other nodes is refused.",
             )
         if any(event.kind == "recovery" for event in answer.events):
             self._complain(
-                batch.place,
+                place,
                 "recovery",
-                f"the agent at {batch.place} tells that a device was given back, which none but the handler that took "
-                "it out can know; it is refused.",
+                f"the agent at {place} tells that a device was given back, which none but the handler that took it out "
+                "can know; it is refused.",
             )
         if answer.missed:
             self._complain(
-                batch.place,
+                place,
                 "missed",
-                f"the agent at {batch.place} had dropped {answer.missed} events, for there were too many, before they "
-                "were fetched.",
-            )
-        if answer.bad:
-            self._complain(
-                batch.place, "bad", f"the agent at {batch.place} tells what are no events; they are left out."
+                f"the agent at {place} had dropped {answer.missed} events, for there were too many, before they were "
+                "fetched.",
             )
 
     def _complain(self, place: str, topic: str, sentence: str) -> None:
@@ -216,9 +211,5 @@ class AgentFeed:
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:
-    """Whether an agent may say that: of its own nodes, and never that a device was given back, which forgives."""
-    return event.host in batch.answer.nodes and event.kind != "recovery"
-
-
-def _key(nodes: frozenset[str]) -> str:
-    return ",".join(sorted(nodes))
+    """Whether an agent may say that: of its own node, and never that a device was given back, which forgives."""
+    return event.host == batch.target.node and event.kind != "recovery"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, AgentLink
@@ -20,13 +21,12 @@ from asd.handler.inputs.targets import Target, TargetSource
 __all__ = ["AgentState", "Batch", "Puller"]
 
 _WAIT_SECONDS = 20.0
-_MOST_AT_ONCE = 1000  # events of one answer, of an agent that may have many
-_FEW = 100  # the same of one that was asked to wait
-_BUSY = 16  # agents with many events that are read at the same time: bounds the memory
+_MOST_AT_ONCE = 1000  # events of one answer
+_LARGE_AT_ONCE = 16  # large answers that are read, or wait to be taken in, at the same time: bounds the memory
 _CONNECTING = 64  # agents that are connected to at the same time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds between two tries
+_SHORTEST_ASIDE, _LONGEST_ASIDE = 1.0, 300.0  # the same for one that misbehaves
 _REST_SECONDS = 0.5  # after an answer, so that what an agent has by then comes at once
-_LARGE = 1 << 20  # bytes of an answer
 _LOOK_SECONDS = 1.0
 _ENDING_SECONDS = 5.0
 
@@ -35,7 +35,7 @@ class AgentState(NamedTuple):
     """How an agent stands.
 
     Attributes:
-        node: Whose devices it speaks of, as far as that is known.
+        node: Whose devices it speaks of.
         reached: When it last answered, in seconds since the epoch; 0 for never.
         since: Since when it does not, in seconds since the epoch; 0 while it does.
         reason: Why not, without a full stop.
@@ -51,12 +51,12 @@ class Batch(NamedTuple):
     """What one agent told at once.
 
     Attributes:
-        place: Where the agent is.
+        target: The agent.
         answer: What it told.
         taken: Is set in the thread of the puller once it was taken in.
     """
 
-    place: str
+    target: Target
     answer: AgentAnswer
     taken: asyncio.Event
 
@@ -67,7 +67,7 @@ class Puller:
     Args:
         sources: What knows the agents.
         access: How to speak to agents; asked before every request.
-        cursors: How far agents of these nodes were read; called in another thread.
+        cursors: How far the agent of a node was read; called in another thread.
         wake: Is called when there is something to take in, in another thread.
         clock: Seconds since the epoch.
 
@@ -82,7 +82,7 @@ class Puller:
         self,
         sources: Sequence[TargetSource],
         access: Callable[[], Access],
-        cursors: Callable[[frozenset[str]], Sequence[str]],
+        cursors: Callable[[str], Sequence[str]],
         wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -100,7 +100,8 @@ class Puller:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda *_: None)  # an agent that fails is told of as one
         self._end = asyncio.Event()
-        self._busy = asyncio.Semaphore(_BUSY)
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._parsers = ThreadPoolExecutor(1, "asd-puller-parser")
         self._connecting = asyncio.Semaphore(_CONNECTING)
         self._thread = threading.Thread(target=self._run, name="asd-puller", daemon=True)
         self._thread.start()
@@ -131,6 +132,7 @@ class Puller:
             self._loop.run_until_complete(self._attend())
         finally:
             self._loop.close()
+            self._parsers.shutdown(wait=False)
 
     async def _attend(self) -> None:
         while not self._end.is_set():
@@ -152,53 +154,55 @@ class Puller:
                 self.states.pop(target.place, None)
                 self._behind.discard(target.place)
         for target in targets - set(self._tasks):
-            self.states[target.place] = AgentState(target.node or ("" if target.is_shared else target.name))
+            self.states[target.place] = AgentState(target.node)
             self._behind.add(target.place)
             self._tasks[target] = self._loop.create_task(self._pull_from(target))
 
     async def _pull_from(self, target: Target) -> None:
-        pause, has_more = _SHORTEST_PAUSE, True
-        link = AgentLink(target, self._connecting)
+        pause, aside, has_more = _SHORTEST_PAUSE, 0.0, True
+        link = AgentLink(target, self._connecting, self._parsers)
         try:
             while True:
                 try:
                     has_more = await self._ask(target, link, has_more=has_more)
                 except Exception as error:  # whatever goes wrong with one agent, it is asked again
-                    self._failed(
-                        target, str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
-                    )
-                    has_more = True
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    known, has_more = isinstance(error, AgentError), True
+                    self._failed(target, str(error) if known else f"{type(error).__name__}: {error}")
+                    if isinstance(error, AgentError) and not error.misbehaves:
+                        await asyncio.sleep(pause)
+                        pause = min(2 * pause, _LONGEST_PAUSE)
+                    else:
+                        aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
+                        await asyncio.sleep(aside)
                     continue
-                pause = _SHORTEST_PAUSE
+                pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
                 if not has_more:
                     await asyncio.sleep(_REST_SECONDS)
         finally:
             link.close()
 
     async def _ask(self, target: Target, link: AgentLink, *, has_more: bool) -> bool:
-        """Asks once and hands over what is told; returns whether there may be more."""
-        if not has_more:
-            answer = await link.fetch(self._access(), self._cursors, limit=_FEW, wait=_WAIT_SECONDS)
-            return await self._hand_over(target, answer, _FEW)
-        async with self._busy:
-            answer = await link.fetch(self._access(), self._cursors, limit=_MOST_AT_ONCE)
-            return await self._hand_over(target, answer, _MOST_AT_ONCE)
-
-    async def _hand_over(self, target: Target, answer: AgentAnswer, limit: int) -> bool:
-        self.states[target.place] = AgentState(",".join(sorted(answer.nodes)), self._clock())
-        if answer.events or answer.bad or answer.missed:
-            batch = Batch(target.place, answer, asyncio.Event())
-            self.batches.append(batch)
+        """Asks once and hands over what is sent; returns whether there may be more."""
+        async with contextlib.AsyncExitStack() as held:
+            answer = await link.fetch(
+                self._access(),
+                self._cursors(target.node),
+                limit=_MOST_AT_ONCE,
+                wait=0.0 if has_more else _WAIT_SECONDS,
+                room=lambda: held.enter_async_context(self._large),
+            )
+            if answer.events or answer.bad or answer.missed:
+                batch = Batch(target, answer, asyncio.Event())
+                self.batches.append(batch)
+                self._wake()
+                await batch.taken.wait()
+        if answer.bad:
+            raise AgentError(f"{answer.bad} of what it sent are no events; they are left out", misbehaves=True)
+        self.states[target.place] = AgentState(target.node, self._clock())
+        if not answer.is_full:
+            self._behind.discard(target.place)
             self._wake()
-            await batch.taken.wait()
-        # An agent gives fewer than it is asked for when it has no more, or when they are long.
-        if len(answer.events) + answer.bad >= limit or answer.size >= _LARGE:
-            return True
-        self._behind.discard(target.place)
-        self._wake()
-        return False
+        return answer.is_full
 
     def _failed(self, target: Target, reason: str) -> None:
         self.failures += 1

@@ -1,4 +1,4 @@
-"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form, or a name in DNS.
+"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form.
 
 `asd.exporters.kubernetes` finds them as pods.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple, Protocol
@@ -21,10 +18,9 @@ from msgspec import Meta
 from asd.errors import ConfigError
 from asd.rundir.disk import read_regular
 
-__all__ = ["DnsTargets", "FileTargets", "Target", "TargetSource", "read_place"]
+__all__ = ["FileTargets", "Target", "TargetSource", "read_place"]
 
 _MOST_BYTES = 16 << 20
-_DNS_SECONDS = 30.0
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 _FORM = "it must be HOST:PORT, for example node7:9464"
 
@@ -35,9 +31,8 @@ class Target(NamedTuple):
     Attributes:
         host: Where to connect to: a name or an address.
         port: Its port, 1..65535.
-        node: The one node whose devices it may speak of; empty when its certificate, or `name`, says so.
+        node: The one node whose devices it may speak of.
         name: What its certificate must be for.
-        is_shared: Whether `name` is that of many agents, and so of no node.
         away: Why it can't be asked, without a full stop; empty when it can.
     """
 
@@ -45,7 +40,6 @@ class Target(NamedTuple):
     port: int
     node: str
     name: str
-    is_shared: bool = False
     away: str = ""
 
     @property
@@ -91,7 +85,8 @@ class FileTargets:
         [{"targets": ["node7:9464"], "labels": {"node": "node7"}}]
 
     Args:
-        path: The file, JSON in the form of Prometheus' `file_sd`. Of the labels only `node` counts.
+        path: The file, JSON in the form of Prometheus' `file_sd`. Of the labels only `node` counts; without it the node
+            is called as the target's host.
 
     Raises:
         ConfigError: It can't be read or is not valid.
@@ -138,42 +133,6 @@ def _read(path: Path) -> list[Target]:
     for group in groups:
         for text in group.targets:
             host, port = read_place(text, f"a target in {path}")
-            target = Target(host, port, group.labels.get("node", ""), host)
+            target = Target(host, port, group.labels.get("node", host), host)
             targets[target.place] = target
     return list(targets.values())
-
-
-class DnsTargets:
-    """The agents behind a name that has many addresses, as a headless Service of Kubernetes has; asked every 30 s.
-
-    Which node an agent is of, its certificate has to say.
-
-    Args:
-        name: The name.
-        port: The port of all of them.
-        clock: Seconds from any point in time.
-    """
-
-    def __init__(self, name: str, port: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name = name
-        self.port = port
-        self.problem = ""
-        self._clock = clock
-        self._next = clock()
-        self._targets: list[Target] = []
-
-    def look(self) -> list[Target]:
-        """One for each address."""
-        if self._clock() < self._next:
-            return self._targets
-        self._next = self._clock() + _DNS_SECONDS
-        try:
-            found = socket.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            self.problem = f"the agents stay as they were, for {self.name} can't be looked up: {reason}"
-        else:
-            hosts = dict.fromkeys(str(place[0]) for *_, place in found)
-            self._targets = [Target(host, self.port, "", self.name, is_shared=True) for host in hosts]
-            self.problem = ""
-        return self._targets

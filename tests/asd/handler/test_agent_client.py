@@ -57,7 +57,7 @@ def asked(agent, cursors=(), access=None, **options):
         known = asyncio.Semaphore(1)
         link = AgentLink(agent.target, known)
         try:
-            return await link.fetch(access or Access(), lambda _: cursors, limit=5, **options)
+            return await link.fetch(access or Access(), cursors, limit=5, **options)
         finally:
             link.close()
 
@@ -68,32 +68,46 @@ def test_it_asks_with_its_cursors_and_reads_events_in_their_order():
     told = [event(2), event(1)]
     agent = Canned(response(f"[{told[0].to_json()},\n{told[1].to_json()}]\n".encode()))
     answer = asked(agent, [CURSOR], wait=3.0)
-    assert (answer.nodes, answer.events, answer.bad, answer.cursor, answer.missed) == ({"node7"}, told, 0, CURSOR, 0)
+    assert (answer.events, answer.bad, answer.cursor, answer.missed) == (told, 0, CURSOR, 0)
     line = agent.asked.decode().partition("\r\n")[0]
     assert line == f"GET /events?after={CURSOR}&limit=5&wait=3 HTTP/1.1"
 
 
+@pytest.mark.parametrize(
+    ("events", "is_full"), [([event(1)] * 4, False), ([event(1)] * 5, True), ([event(1, rule="r" * 50)] * 2, False)]
+)
+def test_an_answer_with_all_that_was_asked_for_may_have_more_behind_it(events, is_full):
+    body = f"[{', '.join(each.to_json() for each in events)} ]".encode()
+    assert asked(Canned(response(body))).is_full is is_full
+
+
 def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
-    body = json.dumps([json.loads(event(1).to_json()), {}, 7, None, [], json.loads(event(2).to_json())]).encode()
+    large = {**json.loads(event(3).to_json()), "more": "x" * 65536}
+    body = json.dumps([json.loads(event(1).to_json()), {}, 7, large, json.loads(event(2).to_json())]).encode()
     answer = asked(Canned(response(body, missed="12")))
-    assert ([each.step for each in answer.events], answer.bad, answer.missed) == ([1, 2], 4, 12)
+    assert ([each.step for each in answer.events], answer.bad, answer.missed) == ([1, 2], 3, 12)
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (b"", "it ended the connection without a whole answer, as who wants another certificate does"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 16777216 bytes"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 1048576 bytes"),
         (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n[]",
-            "it answers something else than an agent, or more than 16777216 bytes",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n[]",
+            "it answers something else than an agent, or more than 1048576 bytes",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
         (b"x" * 200_000, "it ended the connection without a whole answer"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
-        (response(b"{}"), "its answer is no list of events with a cursor"),
-        (response(b"[1]", cursor=""), "its answer is no list of events with a cursor"),
-        (response(b"[" * 200_000), "its answer is no JSON"),
+        (response(b"{}"), "its answer is no JSON list of events: it begins with no bracket"),
+        (response(b"[1 2]"), "its answer is no JSON list of events: character 3 is no comma"),
+        (response(b"[1"), "its answer is no JSON list of events: character 2 is no comma"),
+        (response(b"[1,"), "its answer is no JSON list of events: Expecting value"),
+        (response(b"[\xff]"), "its answer is no JSON list of events: 'utf-8' codec"),
+        (response(b"[" * 200_000), "its answer is no JSON list of events: maximum recursion depth"),
+        (response(b"[1]", cursor=""), "its answer has events and no cursor"),
+        (response(b"[1,1,1,1,1,1]"), "its answer has more than the 5 events that were asked for"),
         (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),
         (response(b"[]", missed="-1"), "its answer has no cursor that is one"),
         (

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,22 +27,27 @@ class Agent:
     def __init__(self, journal):
         self.journal = journal
         self.events = []
-        self.asked = []
-        self.cursor = None
+        self.asked, self.asked_at = [], []
+        self.cursor = self.flood = None
         agent = self
 
         class Answers(BaseHTTPRequestHandler):
             def do_GET(self):
+                agent.asked_at.append(time.monotonic())
                 query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
                 agent.asked.append(query["after"])
                 own = [int(each.partition(".")[2]) for each in query["after"] if each.startswith(agent.journal * 32)]
                 start = max(own, default=0)
-                body = json.dumps([json.loads(each.to_json()) for each in agent.events[start:]]).encode()
+                known = json.dumps([json.loads(each.to_json()) for each in agent.events[start:]]).encode()
+                self.answer(known if agent.flood is None else agent.flood)
+
+            def answer(self, body):
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("X-ASD-Cursor", agent.cursor or f"{agent.journal * 32}.{len(agent.events)}")
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(OSError):  # who is not heard to the end
+                    self.wfile.write(body)
 
             def log_message(self, *_):
                 pass
@@ -132,6 +137,53 @@ def test_an_agent_that_tells_that_a_device_was_given_back_takes_no_strikes_off(r
     assert "none but the handler that took it out can know" in feed.complaints[0]
 
 
+FLOODS = {
+    "too large": b"[" + b",".join([b'{"":{}}'] * 2_000_000) + b"]",
+    "too many": b"[" + b",".join([b'{"":{}}'] * 131_000) + b"]",
+    "no events": b"[" + b",".join([b'{"a":[' + b",".join([b'{"":{}}'] * 200) + b"]}"] * 600) + b"]",
+    "one huge": b'[{"a":[' + b",".join([b'{"":{}}'] * 131_000) + b"]}]",
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_the_others_are_heard(
+    running, agents, flood, monkeypatch
+):
+    monkeypatch.setattr("asd.handler.inputs.puller._SHORTEST_ASIDE", 0.3)
+    one, evil = agents
+    one.events, evil.flood = [event(1)], FLOODS[flood]
+    began = time.process_time()
+    feed = running({"node7": one, "node8": evil})
+    work(feed, lambda: len(evil.asked_at) == 3)
+    one.events.append(event(2, kind="replay", verdict="persistent"))
+    (decision,) = work(feed, lambda: feed.events == 2)[-1:]
+    assert decision.action == "isolated"
+    assert time.process_time() - began < 3.0
+    first, second, third = evil.asked_at
+    assert second - first >= 0.3
+    assert third - second >= 0.6
+    assert feed.puller.states[evil.place].since
+    assert feed.puller.failures == 3
+    (sentence,) = feed.news()
+    assert sentence.startswith(f"the agent of node8 at {evil.place} is not heard: ")
+
+
+def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_time(running, agents, monkeypatch):
+    monkeypatch.setattr("asd.handler.inputs.puller._SHORTEST_ASIDE", 0.3)
+    one, _ = agents
+    one.events = [event(1)]
+    feed = running({"node7": one})
+    work(feed, lambda: feed.events == 1)
+    one.flood = b"[{}]"
+    work(feed, lambda: feed.bad == 2)
+    one.flood = None
+    work(feed, lambda: feed.events == 2 or feed.puller.caught_up)
+    one.flood = b"[{}]"
+    before = len(one.asked_at)
+    work(feed, lambda: len(one.asked_at) == before + 2)
+    assert one.asked_at[-1] - one.asked_at[-2] >= 0.6
+
+
 def test_what_the_store_could_not_take_is_taken_the_next_time(running, agents, monkeypatch):
     one, _ = agents
     one.events = [event(1), event(2)]
@@ -167,7 +219,7 @@ def test_who_can_not_be_reached_is_told_once_and_kept_until_it_can_or_is_not_ask
     work(feed, lambda: feed.puller.caught_up)
     (sentence,) = feed.news()
     # One that was in the queue of a closed socket is reset.
-    told = rf"the agent of node8 at {re.escape(other.place)} can't be reached: Connection (refused|reset by peer); "
+    told = rf"the agent of node8 at {re.escape(other.place)} is not heard: Connection (refused|reset by peer); "
     assert re.match(told, sentence)
     assert feed.news() == []
     since = silent_agents(running.store)[other.place].since

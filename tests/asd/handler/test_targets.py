@@ -1,14 +1,12 @@
-"""Where the agents are: files in Prometheus' `file_sd` form, and names in DNS."""
+"""Where the agents are: files in Prometheus' `file_sd` form."""
 
 import json
 import os
-import socket
 
 import pytest
 
 from asd import ConfigError
-from asd.handler.inputs.agent_client import nodes_of
-from asd.handler.inputs.targets import DnsTargets, FileTargets, Target, read_place
+from asd.handler.inputs.targets import FileTargets, Target, read_place
 
 GROUPS = [
     {"targets": ["node7:9464"], "labels": {"node": "node7", "rack": "3"}},
@@ -22,12 +20,12 @@ def written(tmp_path, content):
     return path
 
 
-def test_a_file_names_agents_and_their_nodes(tmp_path):
+def test_a_file_names_agents_and_their_nodes_which_are_called_as_the_host_without_a_label(tmp_path):
     source = FileTargets(written(tmp_path, GROUPS))
     assert source.look() == [
         Target("node7", 9464, "node7", "node7"),
-        Target("10.0.0.8", 9464, "", "10.0.0.8"),
-        Target("fd00::9", 9465, "", "fd00::9"),
+        Target("10.0.0.8", 9464, "10.0.0.8", "10.0.0.8"),
+        Target("fd00::9", 9465, "fd00::9", "fd00::9"),
     ]
     assert [target.place for target in source.look()] == ["node7:9464", "10.0.0.8:9464", "[fd00::9]:9465"]
 
@@ -71,43 +69,7 @@ def test_a_change_that_is_not_valid_leaves_the_agents_as_they_were_until_it_is_m
     assert source.problem == ""
 
 
-def test_a_name_stands_for_all_of_its_addresses_and_is_asked_again_after_a_while(monkeypatch):
-    now, asked = [0.0], []
-
-    def look_up(name, port, **_):
-        asked.append(name)
-        if len(asked) == 2:
-            raise socket.gaierror(-2, "Name or service not known")
-        return [(0, 0, 0, "", (f"10.0.0.{number}", port)) for number in (1, 1, 2)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    source = DnsTargets("agents.asd", 9464, clock=lambda: now[0])
-    expected = [Target(f"10.0.0.{number}", 9464, "", "agents.asd", is_shared=True) for number in (1, 2)]
-    assert source.look() == expected
-    now[0] = 29.0
-    assert source.look() == expected
-    assert len(asked) == 1
-    now[0] = 30.0
-    assert source.look() == expected
-    assert source.problem == (
-        "the agents stay as they were, for agents.asd can't be looked up: Name or service not known"
-    )
-    now[0] = 60.0
-    source.look()
-    assert source.problem == ""
-
-
-def test_the_label_goes_before_the_certificate_and_a_shared_name_is_no_node():
-    certificate = {
-        "subjectAltName": (("DNS", "agents.asd"), ("DNS", "node7"), ("DNS", "*.x"), ("IP Address", "1.2.3.4"))
-    }
-    assert nodes_of(Target("10.0.0.1", 1, "node1", "10.0.0.1"), certificate) == {"node1"}
-    assert nodes_of(Target("10.0.0.1", 1, "", "agents.asd", is_shared=True), certificate) == {"node7"}
-    assert nodes_of(Target("node8", 1, "", "node8"), certificate) == {"node8", "node7", "agents.asd"}
-    assert nodes_of(Target("10.0.0.1", 1, "", "agents.asd", is_shared=True), None) == frozenset()
-
-
 @pytest.mark.parametrize("text", ["", "node7", "node7:", ":9464", "node7:99999", "http://node7:9464", "a:b:9464"])
 def test_a_place_is_host_and_port(text):
     with pytest.raises(ConfigError, match="it must be HOST:PORT, for example node7:9464"):
-        read_place(text, "--agents-dns")
+        read_place(text, "a target")

@@ -44,7 +44,7 @@ def pulled(server, meanwhile=lambda turn: None, turns=3):
     async def pull():
         link, cursors, told = AgentLink(Target("127.0.0.1", server.port, "node7", "x"), asyncio.Semaphore(1)), [], []
         for turn in range(turns):
-            answer = await link.fetch(Access(), lambda _nodes: cursors[-1:], limit=2)
+            answer = await link.fetch(Access(), cursors[-1:], limit=2)
             cursors.append(answer.cursor)
             at = link._open and link._open.writer.get_extra_info("sockname")[1]
             told.append(([each.step for each in answer.events], at))
