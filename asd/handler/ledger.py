@@ -27,19 +27,6 @@ from asd.verdict import Level
 __all__ = ["Ledger", "RankCounts"]
 
 VERSION = 3
-"""Since 3 counts and strikes have names; in 2 they were lists of values."""
-_READABLE = (2, VERSION)
-_COUNTS_IN_2 = (
-    "run",
-    "rank",
-    "host",
-    "device",
-    "anomalies",
-    "strikes",
-    "verdicts",
-    "last_anomaly",
-    "last_events",
-)
 _TABLES = ("device", "strike", "passed", "software", "sighting")
 _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 16 * 1024 * 1024  # of the texts in these events
@@ -173,7 +160,7 @@ class Ledger:
         Raises:
             StateError: It is no such state. Nothing was changed then.
         """
-        if state.get("version") not in _READABLE:
+        if state.get("version") != VERSION:
             raise StateError(f"the saved ledger has version {state.get('version')!r}; valid is {VERSION}.")
         strikes = Store(None)
         try:
@@ -291,7 +278,7 @@ def _size(event: Event) -> int:
 
 def _fill_table(store: Store, table: str, saved: Any) -> None:
     known = [each[0] for each in store.db.execute(f"SELECT * FROM {table} LIMIT 0").description]
-    columns, rows = (saved["columns"], saved["rows"]) if isinstance(saved, dict) else (known, saved)
+    columns, rows = saved["columns"], saved["rows"]
     if not set(columns) <= set(known):
         raise ValueError(f"{table} has no columns {columns!r:.200}")
     values = [[bytes.fromhex(each["hex"]) if isinstance(each, dict) else each for each in row] for row in rows]
@@ -301,12 +288,11 @@ def _fill_table(store: Store, table: str, saved: Any) -> None:
 
 
 def _counts_of(saved: Any) -> tuple[Origin, RankCounts]:
-    known = dict(zip(_COUNTS_IN_2, saved, strict=True)) if isinstance(saved, list) else saved
-    origin = Origin(**{each.name: known[each.name] for each in fields(Origin) if each.name in known})
+    origin = Origin(**{each.name: saved[each.name] for each in fields(Origin) if each.name in saved})
     return origin, RankCounts(
-        anomalies={level: int(known["anomalies"][level]) for level in ("first", "second")},
-        strikes=int(known["strikes"]),
-        verdicts={verdict: int(known["verdicts"][verdict]) for verdict in VERDICTS},
-        last_anomaly=float(known["last_anomaly"]),
-        last_events={str(level): (str(event), float(time)) for level, (event, time) in known["last_events"].items()},
+        anomalies={level: int(saved["anomalies"][level]) for level in ("first", "second")},
+        strikes=int(saved["strikes"]),
+        verdicts={verdict: int(saved["verdicts"][verdict]) for verdict in VERDICTS},
+        last_anomaly=float(saved["last_anomaly"]),
+        last_events={str(level): (str(event), float(time)) for level, (event, time) in saved["last_events"].items()},
     )

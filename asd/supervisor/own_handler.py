@@ -14,7 +14,6 @@ from pathlib import Path
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import state_file
 from asd.handler.decide.strikes import Strikes
 from asd.isolator import Device, IsolationOwner
@@ -194,7 +193,7 @@ class OwnHandler:
             "SELECT name, reason, event FROM cases JOIN device ON device.n = cases.device "
             "WHERE closed IS NULL AND state IN ('isolating', 'isolated', 'releasing') ORDER BY cases.n"
         ).fetchall()
-        ours = {_number(name): reason.replace(f" of {read_event(event).run} ", " ") for name, reason, event in rows}
+        ours = {_number(name): why.replace(f" of {Event.from_json(text).run} ", " ") for name, why, text in rows}
         out = {**self._record.others, **ours}
         self._devices.out = {int(number): reason for number, reason in out.items() if number.isdigit()}
         rows = db.execute(

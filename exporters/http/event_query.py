@@ -9,7 +9,7 @@ from datetime import timezone
 from typing import NamedTuple
 
 from asd.event import KINDS, LEVEL_NAMES, Event
-from asd.event_cursor import CURSOR
+from asd.handler.inputs.cursor import CURSOR
 from asd.records import read_time
 
 __all__ = ["FILTERS", "After", "Page", "Query", "QueryError", "after", "check", "newest_first", "to_json"]

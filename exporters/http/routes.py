@@ -15,13 +15,13 @@ from tornado.httputil import HTTPServerRequest
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR_HEADER
 from asd.exporters.http import event_query, worker
 from asd.exporters.http.event_query import Query
 from asd.exporters.http.response import Response, json_error, sentence
 from asd.exporters.http.server import HttpServer, listen
 from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.http.worker import Worker
+from asd.handler.inputs.cursor import CURSOR_HEADER
 
 __all__ = ["Journal", "start_server"]
 

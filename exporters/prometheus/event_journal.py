@@ -17,8 +17,8 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR, MOST_ANSWER_BYTES
 from asd.exporters.http.event_query import Page
+from asd.handler.inputs.cursor import CURSOR, MOST_ANSWER_BYTES
 from asd.rundir.disk import open_own
 
 __all__ = ["EventJournal"]

@@ -29,7 +29,6 @@ from asd.origin import Origin
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
-from asd.handler.db.schema import read_event
 from asd.handler.ledger import Ledger
 from asd.verdict import Level
 
@@ -56,7 +55,7 @@ if not old:  # what was written before
     told = []
     before = handler()
     assert before.handle(Event.from_json(text)).action == "duplicate"
-    assert read_event(before.store.db.execute("SELECT event FROM cases").fetchone()[0]).chosen == ()
+    assert Event.from_json(before.store.db.execute("SELECT event FROM cases").fetchone()[0]).chosen == ()
     before.close()
     for file in folder.iterdir():
         file.unlink()
@@ -71,7 +70,7 @@ now = handler()
 assert now.handle(event).action == "isolated"
 now.close()
 now = handler()
-assert is_whole(read_event(now.store.db.execute("SELECT event FROM strike").fetchone()[0]))
+assert is_whole(Event.from_json(now.store.db.execute("SELECT event FROM strike").fetchone()[0]))
 assert old or (told[0].origin.serial, told[0].chosen) == ("SN7", (3, 4))
 ledger = Ledger()
 ledger.add(event)

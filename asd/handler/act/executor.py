@@ -12,7 +12,6 @@ from collections.abc import Callable
 from asd.errors import IsolationError
 from asd.event import Event
 from asd.handler.db.cases import NO_FAULT, Case, Cases
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.decision import Decision
@@ -107,7 +106,7 @@ class Executor:
             self._isolator.release(device)
             return IsolationOwner.FREE
         if not releases and held is IsolationOwner.FREE:
-            self._isolator.isolate(device, f"{device}: {case.reason}.", read_event(case.event).id)
+            self._isolator.isolate(device, f"{device}: {case.reason}.", Event.from_json(case.event).id)
         return held
 
     def _isolated(self, case: Case, device: Device, now: float) -> Decision:
@@ -166,7 +165,7 @@ class Executor:
             self._cases.change(case.n, state=state)
 
     def _decide(self, action: str, reason: str, case: Case, device: Device, now: float) -> Decision:
-        cause = read_event(case.event).id
+        cause = Event.from_json(case.event).id
         return Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)
 
     def reconcile(self, now: float) -> list[Decision]:

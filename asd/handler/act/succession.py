@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from asd.errors import StateError
+from asd.event import Event
 from asd.handler.db.cases import Case, Cases
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 
@@ -75,7 +75,7 @@ class _Case(msgspec.Struct, array_like=True):
 
 
 class _Record(msgspec.Struct):
-    form: Literal[1, 2]
+    form: Literal[2]
     now: float
     meta: dict[str, float]
     cleared: list[_Cleared]
@@ -132,7 +132,7 @@ def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
     for each in record.cases:
         number = strikes.device(*each.device, now)
         values = {name: getattr(each, name) for name in _OF_CASE}
-        _take_over(cases, number, values | {"event": read_event(each.event).to_json()}, now)
+        _take_over(cases, number, values, now)
         if each.closed is None:
             open_there.add(number)
     for case in cases.in_state(*_OPEN):
@@ -184,7 +184,7 @@ def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) ->
 def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
     """Ends a case that the one before has ended or refused; one that it did not hear of stays: the engine is asked."""
     cleared = store.db.execute("SELECT cleared FROM device WHERE n = ?", (case.device,)).fetchone()[0]
-    happened = read_event(case.event).time
+    happened = Event.from_json(case.event).time
     if happened <= max(cleared, store.number("ignore_before")) or store.number("breaker_opened"):
         cases.untell(case)
         why = case.why_released or "the handler that acted before has not taken it out, or has given it back"

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from asd.event import Event
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
@@ -40,7 +39,7 @@ class Case:
         closed: When it ended; None while it is open.
         reason: Why, in one sentence.
         verdict: One of `asd.event.VERDICTS`, or empty.
-        event: The event that led to it, as `read_event` reads it.
+        event: The event that led to it, in JSON.
         last_fault: When the device was last heard to be at fault.
         attempts: How often the engine failed in a row.
         next_try: When it is asked next.
@@ -156,5 +155,5 @@ _COLUMNS = ", ".join(each.name for each in fields(Case))
 
 
 def _event(case: Case, kind: str, reason: str, now: float) -> Event:
-    cause = read_event(case.event)
+    cause = Event.from_json(case.event)
     return replace(cause, kind=kind, reason=reason, time=now, verdict=case.verdict, key=cause.id, level=Level.NORMAL)

@@ -1,40 +1,10 @@
-"""The tables of the fault handler's database, and the events in them."""
+"""The tables of the fault handler's database. An event in them is its JSON."""
 
 from __future__ import annotations
 
-import json
+__all__ = ["SCHEMA", "VERSION"]
 
-from asd.event import Event
-from asd.records import fill
-
-__all__ = ["SCHEMA", "UPGRADABLE", "VERSION", "read_event"]
-
-VERSION = 4
-"""Since 4 an event is its JSON, not a list of values, and there is no table `decision`. Since 3 there is `passed`."""
-UPGRADABLE = (2, 3)
-_VALUES_UNTIL_3 = (
-    "run",
-    "rank",
-    "host",
-    "device",
-    "step",
-    "checkpoint",
-    "value",
-    "limits",
-    "level",
-    "kind",
-    "rule",
-    "feature",
-    "reason",
-    "refused",
-    "time",
-    "code",
-    "micro_batch",
-    "verdict",
-    "evidence",
-    "key",
-    "id_form",
-)
+VERSION = 5
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -62,7 +32,7 @@ CREATE INDEX strike_open_time ON strike (job, time) WHERE revoked = '' AND verdi
 CREATE INDEX strike_open_step ON strike (job, step) WHERE revoked = '' AND verdict = '';
 
 -- When a device passed a stress test.
-CREATE TABLE IF NOT EXISTS passed (
+CREATE TABLE passed (
     device INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (device, time)) WITHOUT ROWID;
 
 -- Steps of a job whose anomalies come from software or data.
@@ -90,15 +60,3 @@ CREATE INDEX cases_device ON cases (device);
 CREATE TABLE outbox (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, event TEXT NOT NULL, sent REAL);
 CREATE INDEX outbox_unsent ON outbox (n) WHERE sent IS NULL;
 """
-
-
-def read_event(text: str) -> Event:
-    """An event as a database of any version keeps it.
-
-    Raises:
-        StateError: It is none.
-    """
-    if not text.startswith("["):
-        return Event.from_json(text)
-    values = dict(zip(_VALUES_UNTIL_3, json.loads(text), strict=False))  # the last was not always there
-    return fill(Event, {"id_form": 1, **values}, "event")

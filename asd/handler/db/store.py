@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asd.errors import StateError
-from asd.handler.db.schema import SCHEMA, UPGRADABLE, VERSION, read_event
+from asd.handler.db.schema import SCHEMA, VERSION
 from asd.handler.identity import device_key
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
@@ -288,9 +288,6 @@ def _prepare(db: sqlite3.Connection) -> None:
         if not found and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _create(db)
             found = VERSION
-        if found in UPGRADABLE:
-            _upgrade(db)
-            found = VERSION
         _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
         db.execute("COMMIT")
     except BaseException:
@@ -299,21 +296,13 @@ def _prepare(db: sqlite3.Connection) -> None:
         raise
 
 
-def _upgrade(db: sqlite3.Connection) -> None:
-    db.execute(next(each for each in SCHEMA.split(";") if "TABLE IF NOT EXISTS passed" in each))
-    db.create_function("as_json", 1, lambda text: read_event(text).to_json())
-    for table in ("strike", "cases"):
-        db.execute(f"UPDATE {table} SET event = as_json(event)")
-    db.execute("DROP TABLE IF EXISTS decision")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
 def _check(version: int, damage: str) -> None:
     if version > VERSION:
         how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
         raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
     if version != VERSION:
-        raise StateError(f"has version {version}; valid is {VERSION}.")
+        how = "give it another name, and a new one is begun; what the engine holds out is released there"
+        raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)
 

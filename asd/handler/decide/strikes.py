@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from asd.event import Event
 from asd.handler.db.cases import NO_FAULT
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
@@ -289,7 +288,7 @@ class Strikes:
             "ORDER BY time DESC, n DESC LIMIT 1",
             (device,),
         ).fetchone()
-        return read_event(row[0]) if row else None
+        return Event.from_json(row[0]) if row else None
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
@@ -359,7 +358,7 @@ class Strikes:
         if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
             return None
         rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
-        ranks = [read_event(text).rank for (text,) in rows]
+        ranks = [Event.from_json(text).rank for (text,) in rows]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
     def _revoke_burst(self, event: Event, now: float) -> tuple[int, str, bool]:

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
+from asd.handler.inputs.cursor import CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
 from asd.handler.inputs.targets import Target
 
 __all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink"]

@@ -1,6 +1,5 @@
 """The store: survives, refuses what it can't use, stays small."""
 
-import math
 import os
 import sqlite3
 import subprocess
@@ -9,10 +8,8 @@ import sys
 import pytest
 
 from asd import StateError
-from asd.event import event_id
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
-from asd.handler.db.schema import read_event
 from asd.handler.db.store import state_file
 from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
@@ -149,39 +146,6 @@ def test_damage_in_the_middle_is_found(tmp_path):
         Store(tmp_path / "h")
 
 
-OF_VERSION_3 = r"""
-INSERT INTO device VALUES(1,'node7','Ascend:3',-1,3,1.7e9,0.0,2,1,0,1,0,0,'evidence/1',0.0,0);
-INSERT INTO strike VALUES(1,1,'llama','llama',1,1.7e9,1.7e9,1.7e9,0,'','','["llama", 3, "node7", "Ascend:3", 1, "a",
- Infinity, [1000000.0, NaN], 2, "anomaly", "threshold", "l2", "r", true, 1700000000.0, "80818C00", 0, "", "", ""]');
-INSERT INTO cases VALUES(1,1,'isolated',1.7e9,NULL,'the replay of step 2 of llama found it','persistent',
- '["llama", 3, "node7", "Ascend:3", 2, "a", 2000002.0, [1000000.0], 2, "replay", "threshold", "l2",
- "\u7279\u5f81\u503c \"x\"", true, 1700000000.0, "80818C00", 2, "persistent", "evidence/1", "k", 2]',
- 1.7e9,0,0.0,'','none','');
-INSERT INTO seen VALUES(2,X'2D458D1B70367FB7BD87ED2AD129FAB9',1.7e9);
-PRAGMA user_version = 3;
-"""
-"""As the version before wrote it, whose events are lists of values; that of the strike is of one before that, whose
-events have no `id_form`."""
-
-
-def test_what_an_earlier_version_kept_is_read_and_known(tmp_path):
-    Store(tmp_path / "h.sqlite").close()
-    with sqlite3.connect(tmp_path / "h.sqlite") as db:
-        db.executescript(OF_VERSION_3)
-    db.close()
-    now = handler(tmp_path / "h.sqlite")
-    cause = persistent(2, key="k", micro_batch=2, reason='特征值 "x"', evidence="evidence/1")
-    assert now.handle(cause).action == "duplicate"
-    assert read_event(now.store.db.execute("SELECT event FROM cases").fetchone()[0]) == cause
-    strike = read_event(now.store.db.execute("SELECT event FROM strike").fetchone()[0])
-    first = event(1, value=math.inf, limits=(1e6, math.nan), id_form=1, time=START)
-    assert (repr(strike), strike.id) == (repr(first), event_id("llama", 3, "a", 1, "anomaly"))
-    ask_release(now.store, 1, START)
-    assert [each.action for each in now.tick()] == ["released"]
-    assert (now.store.db.execute("PRAGMA user_version").fetchone(), strike.micro_batch) == ((4,), 0)
-    now.close()
-
-
 def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     now = [START]
     first = handler(tmp_path / "h", clock=lambda: now[0])
@@ -223,12 +187,15 @@ def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path)
     assert [decision.action for decision in feed.step()] == ["waiting"]
 
 
-def test_another_version_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("version", "how"), [(99, "restore the copy from before the upgrade"), (4, "give it another name, and a new one")]
+)
+def test_another_version_is_refused(tmp_path, version, how):
     Store(tmp_path / "h").close()
     with sqlite3.connect(tmp_path / "h") as db:
-        db.execute("PRAGMA user_version = 99")
+        db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    sentence = r"^the fault handler's state .*h has version 99; valid is 4: restore the copy from before the upgrade"
+    sentence = rf"^the fault handler's state .*h has version {version}; valid is 5: {how}"
     with pytest.raises(StateError, match=sentence):
         Store(tmp_path / "h", set_aside=True)
 

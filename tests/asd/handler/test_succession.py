@@ -1,19 +1,13 @@
 """Several handlers, each with a store of its own: one acts, the next goes on where it ended, no device twice."""
 
-import base64
-import json
-import zlib
-
 import pytest
 
 from asd import Level, StateError
 from asd.handler import FaultHandler, Policy, Store
 from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
 from asd.handler.act.succession import adopt, record_of
-from asd.handler.db.schema import read_event
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.strikes import Strikes
-from asd.records import members
 from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
 
 
@@ -275,24 +269,6 @@ def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_change
         with store.transaction():
             adopt(store, book, text, two.clock.now)
         assert record_of(store, two.clock.now) == text
-
-
-def test_what_a_handler_of_the_version_before_has_left_is_taken_over(two):
-    """Its events are lists of values."""
-    cause = two.verdict()
-    two.tell(cause, to=("one",))
-    record = json.loads(zlib.decompress(base64.b64decode(record_of(two.handlers["one"].store, two.clock.now))))
-    (case,) = record["cases"]
-    values = members(read_event(case[6]))
-    assert case[6] == cause.to_json()
-    case[6], record["form"] = json.dumps(list(values.values())), 1
-    two.seat.record = base64.b64encode(zlib.compress(json.dumps(record).encode())).decode()
-    two.handlers["two"] = two.begin("two")
-    two.take_over()
-    assert two.state("two") == ["isolated"]
-    assert two.isolations == ["Ascend:3"]
-    kept = two.handlers["two"].store.db.execute("SELECT event FROM cases").fetchone()[0]
-    assert read_event(kept) == cause
 
 
 def test_what_dry_runs_saw_is_no_reason_for_those_in_earnest_that_come_after():

@@ -1,12 +1,10 @@
 """The memory of months: what strikes count long after their window, and what makes them count less."""
 
-import sqlite3
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.handler import Policy, Store
+from asd.handler import Policy
 from asd.handler.device_record import policy_of
 from asd.isolator import Device
 from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene
@@ -138,19 +136,6 @@ def test_suspicion_only_fades_and_is_never_less_than_what_the_published_rule_cou
     )
     recent = [age for age, tests in strikes if age * DAY < policy.window_seconds and tests == 0]
     assert sum(weights) >= len(recent)
-
-
-def test_a_database_of_the_version_before_is_taken_over(tmp_path):
-    scene = Scene(path=tmp_path / "h.sqlite")
-    scene.raises(1)
-    scene.handler.close()
-    with sqlite3.connect(tmp_path / "h.sqlite") as db:
-        db.execute("DROP TABLE passed")
-        db.execute("PRAGMA user_version = 2")
-    scene.begin()
-    assert scene.raises(2) == "strike"
-    assert scene.stress(failed=False).action == "cleared"
-    assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_a_test_that_is_not_passed_keeps_a_device_out():
