@@ -232,7 +232,7 @@ class Setting(NamedTuple):
         name: The environment variable, for an option `ASD_OPTIONS:` and its name.
         value: The value in force, as it is written there.
         source: `environment`, `ASD_PROTECTION` or `default`.
-        meaning: What that value does.
+        meaning: What the setting is for.
     """
 
     name: str
@@ -271,7 +271,7 @@ def _in_force(
     is_brought = "protection" in given and setting.field in brought_by(config.protection, given)
     source = "environment" if setting.field in given else "ASD_PROTECTION" if is_brought else "default"
     note = " (set, but empty: counts as unset)" if is_empty else ""
-    return Setting(name, _spell(value), source, setting.meaning_of(value) + note)
+    return Setting(name, _spell(value), source, setting.about + note)
 
 
 def _spell(value: object) -> str:

@@ -15,6 +15,7 @@ Each message says what was wrong, where, which value it had, and what would be v
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, Protocol
 
 from asd.isolator import Device
@@ -33,7 +34,11 @@ __all__ = [
 
 
 class ASDError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package; each can be sent to another process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by `__init__`, whose arguments are not the sentence.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(ASDError, ValueError):
@@ -52,9 +57,6 @@ class ConfigError(ASDError, ValueError):
         # A key of a file that somebody else wrote may be anything.
         name = variable if variable.isprintable() else repr(variable)
         super().__init__(f"{name} has the value {value!r}, which is not valid: {valid}.")
-
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        return type(self), (self.variable, self.value, self.valid)
 
 
 class StateError(ASDError, ValueError):
@@ -83,13 +85,6 @@ class IsolationError(ASDError, RuntimeError):
         self.retry = retry
         super().__init__(f"{engine} failed for {device}: {reason}.")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _isolation_error, (self.device, self.engine, self.reason, self.retry)
-
-
-def _isolation_error(device: Device, engine: str, reason: str, retry: bool) -> IsolationError:  # noqa: FBT001
-    return IsolationError(device, engine, reason, retry=retry)
-
 
 class RankLostError(ASDError, RuntimeError):
     """A rank waited for the others in an exchange, and not all of them answered.
@@ -108,9 +103,6 @@ class RankLostError(ASDError, RuntimeError):
         self.known = known
         why = known or "which rank did not answer can't be told, for none of this machine has died or is stopped"
         super().__init__(f"rank {rank} gave up an exchange of the ranks after {seconds:.1f} s: {why}.")
-
-    def __reduce__(self) -> tuple[type[RankLostError], tuple[int, tuple[int, ...], float, str]]:
-        return type(self), (self.rank, self.lost, self.seconds, self.known)
 
 
 class _Event(Protocol):
@@ -132,9 +124,6 @@ class AnomalyDetected(ASDError, RuntimeError):
     def __init__(self, event: _Event) -> None:
         self.event = event
         super().__init__(event.sentence())
-
-    def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Any]]:
-        return type(self), (self.event,)
 
 
 class TrainingResultError(AnomalyDetected):
@@ -161,6 +150,3 @@ class OverflowDetected(ASDError, ValueError):
         self.count = count
         self.path = path
         super().__init__(f"[overflow {count} times]: {name} overflowed; dump file is saved in '{path}'.")
-
-    def __reduce__(self) -> tuple[type[OverflowDetected], tuple[str, int, str]]:
-        return type(self), (self.name, self.count, self.path)

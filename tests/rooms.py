@@ -39,14 +39,14 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1975, 1700),
-    Room("asd/rules", ("asd/rules",), 4383, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1660, 1500),
+    Room("asd", ("asd",), 1894, 1700),
+    Room("asd/rules", ("asd/rules",), 4377, 3300),
+    Room("asd/rundir", ("asd/rundir",), 1598, 1500),
     Room("asd/handler", ("asd/handler",), 4283, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2992, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2933, 1900),
     Room("asd/dumps", ("asd/dumps",), 5993, 4500),
-    Room("asd/cli", ("asd/cli",), 4361, 2800),
-    Room("operators", ("operators",), 5869, 7500),
+    Room("asd/cli", ("asd/cli",), 4260, 2800),
+    Room("operators", ("operators",), 5867, 7500),
     Room("operators/rerun and the like", RERUN, 3362, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2875, 3000
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5025, 4300),
-    Room("tests", ("tests",), 43598, 34000),
+    Room("tests", ("tests",), 43503, 34000),
     Room("benchmarks", ("benchmarks",), 5620, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45777, 395
+MOST_SOURCE, MOST_FILES = 45466, 394
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

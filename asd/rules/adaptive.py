@@ -60,7 +60,6 @@ class Adaptive(Rule):
     """
 
     name = "adaptive"
-    about = "learn the healthy range of each checkpoint and judge by it"
     takes = ("upper", "sigma")
     feature = "max"
 

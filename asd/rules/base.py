@@ -44,7 +44,6 @@ class Rule(ABC):
 
     Attributes:
         name: What `ASD_RULE` calls the rule.
-        about: What it does, as `asd env` says it.
         takes: Which settings are arguments of the rule, by name: `upper`, `sigma`, and `learn_errors`, whether a
             first-level value became part of the training.
         feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
@@ -53,7 +52,6 @@ class Rule(ABC):
     """
 
     name: ClassVar[str]
-    about: ClassVar[str] = ""
     takes: ClassVar[tuple[str, ...]] = ()
     feature: ClassVar[Feature]
     broken: float = inf

@@ -55,7 +55,6 @@ class Combined(Rule):
     """
 
     name = "combined"
-    about = "judge by an absolute threshold and a multiple of the running mean together"
     feature = "max_square"
 
     def __init__(self, upper_thresh1: float = UPPER_THRESH1, upper_thresh2: float = UPPER_THRESH2) -> None:

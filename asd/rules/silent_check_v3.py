@@ -44,7 +44,6 @@ class SilentCheckV3(Rule):
     """
 
     name = "silent_check_v3"
-    about = "judge the largest square against its bias-corrected mean"
     takes = ("upper", "learn_errors")
     feature = "max_square"
 

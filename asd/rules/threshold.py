@@ -55,7 +55,6 @@ class Threshold(Rule):
     """
 
     name = "threshold"
-    about = "judge by two absolute and two jump thresholds on the L2 norm"
     takes = ("upper", "sigma", "learn_errors")
     feature = "l2"
 

@@ -38,9 +38,7 @@ class Choice:
 
 def last_good(
     folders: Path | str | Sequence[Path],
-    before_step: int | None = None,
     *,
-    margin: int = 0,
     distrusted: Mapping[str, int] | None = None,
     runs: Collection[str] | None = None,
     since: float = 0.0,
@@ -52,10 +50,7 @@ def last_good(
 
     Args:
         folders: Where to search, sub-folders included.
-        before_step: The step of the fault's first sign; only checkpoints of earlier steps are healthy then. None when
-            there was no fault.
-        margin: So many steps before the first sign are not trusted either, for a fault that shows late.
-        distrusted: The same for single runs: name of the run and the first step of it that is not trusted.
+        distrusted: By the name of a run the first step of it that is not trusted.
         runs: Only checkpoints of these runs; None for all.
         since: Of checkpoints without a manifest only those written since, in seconds since the epoch.
         only_step: Only checkpoints of this step.
@@ -64,7 +59,7 @@ def last_good(
             has that wrote a manifest in the run of the newest one.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
-    search = _Search(places, before_step, margin, distrusted or {})
+    search = _Search(places, distrusted or {})
     search.narrow(runs, since)
     skipped = list(search.unreadable)
     for manifest, path in search.newest_first(rank):
@@ -74,10 +69,10 @@ def last_good(
         if not flaw and together:
             flaw = search.missing(manifest)
         if not flaw:
-            return Choice(path, manifest, _why(manifest, path, search.first_sign(manifest)), tuple(skipped))
+            return Choice(path, manifest, _why(manifest, path, search.first_sign(manifest.run)), tuple(skipped))
         skipped.append(f"{path} (step {manifest.step}) is skipped: {flaw}.")
     nothing_known = not search.known and not search.unreadable
-    if search.bare and nothing_known and before_step is None and only_step is None:
+    if search.bare and nothing_known and only_step is None:
         newest = max(search.bare, key=_modified)
         reason = f"{newest} is taken though it has no manifest: there is nothing else."
         return Choice(newest, None, reason, tuple(skipped))
@@ -89,11 +84,11 @@ def last_good(
 class _Search:
     """The checkpoints that are there, and what is wrong with each."""
 
-    def __init__(self, folders: Sequence[Path], before: int | None, margin: int, distrusted: Mapping[str, int]) -> None:
+    def __init__(self, folders: Sequence[Path], distrusted: Mapping[str, int]) -> None:
         self.known: list[tuple[Manifest, Path]] = []
         self.bare: list[Path] = []
         self.unreadable: list[str] = []
-        self._before, self._margin, self._distrusted = before, margin, distrusted
+        self.first_sign = distrusted.get
         self._damage: dict[Path, str] = {}
         for path in checkpoints_in(folders):
             if not manifest_path(path).exists():
@@ -115,19 +110,13 @@ class _Search:
             self.known, key=lambda item: (item[0].step, item[0].rank == rank, -item[0].rank, item[0].time), reverse=True
         )
 
-    def first_sign(self, manifest: Manifest) -> int | None:
-        """The first step that is not trusted in the run of this one."""
-        signs = [self._distrusted.get(manifest.run), self._before]
-        return min((sign for sign in signs if sign is not None), default=None)
-
     def flaw(self, manifest: Manifest, path: Path) -> str:
         """Why this one can't be taken, without a full stop; empty when it can."""
         if manifest.tainted_from:
             return f"a first-level anomaly of step {manifest.tainted_from} is in its weights"
-        first = self.first_sign(manifest)
-        if first is not None and manifest.step >= first - self._margin:
-            late = f", and {self._margin} steps before it are not trusted" if self._margin else ""
-            return f"the fault showed first in step {first}{late}"
+        first = self.first_sign(manifest.run)
+        if first is not None and manifest.step >= first:
+            return f"the fault showed first in step {first}"
         if path not in self._damage:
             self._damage[path] = _damage(manifest, path)
         return self._damage[path]

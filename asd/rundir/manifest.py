@@ -12,21 +12,18 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
-
-from msgspec import Meta
 
 from asd.errors import StateError
+from asd.event import Event
 from asd.origin import FromOrigin, Origin
-from asd.records import Count, Finite, Text, fill, floats, load, members, plain, read
-from asd.rundir.checkpoint_health import Flaw, Health
+from asd.records import Count, Finite, Text, fill, load, members, read
 from asd.rundir.checkpoint_places import note_checkpoint_place
 from asd.rundir.disk import write_whole
+from asd.verdict import Level
 
 __all__ = [
-    "Flaw",
     "Health",
     "Manifest",
     "checkpoints_in",
@@ -56,7 +53,6 @@ class Manifest(FromOrigin):
         origin: Run, rank, host and device; they can be read from the manifest too.
         tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
         anomalies: How many first-level anomalies there were since the checkpoint before.
-        flaws: The first of these.
         problems: Problems of the detector since the checkpoint before.
         rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
         time: When it was written, in seconds since the epoch.
@@ -69,7 +65,6 @@ class Manifest(FromOrigin):
     origin: Origin
     tainted_from: Count = 0
     anomalies: Count = 0
-    flaws: Annotated[tuple[Flaw, ...], Meta(description="a list of anomalies")] = ()
     problems: Count = 0
     rule_state: Text = ""
     time: Finite = field(default_factory=time.time)
@@ -80,12 +75,8 @@ class Manifest(FromOrigin):
         return not self.tainted_from
 
     def to_json(self) -> str:
-        """One JSON object; `inf` and `nan` become strings."""
-        return json.dumps(
-            {"version": VERSION, **plain(members(self)), "flaws": plain([*map(asdict, self.flaws)])},
-            allow_nan=False,
-            indent=1,
-        )
+        """One JSON object."""
+        return json.dumps({"version": VERSION, **members(self)}, allow_nan=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -94,7 +85,42 @@ class Manifest(FromOrigin):
         Raises:
             StateError: The text is no manifest; the sentence names the field.
         """
-        return read(text, cls, "manifest", _VALID, version=VERSION, numbers=("value",))
+        return read(text, cls, "manifest", _VALID, version=VERSION)
+
+
+class Health:
+    """What happened since the last checkpoint, and since when the weights can't be trusted.
+
+    Attributes:
+        tainted_from: The first step whose weights may have a first-level anomaly in them; 0 for none.
+        count: First-level anomalies since the last checkpoint.
+        problems: Problems of the detector since the last checkpoint.
+    """
+
+    def __init__(self, tainted_from: int = 0) -> None:
+        self.tainted_from = tainted_from
+        self.count = self.problems = 0
+
+    def add(self, event: Event) -> None:
+        """Takes in one event of this rank."""
+        self.problems += event.kind == "problem"
+        if event.kind == "anomaly" and event.level is Level.ERROR:
+            self.count += 1
+            if not event.refused:
+                self.taint(event.step)
+
+    def taint(self, step: int) -> None:
+        """The weights can't be trusted from `step` on."""
+        self.tainted_from = self.tainted_from or step
+
+    def begin_next(self) -> None:
+        """Begins anew after a checkpoint; weights that are tainted stay so."""
+        self.count = self.problems = 0
+
+    def begin_at(self, tainted_from: int) -> None:
+        """Begins anew with the weights of a checkpoint, tainted from that step on; 0 if they are not."""
+        self.tainted_from = tainted_from
+        self.begin_next()
 
 
 def manifest_path(checkpoint_file: str | Path) -> Path:
@@ -138,7 +164,6 @@ def write_manifest(
         origin=origin,
         tainted_from=health.tainted_from,
         anomalies=health.count,
-        flaws=tuple(health.flaws),
         problems=health.problems,
         rule_state=rule_state,
     )
@@ -173,8 +198,7 @@ def load_manifest(path: Path) -> Manifest:
     Raises:
         StateError: It is missing, too large, or no manifest.
     """
-    data = load(path, "manifest", _VALID, version=VERSION, most=_MOST_BYTES)
-    return fill(Manifest, floats(data, "value"), f"manifest {path}")
+    return fill(Manifest, load(path, "manifest", _VALID, version=VERSION, most=_MOST_BYTES), f"manifest {path}")
 
 
 def digest_of(file: str | Path) -> tuple[str, int]:

@@ -15,31 +15,8 @@ from asd.settings.variable import Variable
 __all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "replaced_sentence", "with_options"]
 
 ASD_OPTIONS = "ASD_OPTIONS"
-TIERS = {
-    "finite": "a tensor with an element that is no number, which every rule finds",
-    "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
-    "state": "bounds on the weights and on the optimizer's state",
-    "ranks": "the ranks against one another",
-    "checksum": "checks of matrix products, norms, and means of gradients over ranks",
-}
-"""The detector tiers by name, and what each looks at."""
+TIERS = ("finite", "adaptive", "state", "ranks", "checksum")
 _MOST_STEPS = 10**9 - 1
-
-
-def _meaning_of_tiers(tiers: tuple[str, ...]) -> str:
-    return "; ".join(TIERS[name] for name in tiers) if tiers else "no detector tier is on"
-
-
-def _meaning_of_confirm(share: float) -> str:
-    if not share:
-        return "no step is made again before its update"
-    return f"suspicious steps, at most five and {100 * share:.3g} % of all, are made again before their update"
-
-
-def _meaning_of_interval(steps: int) -> str:
-    if not steps:
-        return "weights are not compared over ranks"
-    return "the fewest steps between two comparisons of the weights over data-parallel ranks"
 
 
 OPTIONS = (
@@ -49,7 +26,6 @@ OPTIONS = (
         names(TIERS),
         "which detector tiers are on, `finite+adaptive+state+ranks+checksum` or some of them, empty for none; with "
         "rule `adaptive` the first three are, else none",
-        _meaning_of_tiers,
     ),
     Variable(
         "confirm",
@@ -57,14 +33,12 @@ OPTIONS = (
         SHARE,
         "share of the steps, for example `0.01`, that may be made again before their update because of an anomaly of "
         "either level; what a device did once is healed bit for bit",
-        _meaning_of_confirm,
     ),
     Variable(
         "replay",
         "replay",
         FLAG,
         "`1` makes a step whose update was refused again, to tell hardware from software",
-        lambda on: f"{'a refused' if on else 'no'} step is made again, to tell hardware from software",
     ),
     Variable(
         "weight_hash",
@@ -72,21 +46,18 @@ OPTIONS = (
         count(_MOST_STEPS, f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison"),
         "the fewest steps between two comparisons of the weights over data-parallel ranks, which also follow each "
         "checkpoint; there are fewer where one takes long; `0` for none",
-        _meaning_of_interval,
     ),
     Variable(
         "manifest",
         "manifest",
         FLAG,
         "`1` writes a manifest with a hash beside every checkpoint file, so that a resume can pick the last good one",
-        lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
     ),
     Variable(
         "record",
         "record",
         FLAG,
         "`1` records the feature values of every step for `asd tune`",
-        lambda on: f"feature values are {'' if on else 'not '}recorded for `asd tune`",
     ),
     Variable(
         "metrics_address",

@@ -7,11 +7,7 @@ from typing import Any, Final
 
 __all__ = ["PROTECTIONS", "brought_by"]
 
-PROTECTIONS: Final = {
-    "full": "all that never changes a number: learned ranges, state, checksums, second look, replay and manifests",
-    "document": "the document's rule and nothing else, unless another variable asks for more",
-}
-"""The protections by name, and what each is."""
+PROTECTIONS: Final = ("full", "document")
 _TIERS = ("finite", "adaptive", "state", "checksum")
 _SHARE_MADE_AGAIN = 0.01
 

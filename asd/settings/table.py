@@ -17,21 +17,9 @@ __all__ = ["SET_BY_RUN", "VARIABLES"]
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """What `asd run --ranks` tells a training besides, which are no settings."""
-_ACTIONS = {
-    "log": "report a first-level anomaly and go on",
-    "skip": "refuse the update of a first-level anomaly and go on",
-    "stop": "refuse the update of a first-level anomaly and end training",
-}
-_MODES = {
-    0: "off",
-    1: "detect, report and act on first-level anomalies",
-    2: "the same as 1",
-    3: "the same as 1, and log every normal value at INFO",
-}
-
 _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
-    lambda value: type(value) is int and value in _MODES,
+    lambda value: type(value) is int and 0 <= value <= 3,
     "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value)",
 )
 _COMBINED = ValueFormat(
@@ -41,11 +29,6 @@ _COMBINED = ValueFormat(
 )
 
 
-def _meaning_of_combined(config: CombinedConfig) -> str:
-    switches = ", a strike-out switches the checksum on" if config.enable and config.with_checksum else ""
-    return f"gradients of parameters are {'sampled' if config.enable else 'not sampled'}{switches}"
-
-
 VARIABLES = (
     Variable(
         "NPU_ASD_ENABLE",
@@ -53,7 +36,6 @@ VARIABLES = (
         _MODE,
         "`0` off; `1` and `2` detect, report, and act on a first-level anomaly; `3` the same, and every normal value "
         "at INFO",
-        _MODES.__getitem__,
     ),
     Variable(
         "NPU_ASD_UPPER_THRESH",
@@ -70,10 +52,9 @@ VARIABLES = (
     Variable(
         "ASD_ON_ANOMALY",
         "on_anomaly",
-        choice(_ACTIONS),
+        choice(("log", "skip", "stop")),
         "what a first-level anomaly does: `log` reports only, `skip` refuses the update and goes on, `stop` refuses it "
         "and ends training",
-        _ACTIONS.__getitem__,
     ),
     Variable(
         "ASD_PROTECTION",
@@ -82,14 +63,12 @@ VARIABLES = (
         "`full` turns on all that never changes a number: the document's thresholds, learned ranges, state, checksums, "
         "the second look, replay and manifests; what other settings say goes before it. `document` is the document's "
         "rule and nothing else",
-        PROTECTIONS.__getitem__,
     ),
     Variable(
         "ASD_RULE",
         "rule",
         choice(RULES),
         f"which rule judges: {', '.join(f'`{name}`' for name in RULES)}",
-        lambda name: RULES[name].about,
     ),
     Variable(
         "ASD_BUDGET",
@@ -97,7 +76,6 @@ VARIABLES = (
         SHARE_OF_TIME,
         "share of the time of a step that detection may take: what looks at every place comes first, then weights and "
         "moments, then sampled checks of results; each does its least in any case",
-        lambda share: f"detection may take {100 * share:.3g} % of a step; what can look at less shares what is left",
     ),
     Variable(
         "ASD_RUN_DIR",
@@ -111,7 +89,6 @@ VARIABLES = (
         NAME,
         "the run's name in its events, the same on all ranks; where it is not set they agree on one made from the ids "
         "of Slurm, MindCluster or Kubernetes and the address of msrun's scheduler, else from folder, time and process",
-        lambda name: "the run's name in its events" if name else "the ranks find the run's name when it begins",
     ),
     Variable(
         "ASD_NODE",
@@ -119,21 +96,18 @@ VARIABLES = (
         NAME,
         "the machine's name in events, where it is not its host name: in a container the name of the node, as the "
         "engine that takes devices out knows it",
-        lambda name: "the machine's name in events" if name else "the machine's name is its host name",
     ),
     Variable(
         "ASD_DEVICE",
         "device",
         DIGITS,
         "the number of this process' device in events, where it is not MindSpore's",
-        lambda number: "the device's number in events" if number else "the device's number is MindSpore's",
     ),
     Variable(
         "ASD_METRICS_PORT",
         "metrics_port",
         count(65535, "it must be a port from 1 to 65535, or 0 to serve no metrics from this process"),
         "serve this process' own metrics at this port; `0` for not",
-        lambda port: "this process serves its metrics there" if port else "this process serves no metrics",
     ),
     Variable(
         VARIABLE,
@@ -141,7 +115,6 @@ VARIABLES = (
         _COMBINED,
         "the vendor's combined scheme, such as `enable:true,with_checksum:true`: sampled gradients, strikes, and the "
         "checksum they switch on",
-        _meaning_of_combined,
     ),
 )
 """All but `ASD_OPTIONS`, which has a table of its own."""

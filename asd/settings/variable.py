@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
@@ -18,15 +17,13 @@ class Variable(NamedTuple):
         name: Its name.
         field: Its field of `Config`.
         format: How its text is read, and what is valid.
-        about: What the setting is for, as the documents say it.
-        meaning: What a value does, as `asd env` says it; `about` if not given.
+        about: What the setting is for, as `asd env` and the documents say it.
     """
 
     name: str
     field: str
     format: ValueFormat
     about: str
-    meaning: Callable[[Any], str] | None = None
 
     def value_of(self, text: str, name: str = "") -> Any:
         """The value that `text` says.
@@ -42,7 +39,3 @@ class Variable(NamedTuple):
         if not self.format.accepts(value):
             raise ConfigError(name or self.name, text, self.format.valid)
         return value
-
-    def meaning_of(self, value: Any) -> str:
-        """What `value` does."""
-        return self.about if self.meaning is None else self.meaning(value)

@@ -66,7 +66,6 @@ class AttemptWatch:
 
     Attributes:
         events: The events of this attempt.
-        others: Events of other runs that came meanwhile and say that a device is out or back.
         step: The last step any rank has made in this attempt; 0 before the first.
         ranks: The device of each rank that was heard of, under the name that the rank gives it.
     """
@@ -85,13 +84,12 @@ class AttemptWatch:
         since: float = 0.0,
     ) -> None:
         self.events: list[Event] = []
-        self.others: list[Event] = []
         self.step = 0
         self.ranks: dict[int, Device] = {}
         self._since = since
         self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
         self._running, self._patience, self._tell, self._clock = running, patience or Patience(), tell, clock
-        self._words = (json.dumps(run, ensure_ascii=False), '"isolation"', '"recovery"')
+        self._word = json.dumps(run, ensure_ascii=False)
         self._follower = Follower(lambda: event_files(run_dir))
         logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
         self._logs = logs
@@ -158,7 +156,7 @@ class AttemptWatch:
         return None
 
     def _take(self, text: str) -> None:
-        if not any(word in text for word in self._words):
+        if self._word not in text:
             return  # most of a long log is about other runs, and reading an event takes its time
         try:
             event = Event.from_json(text)
@@ -166,8 +164,6 @@ class AttemptWatch:
             return
         if event.run == self._run and event.time >= self._since:
             self.events.append(event)
-        elif event.run != self._run and event.kind in ("isolation", "recovery"):
-            self.others.append(event)
 
     def _look_at(self, path: Path) -> None:
         try:

@@ -98,22 +98,18 @@ class Job:
         name = self._settings.config.run
         if found is None or found.state == "done" or (name and name != found.job):
             self._record = Record(name or self._settings.config.name_of_run())
-            if found is not None:
-                self._record.heeded, self._record.others = found.heeded, found.others
-                if found.job == self._record.job:  # a name stands for one attempt only
-                    self._record.number = self._record.earlier = found.number
+            if found is not None and found.job == self._record.job:  # a name stands for one attempt only
+                self._record.number = self._record.earlier = found.number
         else:
             self._record = found
             self._record.tried_again = False
         self._handling = OwnHandler(
             self._run_dir,
             self._devices,
-            self._record,
             publish=self._publish,
             published=self._published,
             say=self._say,
             clock=self._clock,
-            node=self._settings.config.name_of_node(),
         )
         return self._handling
 
@@ -226,22 +222,19 @@ class Job:
         ]
         self._handling.know(list(watch.ranks.values()), attempt.devices)
         self._handling.tell(ripe, attempt.devices)
-        self._handling.heed(watch.events, attempt.devices)
         self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
         """What follows from an attempt that was not done."""
         finding = self._find(attempt, watch)
         self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
-        self._handling.heed(watch.events, attempt.devices)
-        self._handling.heed(watch.others)
         end = None
         if finding is None:
             end = self._crashed(attempt, ending, watch) if ending is not None else None
         else:
             self._stepless = 0
             if finding.step:
-                self._record.distrust(max(0, finding.step - self._settings.margin))
+                self._record.distrust(finding.step)
             end = next_move(finding, self._devices, self._handling, self._record, self._say)
         attempt.judged = True
         self._save()

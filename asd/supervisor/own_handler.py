@@ -7,7 +7,7 @@ isolator `local` has nothing else to do. `asd devices` shows and releases these 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,8 @@ from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
 from asd.handler.db.store import state_file
 from asd.handler.decide.strikes import Strikes
-from asd.isolator import Device, IsolationOwner
+from asd.isolator import Device
 from asd.supervisor.devices import Devices
-from asd.supervisor.record import Record
 
 __all__ = ["POLICY", "LocalIsolator", "OwnHandler"]
 
@@ -29,22 +28,9 @@ _TOLD = {"breaker", "others", "failed", "problem"}
 
 
 class LocalIsolator(NoIsolator):
-    """The engine of a supervised job: `asd run --ranks`.
-
-    Args:
-        store: The handler's.
-        others: Devices that somebody else took out, by number.
-    """
+    """The engine of a supervised job: `asd run --ranks`."""
 
     name = "local"
-
-    def __init__(self, store: Store, others: Mapping[str, str] | None = None) -> None:
-        super().__init__(store)
-        self._others = {} if others is None else others
-
-    def held(self, device: Device) -> IsolationOwner:
-        """Whether somebody else took it out, or the handler's database says that we did."""
-        return IsolationOwner.OTHERS if _number(device.device) in self._others else super().held(device)
 
 
 class OwnHandler:
@@ -53,12 +39,10 @@ class OwnHandler:
     Args:
         run_dir: The run directory.
         devices: The devices of the job; which are out and under suspicion is kept up to date there.
-        record: Of the job; who else took out devices is noted there.
         publish: Takes the events `isolation` and `recovery`.
         published: Whether an event of this id was published before.
         say: Takes a sentence for people.
         clock: Seconds since the epoch.
-        node: Name of this machine in events.
 
     Raises:
         ConfigError: Another fault handler is at work in this run directory.
@@ -69,18 +53,16 @@ class OwnHandler:
         self,
         run_dir: Path,
         devices: Devices,
-        record: Record,
         *,
         publish: Callable[[Event], None],
         published: Callable[[str], bool],
         say: Callable[[str], None],
         clock: Callable[[], float],
-        node: str,
     ) -> None:
-        self._devices, self._record, self._say, self._clock, self._node = devices, record, say, clock, node
+        self._devices, self._say, self._clock = devices, say, clock
         self._store = Store(state_file(run_dir))
         self._store.number_devices()
-        isolator = LocalIsolator(self._store, record.others)
+        isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
             raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
@@ -134,26 +116,6 @@ class OwnHandler:
         """
         self._tell_people(self._handler.tick())
 
-    def heed(self, events: Sequence[Event], devices: Sequence[int] = ()) -> None:
-        """Takes in what others say about the devices of this machine; what was heeded before is passed over.
-
-        Args:
-            events: Isolations and recoveries.
-            devices: The device of each rank where the events are of one attempt; else they name it.
-        """
-        for event in sorted(events, key=lambda event: event.time):
-            if event.kind not in ("isolation", "recovery") or event.time <= self._record.heeded or self._is_ours(event):
-                continue
-            if not devices and event.host != self._node:
-                continue
-            self._record.heeded = event.time
-            number = str(devices[event.rank]) if 0 <= event.rank < len(devices) else _number(event.device)
-            if event.kind == "recovery":
-                self._record.others.pop(number, None)
-            elif number in map(str, self._devices.known):
-                self._record.others[number] = event.reason
-        self._refresh()
-
     def repeated(self, event: Event) -> str:
         """How an anomaly is known to be software or data; empty when it is not."""
         job = job_of(event.run)
@@ -194,8 +156,7 @@ class OwnHandler:
             "WHERE closed IS NULL AND state IN ('isolating', 'isolated', 'releasing') ORDER BY cases.n"
         ).fetchall()
         ours = {_number(name): why.replace(f" of {Event.from_json(text).run} ", " ") for name, why, text in rows}
-        out = {**self._record.others, **ours}
-        self._devices.out = {int(number): reason for number, reason in out.items() if number.isdigit()}
+        self._devices.out = {int(number): reason for number, reason in ours.items() if number.isdigit()}
         rows = db.execute(
             "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
             "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
@@ -204,9 +165,6 @@ class OwnHandler:
         ).fetchall()
         suspects = [int(number) for (name,) in rows if (number := _number(name)).isdigit()]
         self._devices.bench = [number for number in suspects if number not in self._devices.out]
-
-    def _is_ours(self, event: Event) -> bool:
-        return self._store.db.execute("SELECT 1 FROM outbox WHERE id = ?", (event.id,)).fetchone() is not None
 
 
 def _named(device: str, number: int) -> str:

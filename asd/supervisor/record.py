@@ -59,9 +59,7 @@ class Record:
         state: `running`, `done`, `failed` or `interrupted`.
         attempts: The last attempts, at most 100.
         devices: Which devices are out and under suspicion, for people; the fault handler's database is what counts.
-        others: Devices that somebody else took out, by number, each with the reason.
         distrusted: Per run the first step that is not trusted in its checkpoints.
-        heeded: Up to when the events of others were heeded, in seconds since the epoch.
         tried_again: Whether the job was tried again after a fault that is no device's.
     """
 
@@ -71,9 +69,7 @@ class Record:
     state: str = "running"
     attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
     devices: dict[str, Any] = field(default_factory=dict)
-    others: Annotated[dict[str, str], Meta(description="an object of texts")] = field(default_factory=dict)
     distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
-    heeded: float = 0.0
     tried_again: bool = False
 
     def begin(self, attempt: Attempt) -> None:

@@ -25,7 +25,6 @@ class Settings:
         fewest: How many must at least.
         max_restarts: So many restarts after a crash or a hang; those that follow from an anomaly are not among them.
         checkpoints: Where the training keeps its checkpoints, beside the run directory and what was noted there.
-        margin: So many steps before a fault's first sign are not trusted either.
         patience: How long to wait for what.
     """
 
@@ -37,5 +36,4 @@ class Settings:
     fewest: int
     max_restarts: int = 3
     checkpoints: Sequence[Path] = ()
-    margin: int = 0
     patience: Patience = field(default_factory=Patience)

@@ -14,8 +14,7 @@ from asd.errors import StateError
 from asd.operators.gate.part import Part
 from asd.operators.step.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.rules.step.monitor import Monitor
-from asd.rundir.checkpoint_health import Health
-from asd.rundir.manifest import write_manifest
+from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
 __all__ = ["RuleState"]

@@ -10,7 +10,7 @@ from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.optimizer_state import OptimizerState
 from asd.operators.measure.state_reading import StateReading
 from asd.rules.step.protections import Protections
-from asd.rundir.checkpoint_health import Health
+from asd.rundir.manifest import Health
 
 __all__ = ["StateChecks"]
 

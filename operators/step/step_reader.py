@@ -18,7 +18,7 @@ from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import SAMPLE, SCORES, Reading
 from asd.rules.step.monitor import Outcome
-from asd.rundir.checkpoint_health import Health
+from asd.rundir.manifest import Health
 
 __all__ = ["StepReader"]
 

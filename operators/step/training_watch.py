@@ -39,7 +39,7 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table, table
 from asd.rules.step.delivery import Sink
 from asd.rules.step.monitor import Monitor
-from asd.rundir.checkpoint_health import Health
+from asd.rundir.manifest import Health
 from asd.sinks import open_sinks
 
 __all__ = ["TrainingWatch"]

@@ -11,8 +11,7 @@ from mindspore import Parameter
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
-from asd.rundir.checkpoint_health import Health
-from asd.rundir.manifest import taint
+from asd.rundir.manifest import Health, taint
 
 __all__ = ["WeightWatch"]
 

@@ -1,8 +1,10 @@
-"""Texts of others on a terminal."""
+"""Texts for a terminal: those of others made harmless, rows made into aligned lines."""
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+from collections.abc import Sequence
+
+__all__ = ["aligned", "printable"]
 
 
 def printable(text: str) -> str:
@@ -17,3 +19,14 @@ def printable(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
         for letter in text
     )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """One line for each row, the first of which is mostly the head; columns have two spaces between them.
+
+    >>> print(aligned([("name", "value"), ("a", "1")]))
+    name  value
+    a     1
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -100,21 +100,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:
+    from asd.cli.train.demo_detection import Detection
+    from asd.cli.train.demo_job import Acts
+    from asd.cli.train.demo_unseen import Unseen
+
     result: dict[str, Any] = {"checks": {}}
     if "detection" in parts:
-        from asd.cli.train.demo_detection import Detection
-
-        result = Detection(config, fault, args, out).tell()
+        result = Detection(args, out, config, fault).tell()
     if "unseen" in parts:
-        from asd.cli.train.demo_unseen import Unseen
-
-        told = Unseen(out, seed=args.seed, mode=args.mode, is_quiet=args.json).tell()
-        result |= {"checks": {**result["checks"], **told["checks"]}}
+        result["checks"] |= Unseen(args, out).tell()
     acts = [part for part in PARTS[2:] if part in parts]
     if acts:
-        from asd.cli.train.demo_job import Acts
-
-        told = Acts(out, seed=args.seed, mode=args.mode, is_quiet=args.json).tell(acts)
+        told = Acts(args, out).tell(acts)
         result |= {**told, "checks": {**result["checks"], **told["checks"]}}
     return result
 

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.progress import Progress
 from asd.cli.shared.quiet import quiet
+from asd.cli.shared.story import Story
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
@@ -53,23 +53,15 @@ def play_fault(fault: Fault, args: argparse.Namespace) -> int:
         raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 1 to {steps}, see --steps")
     with tempfile.TemporaryDirectory() as folder:
         quiet(Path(folder), is_temporary=True)
-        result = _train(config, fault, steps, args)
-    if args.json:
-        print(json.dumps(result, indent=1))
-    else:
-        _tell(result, fault)
+        events: list[Event] = []
+        label, sinks = f"{args.mode}, rule {config.rule}", [events.append]
+        done = Story(args, Path(folder)).train(label, steps, config=config, sinks=sinks, fault=fault)
+    result = _result(fault, done, events)
+    print(json.dumps(result, indent=1) if args.json else "\n".join(_sentences(result, fault)))
     return 0 if result["found"] else 1
 
 
-def _train(config: Config, fault: Fault, steps: int, args: argparse.Namespace) -> dict[str, Any]:
-    from asd.operators.drill import workload
-
-    workload.use_mode(args.mode)
-    events: list[Event] = []
-    progress = None if args.json else Progress(f"{args.mode}, rule {config.rule}", steps)
-    done = workload.train(workload.SMALL, steps, config=config, sinks=[events.append], fault=fault, tell=progress)
-    if progress is not None:
-        progress.close()
+def _result(fault: Fault, done: Any, events: list[Event]) -> dict[str, Any]:
     struck = done.changes[0].step if done.changes else fault.step
     found, warning = (
         next((event for event in events if event.level is level and event.step >= struck), None)
@@ -93,25 +85,23 @@ def _train(config: Config, fault: Fault, steps: int, args: argparse.Namespace) -
     }
 
 
-def _tell(result: dict[str, Any], fault: Fault) -> None:
+def _sentences(result: dict[str, Any], fault: Fault) -> list[str]:
     if not result["changes"]:
-        print(f"The fault never struck {result['struck']}.")
-        return
+        return [f"The fault never struck {result['struck']}."]
     change, struck = result["changes"][0], len(result["changes"])
-    before, after = float(change["before"]), float(change["after"])
-    places = {each["where"] for each in result["changes"]}
-    where = (
-        f"{result['struck']} in {struck} step(s)"
-        if fault.chance == 1
-        else f"{struck} call(s) of {len(places)} place(s)"
-    )
-    print(f"Struck {where} from step {fault.step} on: {change['elements']} element(s).")
-    print(f"The first of them at {list(change['at'])}: {before:.6g} -> {after:.6g}.")
+    where = f"{result['struck']} in {struck} step(s)"
+    if fault.chance != 1:
+        where = f"{struck} call(s) of {len({each['where'] for each in result['changes']})} place(s)"
+    found = [f"Not found at the first level; second level: step {result['first_warning_step'] or 'none'}."]
     if result["found"]:
-        steps, value = result["steps_to_detect"], float(result["value"])
-        print(f"Found after {steps} step(s) at {result['checkpoint']}: value {value:.6g}, {result['reason']}.")
-        print(f"Refused steps: {', '.join(map(str, result['refused_steps']))}.")
-    else:
-        warning = result["first_warning_step"]
-        print(f"Not found at the first level; second level: {f'step {warning}' if warning else 'nothing'}.")
-    print(f"First-level alarms before the fault: {result['alarms_before']}. Final loss {result['final_loss']:.4f}.")
+        value = f"{float(result['value']):.6g}, {result['reason']}"
+        found = [
+            f"Found after {result['steps_to_detect']} step(s) at {result['checkpoint']}: value {value}.",
+            f"Refused steps: {', '.join(map(str, result['refused_steps']))}.",
+        ]
+    return [
+        f"Struck {where} from step {fault.step} on: {change['elements']} element(s).",
+        f"The first of them at {list(change['at'])}: {float(change['before']):.6g} -> {float(change['after']):.6g}.",
+        *found,
+        f"First-level alarms before the fault: {result['alarms_before']}. Final loss {result['final_loss']:.4f}.",
+    ]

@@ -16,7 +16,7 @@ import os
 
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import add_run_dir, run_dir_of
-from asd.cli.shared.table import aligned
+from asd.cli.shared.printable import aligned
 from asd.config import describe, replaced_variables, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness

@@ -44,7 +44,7 @@ software or data (or can't be told, or too many devices look bad), and no device
 ended by SIGTERM."""
 
 _COUNT, _SECONDS = whole_number(0, 100_000), number(0, 1e7)
-_OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "margin", "hang_timeout", "grace")
+_OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "hang_timeout", "grace")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--min-ranks", whole_number(1, 100_000), "R", "go on with so few when no spare is left (default N)")
     add("--max-restarts", _COUNT, "K", "restarts after a crash or a hang (default 3)")
     add("--checkpoints", Path, "DIR", "where the training keeps them (default ASD_RUN_DIR)")
-    add("--margin", _COUNT, "STEPS", "steps before a fault's first sign not to trust (default 0)")
     add("--hang-timeout", _SECONDS, "SECONDS", "restart after so long without a step (default 1800)")
     add("--grace", _SECONDS, "SECONDS", "between SIGTERM and SIGKILL (default 5)")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
@@ -116,7 +115,6 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
         fewest=given.get("min_ranks", args.ranks),
         max_restarts=given.get("max_restarts", 3),
         checkpoints=[args.checkpoints.absolute()] if args.checkpoints else [],
-        margin=given.get("margin", 0),
         patience=Patience(hang=given.get("hang_timeout", 1800.0), grace=given.get("grace", 5.0)),
     )
     log = IsolationLog(Path(config.run_dir))

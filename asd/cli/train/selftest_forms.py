@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from asd.cli.shared.table import aligned
+from asd.cli.shared.printable import aligned
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 __all__ = ["as_json", "as_table"]

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from asd.cli.shared.options import number
-from asd.cli.shared.printable import printable
+from asd.cli.shared.printable import aligned, printable
 from asd.cli.shared.progress import Bar
-from asd.cli.shared.table import aligned
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.rules import RULES

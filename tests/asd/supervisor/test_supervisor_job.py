@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from asd.event import Event
-from asd.exporters.run_files.event_log import EventLog
-from asd.verdict import Level
-from tests.support.events import made_of
 from tests.support.waiting import wait_for
 
 SPEC = importlib.util.spec_from_file_location("supervised_job", Path(__file__).with_name("supervised_job.py"))
@@ -70,14 +66,6 @@ def test_a_device_with_a_persistent_fault_is_left_out_and_a_spare_takes_its_plac
     assert (event["kind"], event["device"], event["rank"], event["step"]) == ("isolation", "CPU:1", 1, 6)
     assert event["verdict"] == "persistent"
     assert place.record()["devices"]["out"] == {"1": "the replay of step 6 found persistent hardware"}
-
-
-def test_a_checkpoint_of_the_step_with_the_first_sign_is_not_trusted(place):
-    place.plan({"what": "anomaly", "step": 5, "device": 1, "verdict": "persistent"})
-    code, _, err = place.run(*SPARE, "--margin", "2")
-    assert code == 0
-    assert "job+2 begins: rank 0 on device 0, rank 1 on device 2; from " in err
-    assert err.count("job-step2.ckpt is the newest") == 1  # 4 is within 2 steps of 5
 
 
 def test_the_next_job_in_the_same_folder_does_without_the_device(place):
@@ -246,43 +234,6 @@ def test_one_fault_handler_at_a_time_decides_about_a_job(place):
         f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
         "`asd handler` is at work.\n"
     )
-
-
-def isolated_by_others(place):
-    """What a fault handler with a database of its own would say of device 1."""
-    EventLog(place.folder / "asd_run" / "events-handler.jsonl")(
-        made_of(
-            Event,
-            run="job",
-            rank=1,
-            host="here",
-            device="CPU:1",
-            step=2,
-            checkpoint="norm",
-            value=1e9,
-            limits=(),
-            level=Level.NORMAL,
-            kind="isolation",
-            rule="threshold",
-            feature="l2",
-            reason="the cluster says so",
-            refused=True,
-            time=time.time(),
-        )
-    )
-
-
-def test_what_another_handler_isolates_gets_no_work(place):
-    place.plan({"what": "hang", "step": 5, "device": 1})
-    with place.start(*SPARE) as process:
-        wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step2.ckpt.asd-manifest.json").exists())
-        isolated_by_others(place)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert made(out)[-1] == f"rank1: made {ALL} on 2 of 0,2"
-    assert "asd: device 1 is left out: the cluster says so." in err
-    assert place.record()["others"] == {"1": "the cluster says so"}
-    assert len(isolations(place)) == 1  # it is theirs, and told by them only
 
 
 def test_the_circuit_breaker_ends_a_job_in_which_one_device_after_the_other_looks_bad(place):

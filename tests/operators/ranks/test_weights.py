@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.table.message import WIDTH, HashComparison, answer_of, message_of
 from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +21,8 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, total_of
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table import slots
-from asd.operators.table.message import WIDTH, HashComparison, answer_of, message_of
 from asd.rules.diagnosis.groups import Groups, Shard, everybody
-from asd.rundir.checkpoint_health import Health
+from asd.rundir.manifest import Health
 
 ARRAYS = arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), array_shapes(max_dims=3, max_side=9))
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from asd.origin import Origin
 from asd.rules.diagnosis.weights import compare
-from asd.rundir.checkpoint_health import Health
-from asd.rundir.manifest import load_manifest, manifest_path, taint, write_manifest
+from asd.rundir.manifest import Health, load_manifest, manifest_path, taint, write_manifest
 
 NAMES = ("a", "b", "c")
 GOOD, BAD, WORSE = (1, 2, 3), (1, 9, 3), (1, 8, 7)
