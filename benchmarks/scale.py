@@ -44,7 +44,8 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
 from asd.origin import Origin
-from asd.rules.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
+from asd.rules.diagnosis.attribution import Seen, pack_seen, unpack_seen
+from asd.rules.diagnosis.flow import attribute
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
 PARTS = ("handler", "pulling", "attribution", "groups")
@@ -54,8 +55,7 @@ RANKS = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
 
 def resident(pid: int | str = "self") -> float:
     """Resident memory of a process, in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def an_event(number: int, device: int) -> Event:

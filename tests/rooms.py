@@ -40,7 +40,7 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1894, 1700),
-    Room("asd/rules", ("asd/rules",), 4377, 3300),
+    Room("asd/rules", ("asd/rules",), 4270, 3300),
     Room("asd/rundir", ("asd/rundir",), 1598, 1500),
     Room("asd/handler", ("asd/handler",), 4283, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2933, 1900),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5025, 4300),
-    Room("tests", ("tests",), 43503, 34000),
+    Room("tests", ("tests",), 43470, 34000),
     Room("benchmarks", ("benchmarks",), 5620, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45466, 394
+MOST_SOURCE, MOST_FILES = 45359, 394
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -4,9 +4,8 @@
       ▲                          │  ╲
       └────── start again ◄──────┘   ► give up
 
-`Job` is this picture. What one attempt was like is seen by `AttemptWatch`, why it ended is found by `find_cause`. What
-follows for a device is decided by the fault handler, see `OwnHandler`; `Devices` chooses among those that are left.
-What outlives the supervisor itself is in `Record` and in the handler's database.
+`Job` is this picture. `AttemptWatch` sees what one attempt was like, `find_cause` why it ended. What follows for a
+device is decided by the fault handler, see `OwnHandler`. `Record` outlives the supervisor.
 
-May import: `counts`, `diagnosis`, `handler`, `rundir`.
+May import: `handler`, `rules`, `rundir`.
 """

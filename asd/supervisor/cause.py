@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.rules.diagnosis.attribution import Seen, attribute
+from asd.rules.diagnosis.attribution import Seen
+from asd.rules.diagnosis.flow import attribute
 from asd.verdict import Level
 
 __all__ = ["FINDINGS", "Cause", "evidence", "find_cause", "find_urgent"]

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from asd.operators.ranks.exchange import Exchange
-from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
-from asd.rules.diagnosis.flow import RankReport, origin_among, report_of
+from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
+from asd.rules.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
 from asd.rules.readings.reading import AVERAGED, Reading
 
 __all__ = ["attribution_of", "words_of_vanished"]

@@ -24,10 +24,10 @@ from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.diagnosis.flow import blame_among
+from asd.rules.diagnosis.flow import RankReport, blame_among
 from asd.rules.diagnosis.rerun import Diagnosis, StepResult
 from asd.rules.readings.reading import AVERAGED, SAMPLE, Reading
-from asd.rules.step.confirmation import Allowance, blame, vanished
+from asd.rules.step.confirmation import Allowance, vanished
 
 __all__ = ["Rerun"]
 
@@ -158,7 +158,7 @@ class Rerun(Part):
         told = self.ranks.tell(own=own, mean=mean)
         if self.ranks.size == 1:
             return bool(gone), None
-        found = blame([(words["own"], words["mean"]) for words in told])
+        found = blame_among([RankReport(each["own"], mean=each["mean"]) for each in told], self.ranks.groups)
         return found is not None, found
 
     # It was judged.

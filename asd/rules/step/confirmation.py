@@ -8,12 +8,11 @@ update of the second run is applied as if nothing had happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.reading import Reading
 
-__all__ = ["Allowance", "blame", "has_fallen", "vanished"]
+__all__ = ["Allowance", "has_fallen", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
@@ -72,34 +71,6 @@ def vanished(
         and not suspicious(other)
         and (has_fallen(reading, other) or has_fallen(other, reading))
     ]
-
-
-def blame(told: Sequence[tuple[str, str]]) -> Attribution | None:
-    """Whose it was what a second run did not show again.
-
-    Args:
-        told: By rank the first checkpoint with something that is gone among what the rank computed alone, and the first
-            among the means over the ranks; each empty for none.
-
-    Returns:
-        None where no rank has any. A rank's own gradient explains the mean, and a mean that was suspicious on all ranks
-        alike is nobody's.
-
-    >>> blame([("", "averaged.w"), ("w", "averaged.w")]).origin
-    1
-    """
-    own = {rank: checkpoint for rank, (checkpoint, _) in enumerate(told) if checkpoint}
-    means = {rank: checkpoint for rank, (_, checkpoint) in enumerate(told) if checkpoint}
-    guilty = own or means
-    if not guilty:
-        return None
-    if not own and len(means) == len(told):
-        return Attribution(None, "", (), "no gradient of a rank was suspicious")
-    origin = next(iter(guilty)) if len(guilty) == 1 else None
-    followers = tuple(rank for rank in guilty if rank != origin)
-    names = ", ".join(f"rank {rank} at {checkpoint}" for rank, checkpoint in guilty.items())
-    reason = f"what was suspicious is gone on {names}"
-    return Attribution(origin, next(iter(guilty.values())), followers, reason, in_mean=not own)
 
 
 def has_fallen(one: Reading, other: Reading) -> bool:

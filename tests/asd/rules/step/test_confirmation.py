@@ -3,15 +3,15 @@
 import math
 
 import pytest
+from asd.rules.readings.features import FEATURES, Features
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level
 from asd.origin import Origin
 from asd.rules.history import History
-from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.reading import SAMPLE, Reading
-from asd.rules.step.confirmation import BURST, Allowance, blame, vanished
+from asd.rules.step.confirmation import BURST, Allowance, vanished
 from asd.rules.step.monitor import Monitor
 
 
@@ -110,23 +110,3 @@ def test_a_sample_and_a_value_within_its_limits_are_not_suspicious():
     assert watch.judges.suspicion(reading("a", 1.1), 1.0) is None
     assert watch.judges.suspicion(reading("a", math.inf, SAMPLE), 1.0) is None
     assert watch.judges.suspicion(reading("never seen", 1e30), 1.0) is None
-
-
-@pytest.mark.parametrize(
-    ("told", "origin", "ranks", "in_mean"),
-    [
-        ([("", ""), ("w", "mean w"), ("", "mean w")], 1, (1,), False),
-        ([("a", ""), ("w", ""), ("", "")], None, (0, 1), False),
-        ([("", ""), ("", "mean w"), ("", "")], 1, (1,), True),
-        ([("", "mean w"), ("", "mean w"), ("", "")], None, (0, 1), True),
-        ([("", "mean w"), ("", "mean w"), ("", "mean w")], None, (), False),
-    ],
-    ids=["one rank's own", "two ranks' own", "one rank's mean", "two ranks' mean", "the mean of all"],
-)
-def test_what_is_gone_is_blamed_on_the_rank_that_had_it_alone(told, origin, ranks, in_mean):
-    found = blame(told)
-    assert (found.origin, found.ranks, found.in_mean) == (origin, ranks, in_mean)
-
-
-def test_nobody_is_blamed_where_nothing_is_gone():
-    assert blame([("", ""), ("", "")]) is None

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from asd import Config, Level, fault_code
 from asd.origin import Origin
 from asd.rules import RULES, make_rule
-from asd.rules.diagnosis.attribution import Attribution, Seen, attribute
+from asd.rules.diagnosis.attribution import Attribution, Seen
+from asd.rules.diagnosis.flow import attribute
 from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.monitor import Monitor
 
