@@ -44,12 +44,12 @@ ROOMS = (
     Room("asd/rundir", ("asd/rundir",), 1598, 1500),
     Room("asd/handler", ("asd/handler",), 4283, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2933, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5993, 4500),
-    Room("asd/cli", ("asd/cli",), 4260, 2800),
+    Room("asd/dumps", ("asd/dumps",), 5884, 4500),
+    Room("asd/cli", ("asd/cli",), 4220, 2800),
     Room("operators", ("operators",), 5867, 7500),
     Room("operators/rerun and the like", RERUN, 3362, 4500),
     Room(
-        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2875, 3000
+        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
     ),
     Room(
         "exporters of files",
@@ -59,11 +59,11 @@ ROOMS = (
     ),
     Room("exporters of the network", ("exporters",), 5025, 4300),
     Room("tests", ("tests",), 43470, 34000),
-    Room("benchmarks", ("benchmarks",), 5620, 5000),
+    Room("benchmarks", ("benchmarks",), 5618, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45359, 394
+MOST_SOURCE, MOST_FILES = 45206, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -76,7 +76,7 @@ def candidates(dump):
 
 def answer(tested, trusted, folder):
     """Where both part."""
-    outcome = compare_runs(Request(tested, trusted), folder, Options(by="bits"))
+    outcome = compare_runs(Request(tested, trusted), folder, Options())
     shutil.rmtree(folder, ignore_errors=True)
     return outcome.pairs[0].divergence
 

@@ -53,9 +53,7 @@ def judged(divergence: Divergence | None, *, right: bool) -> str:
         return "right"
     if divergence is None:
         return "not seen"
-    if divergence.kind == "unknown" or divergence.confidence == "low":
-        return "can't tell"
-    return f"wrong, confidence {divergence.confidence}"
+    return "wrong" if divergence.kind in ("operator", "communication", "module") else "can't tell"
 
 
 def summed_up(counts: Mapping[str, int], ways: tuple[str, ...]) -> dict[str, dict[str, Any]]:

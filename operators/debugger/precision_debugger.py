@@ -202,7 +202,8 @@ class PrecisionDebugger:
             weights = [weight for net in self._nets for weight in net.trainable_params()]
             sees_all = self.config.apis
             return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
-        return DumpRecording(DumpWriter(self.folder, self.config))
+        environment = f"MindSpore {ms.__version__} on {context.get_context('device_target')}"
+        return DumpRecording(DumpWriter(self.folder, self.config, environment))
 
     @property
     def folder(self) -> Path:

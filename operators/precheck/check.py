@@ -76,7 +76,7 @@ class Check:
         path: The dump.json.
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
         rule: One of `asd.dumps.precheck.rules.RULES`.
-        abs_limit: Largest absolute error of the rules `seed` and `literal`.
+        abs_limit: Largest absolute error of the rules `rounding` and `seed`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Check:
         path: Path,
         *,
         real: bool,
-        rule: str = "seed",
+        rule: str = "rounding",
         abs_limit: float = ABS_LIMIT,
     ) -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -152,7 +152,7 @@ class Check:
         reference = self._reference(job, {**outputs.again, **outputs.dumped}, outputs.places, run)
 
         def rows(*, final: bool) -> list[Detail]:
-            noisy = final and self._rule != "literal" and reference.function is not None
+            noisy = final and self._rule != "seed" and reference.function is not None
             noise = _noise(job, reference.function, reference.values, run) if noisy else {}  # type: ignore[arg-type]
             three = [dict(values) for values in (outputs.again, reference.values, noise)]
             if run is _CheckJob.backward:
@@ -172,7 +172,7 @@ class Check:
             ]
 
         # What rounding the inputs does takes much longer than all else, so it is asked for where it counts.
-        found = rows(final=False) if self._rule == "seed" else []
+        found = rows(final=False) if self._rule == "rounding" else []
         return found if found and _status(found) == PASS else rows(final=True)
 
     def _dumped(self, described: Any, job: _CheckJob) -> Values:

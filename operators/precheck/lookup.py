@@ -17,16 +17,11 @@ from mindspore import Tensor, mint, ops
 from mindspore.ops import auto_generate
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.dumps.formats.slots import is_random
 from asd.operators.precheck.arguments import NotCheckable, from_json
 
 __all__ = ["find"]
 
-_RANDOM = re.compile(
-    r"random|^rand|dropout|bernoulli|multinomial|^uniform_?$|^uniform(int|real)$|(log|standard|truncated)_?normal"
-    r"|^normal_?$|^poisson$|gumbel|^(standard_?)?laplace$|^gamma$|rrelu|^exponential_?$|cauchy|candidate_?sampler"
-    r"|choice_?with_?mask|^shuffle$",
-    re.IGNORECASE,
-)
 _OF_NO_VALUE = re.compile(r"^(empty|empty_like|new_empty|Empty.*)$")
 _NEVER = re.compile(
     r"print|dump|summary|custom|pyfunc|pyexecute|callback|kernel|register|hook|distributed|all_?gather|all_?reduce"
@@ -80,7 +75,7 @@ def _refuse(prefix: str, name: str) -> None:
         raise NotCheckable("it needs the other ranks")
     if prefix == "Jit":
         raise NotCheckable("a compiled function is not in the dump")
-    if _RANDOM.search(name):
+    if is_random(name):
         raise NotCheckable("its result is random")
     if _OF_NO_VALUE.match(name):
         raise NotCheckable("its result has no defined value")

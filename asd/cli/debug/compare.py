@@ -1,9 +1,8 @@
-"""Compares the dumps of two runs and names the first operator that computed wrongly.
+"""Compares the dumps of two runs and says where they part; where bits decide it names the operator.
 
 The run under test (`npu`) stands against a trusted one (`bench`), of MindSpore or of PyTorch. Every input and output
 becomes a row of a csv file; what is there is never overwritten. At the end one sentence says where the runs part. With
-`--gradients` the records of two gradient monitors are compared, and the step is named where these part. With `--merge`
-the csv files of several ranks become one.
+`--gradients` the records of two gradient monitors are compared, and the step is named where these part.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asd.cli.debug import gradients, merge
+from asd.cli.debug import gradients
 from asd.errors import ConfigError
 from asd.records import plain
 
@@ -33,12 +32,9 @@ Examples:
   asd compare -tp run/step0 -gp golden/step0 -o out            every rank of a step
   asd compare -i compare.json --json                           the answer for programs
   asd compare --gradients -tp run -gp golden -o out            dump_path of two gradient monitors
-  asd compare --merge -i out -o merged -config merge.yaml      several ranks side by side
 
 compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
                "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": false}
-merge.yaml:   api: [Mint.add.0.forward]           names of calls; left out, all of them
-              compare_index: [Cosine, MaxAbsErr]  columns of the results
 
 exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage."""
 
@@ -46,40 +42,27 @@ exit codes: 0 done, whatever was found; 1 a dump can't be read or a result writt
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd compare`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "-i", "--input_path", metavar="FILE", help="compare.json, which names both runs; with --merge a folder"
-    )
+    parser.add_argument("-i", "--input_path", metavar="FILE", help="compare.json, which names both runs")
     parser.add_argument("-tp", "--target_path", metavar="PATH", help="the run under test, without a compare.json")
     parser.add_argument("-gp", "--golden_path", metavar="PATH", help="the trusted run, without a compare.json")
     parser.add_argument("-o", "--output_path", default="output", metavar="DIR", help="folder of the results; output")
     parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="which layer is which in the other framework")
     parser.add_argument(
-        "--by",
-        choices=("auto", "bits", "rounding", "rule"),
-        default="auto",
-        help="what the first wrong operator is told by: equal bits, what rounding explains, or the rule of accuracy; "
-        "auto chooses",
-    )
-    parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )
     parser.add_argument("--gradients", action="store_true", help="compare what two gradient monitors recorded")
-    parser.add_argument("--merge", action="store_true", help="put the results of several ranks into one csv file")
-    parser.add_argument("-config", "--config-path", metavar="FILE", help="of --merge: yaml with api, compare_index")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compares, writes the results and says where the runs part."""
-    if args.merge:
-        return merge.run(args)
     if args.gradients:
         return gradients.run(args)
     from asd.dumps.compare.comparison import Options, compare_runs
 
     request = _request(args)
     told = _tell if request.log or args.is_print_compare_log else _stay_quiet
-    options = Options(args.by, _file("layer_mapping", args.layer_mapping), told=told)
+    options = Options(_file("layer_mapping", args.layer_mapping), told=told)
     output = Path(args.output_path)
     outcome = compare_runs(request, output, options)
     if args.json:

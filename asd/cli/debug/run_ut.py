@@ -31,10 +31,9 @@ Examples:
   asd run_ut -api_info dump/step0/rank0/dump.json --rule strict      by units in the last place of each type
   asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
 
-rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit), or one that
-               rounding explains: what the rule strict passes is right
-       literal the same without that exception
-       strict  every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
+rules: seed      pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
+       rounding  the same, or an error that rounding explains: what the rule strict passes is right
+       strict    every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
 
 exit codes: 0 done, whatever was found; 1 the dump can't be read or a result written; 2 wrong usage."""
 
@@ -46,9 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("-api_info", "--api_info_file", required=True, metavar="FILE", help="dump.json of the calls")
     parser.add_argument("-o", "--out_path", metavar="DIR", help="folder of the results; the current one")
-    parser.add_argument("--rule", choices=("seed", "literal", "strict"), default="seed", help="what passes; seed")
     parser.add_argument(
-        "--abs_limit", type=float, default=0.0001, metavar="X", help="of the rules seed and literal; 0.0001"
+        "--rule", choices=("rounding", "seed", "strict"), default="rounding", help="what passes; rounding"
+    )
+    parser.add_argument(
+        "--abs_limit", type=float, default=0.0001, metavar="X", help="of the rules rounding and seed; 0.0001"
     )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 

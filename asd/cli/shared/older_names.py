@@ -9,10 +9,8 @@ __all__ = ["of_today"]
 _NOW = {
     "drill": ["demo", "--fault"],
     "grad_compare": ["compare", "--gradients"],
-    "merge_result": ["compare", "--merge"],
     "stress": ["selftest", "--seconds"],
 }
-_OPTIONS = {"--input_dir": "--input_path", "--output_dir": "--output_path"}
 
 
 def of_today(arguments: list[str]) -> list[str]:
@@ -32,4 +30,4 @@ def of_today(arguments: list[str]) -> list[str]:
         return [command, f"{option}=60", *rest]
     if older == "grad_compare" and len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
         rest = ["-tp", rest[0], "-gp", *rest[1:]]
-    return [command, option, *(_OPTIONS.get(each, each) for each in rest)]
+    return [command, option, *rest]

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from asd.dumps.compare.calls import CallRows, compare_dumps
-from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps
-from asd.dumps.compare.first_divergence import FirstDivergence
+from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps, counted
+from asd.dumps.compare.first_difference import FirstDifference
 from asd.dumps.compare.result_csv import ResultTable
-from asd.dumps.compare.rows import BAD, ComparedRow, mode_of
-from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump, stack_of
+from asd.dumps.compare.rows import BAD, UNMATCHED, ComparedRow, mode_of
+from asd.dumps.formats.dump_folder import cut_short, find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
 from asd.dumps.pairing.request import Request, parse_request
-from asd.errors import ConfigError
+from asd.errors import ConfigError, StateError
 
 __all__ = ["ComparisonOutcome", "Options", "Pair", "compare", "compare_runs"]
 
@@ -36,13 +36,11 @@ class Options:
     """How to compare.
 
     Attributes:
-        by: What the first divergence goes by: `auto`, `bits`, `rounding` or `rule`.
         layer: Layer mapping file, or None.
         readers: Threads that read tensors.
         told: Called with every call that was compared.
     """
 
-    by: str = "auto"
     layer: Path | None = None
     readers: int = max(2, min(8, os.cpu_count() or 1))
     told: Callable[[CallRows], None] = lambda _: None
@@ -62,7 +60,9 @@ class Pair:
         bad: The first rows that ask for a look.
         files: What was written.
         divergence: Where the runs part; None when they agree.
-        rounding: What was taken for rounding, in words; empty when nothing was.
+        compared: How many slots could be.
+        left_out: Why the first slot could not be compared that is on both sides; empty when all could.
+        explained: What was taken for rounding or left out, in words; empty when nothing was.
     """
 
     step: int | None
@@ -74,7 +74,9 @@ class Pair:
     bad: list[ComparedRow] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     divergence: Divergence | None = None
-    rounding: str = ""
+    compared: int = 0
+    left_out: str = ""
+    explained: str = ""
 
     @property
     def where(self) -> str:
@@ -108,13 +110,18 @@ class ComparisonOutcome:
         if pair is not None and pair.divergence is not None:
             where = f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else ""
             return pair.divergence.sentence + where
-        unmatched = sum(pair.verdicts["Unmatched"] for pair in self.pairs)
-        rows = sum(pair.rows for pair in self.pairs)
-        rest = f"; {unmatched} rows have no counterpart" if unmatched else ""
+        unmatched = sum(pair.verdicts[UNMATCHED] for pair in self.pairs)
+        compared = sum(pair.compared for pair in self.pairs)
+        left = sum(pair.rows for pair in self.pairs) - compared - unmatched
+        why = next((pair.left_out for pair in self.pairs if pair.left_out), "")
         how = {"tensor": "tensors", "md5": "CRC32s", "statistics": "statistics"}[self.pairs[0].mode]
-        explained = "; ".join(dict.fromkeys(pair.rounding for pair in self.pairs if pair.rounding))
-        rest += f"; {explained}" if explained else ""
-        return f"The runs do not part: the {how} of {rows - unmatched} rows were compared{rest}."
+        rest = [
+            f"{unmatched} rows have no counterpart" if unmatched else "",
+            f"{counted(left, 'row')} could not be compared, first {why}" if left else "",
+            *dict.fromkeys(pair.explained for pair in self.pairs),
+        ]
+        words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
+        return f"The runs do not part: {words.rstrip('.')}."
 
 
 def compare(input_param: Mapping[str, object], output_path: str = "output") -> ComparisonOutcome:
@@ -151,6 +158,9 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
         _compare_pair(request, options, key, files, output / name.format(stamp), carried)
         for (key, files), name in zip(pairs.items(), names, strict=True)
     ]
+    if not any(pair.compared for pair in done):
+        why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
+        raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
     across_steps(done)
     across_ranks(done)
     return ComparisonOutcome(done, notes)
@@ -204,9 +214,7 @@ def _compare_pair(
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
     table = ResultTable(mode, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
     pair = Pair(*key, mode)
-    divergence = FirstDivergence(
-        trusted, same_bits=_same_bits(tested, trusted), by=options.by, carried=carried.get(key[1], 0.0)
-    )
+    first = FirstDifference(tested, trusted, mode, carried.get(key[1], 0.0))
     with ExitStack() as results:
         csv_path = target.with_name(f"{target.name}.csv")
         raw = results.enter_context(new_file(csv_path))
@@ -218,18 +226,12 @@ def _compare_pair(
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
             _count(pair, call)
-            divergence.add(call)
+            first.add(call)
             options.told(call)
         text.flush()
-    pair.divergence = divergence.result()
-    pair.rounding = divergence.rounding
-    carried[key[1]] = divergence.carried
+    pair.divergence, pair.explained = first.result(), first.explained
+    carried[key[1]] = first.carried
     return pair
-
-
-def _same_bits(tested: Dump, trusted: Dump) -> bool:
-    """Whether sound runs are equal bit for bit: those of one framework that one tool recorded are."""
-    return (tested.framework, tested.tool) == (trusted.framework, trusted.tool)
 
 
 def _unclosed(raw: Any) -> Any:
@@ -247,6 +249,10 @@ def _count(pair: Pair, call: CallRows) -> None:
     pair.rows += len(call.rows)
     for row in call.rows:
         pair.verdicts[row.verdict] += 1
+        if row.same is not None:
+            pair.compared += row.verdict != UNMATCHED
+        elif row.verdict != UNMATCHED and not pair.left_out:
+            pair.left_out = f"{row.name}: {row.message or 'its dump holds no numbers of it'}"
         if row.verdict in BAD and len(pair.bad) < _LISTED:
             pair.bad.append(row)
 

@@ -1,4 +1,4 @@
-"""Where two runs part first, in words, and what steps and ranks say of one another about it."""
+"""Where two runs differ first, in words, and what steps and ranks say of one another about it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,55 @@ from asd.dumps.formats.slots import split_name
 
 __all__ = ["Divergence", "across_ranks", "across_steps", "counted"]
 
+ROWS = "rows"
+_LEADS = {
+    "operator": "The first wrong operator is {call}",
+    "communication": "The first wrong communication is {call}",
+    "module": "The first module to differ is {call}",
+    "random": "{call} is random and gave other numbers",
+    "weight": "A weight differs before {call} uses it",
+    "given": "What {call} is given differs already",
+}
+_ROWS = {
+    "rounding": "The first rows outside rounding are",
+    "statistics": "The first rows whose statistics differ are",
+    "bits": "The first rows that differ are",
+}
+_LISTED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two runs part first.
+    """Where two runs differ first.
 
     Attributes:
         call: Name of the call in the run under test.
         trusted_call: Its name in the trusted run.
-        slot: Name of the first slot that differs, the one the judgement rests on.
-        kind: `operator`, `weight`, `input` or `communication`; `unknown` where the dumps can't tell.
-        confidence: `high`, `medium` or `low`.
-        basis: What agreement means: `bits`, `crc`, `statistics`, `value`, `rule` for the rule of accuracy, or
-            `rounding` for what that explains.
+        rows: Names of its rows that differ; the first is the one that the rest speaks of.
+        kind: `operator` or `communication` where bits say that it computed wrongly; `module`, `random`, `weight` or
+            `given` where they say what differs first; `rows` where bits do not decide.
+        basis: What agreement means: `bits`, `statistics`, or `rounding` for what that explains.
         agreeing: Calls before it, all of which agree.
-        reason: Why this kind, in words.
+        reason: Why, in words.
         difference: The elements that differ, when both tensors are at hand.
     """
 
     call: str
     trusted_call: str
-    slot: str
+    rows: tuple[str, ...]
     kind: str
-    confidence: str
     basis: str
     agreeing: int
     reason: str
-    difference: BitDifference | None
+    difference: BitDifference | None = None
 
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
-        lead = {
-            "operator": f"The first wrong operator is {self.call}",
-            "communication": f"The first wrong communication is {self.call}",
-            "weight": f"A weight is wrong before {self.call} uses it",
-            "input": f"What {self.call} is given is wrong already",
-            "unknown": f"Which operator is the first wrong one can't be told, {self.call} is the first to show it",
-        }[self.kind]
-        return f"{lead}: {self.reason}{_bits(self.difference)} ({self.kind}, confidence {self.confidence})."
+        if self.kind != ROWS:
+            return f"{_LEADS[self.kind].format(call=self.call)}: {self.reason}{_bits(self.difference)}."
+        more = f" and {len(self.rows) - _LISTED} more" if len(self.rows) > _LISTED else ""
+        return f"{_ROWS[self.basis]} {', '.join(self.rows[:_LISTED])}{more}: {self.reason}{_bits(self.difference)}."
 
 
 def counted(count: int, noun: str) -> str:
@@ -74,7 +84,7 @@ class _Pair(Protocol):
 
 
 def across_steps(pairs: Sequence[_Pair]) -> None:
-    """Says of a wrong weight that the update before it is to blame, where all of the step before agrees."""
+    """Says of a weight that differs that the update before it is to blame, where all of the step before agrees."""
     known = {(pair.step, pair.rank): pair for pair in pairs}
     for pair in pairs:
         found = pair.divergence
@@ -83,7 +93,7 @@ def across_steps(pairs: Sequence[_Pair]) -> None:
             why = (
                 f"all of step {before.step} agrees, so the optimizer's update after it went wrong, or a state it keeps"
             )
-            pair.divergence = replace(found, reason=f"{found.reason}; {why}")
+            pair.divergence = replace(found, reason=f"{why}; {found.reason}")
 
 
 def across_ranks(pairs: Sequence[_Pair]) -> None:
@@ -92,16 +102,11 @@ def across_ranks(pairs: Sequence[_Pair]) -> None:
     The rank that made the wrong one is then not to be told from the others. A rank that parts earlier is.
     """
     for step in {pair.step for pair in pairs}:
-        parted = [pair for pair in pairs if pair.step == step and pair.divergence is not None]
-        if len(parted) < 2 or not all(_is_gradient(pair.divergence) for pair in parted):
+        parted = [(pair, pair.divergence) for pair in pairs if pair.step == step and pair.divergence is not None]
+        if len(parted) < 2 or not all(split_name(found.call)[1] == "parameters_grad" for _, found in parted):
             continue
-        ranks = ", ".join(str(pair.rank) for pair in parted)
+        ranks = ", ".join(str(pair.rank) for pair, _ in parted)
         why = f"the ranks {ranks} part alike, as after a mean over ranks, and none of them shows anything wrong before"
-        for pair in parted:
-            found = pair.divergence
-            assert found is not None
-            pair.divergence = replace(found, kind="unknown", confidence="low", reason=f"{found.reason}; {why}")
-
-
-def _is_gradient(found: Divergence | None) -> bool:
-    return found is not None and split_name(found.call)[1] == "parameters_grad"
+        for pair, found in parted:
+            basis = "bits" if found.kind != ROWS else found.basis
+            pair.divergence = replace(found, kind=ROWS, basis=basis, reason=f"{why}; {found.reason}")

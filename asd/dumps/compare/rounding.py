@@ -11,18 +11,17 @@ Of a summary the longest sum is that of all elements, as its mean and norm are s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.metrics import NOT_A_NUMBER
+from asd.dumps.compare.origin import Agrees
 from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.formats.slots import Slot
 
-__all__ = ["Agrees", "difference_of", "hidden_and_seen", "pair_of", "scale_of", "within_rounding"]
+__all__ = ["difference_of", "pair_of", "scale_of", "within_rounding"]
 
-Agrees = Callable[[ComparedRow], "bool | None"]
-"""Whether both sides of a row agree; None when that can't be told."""
 GAIN = 100.0
 """How much a sound operator may enlarge a difference: a softmax, or a difference of numbers that nearly cancel."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
@@ -45,7 +44,7 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
     rms = magnitude = 0.0
     for slot in slots:
         top, low, _, norm = slot.values
-        if _type(slot) in _UNITS and None not in (top, low, norm):
+        if slot.kind in _UNITS and None not in (top, low, norm):
             magnitude = max([magnitude, *(abs(each) for each in (top, low) if math.isfinite(each))])
             if math.isfinite(norm):
                 rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
@@ -61,7 +60,7 @@ def _allowed_for(slots: Sequence[Slot], *, summary: bool) -> float:
         slots: Its tensors.
         summary: Whether only their statistics are known.
     """
-    types = [_UNITS[_type(slot)] for slot in slots if _type(slot) in _UNITS]
+    types = [_UNITS[slot.kind] for slot in slots if slot.kind in _UNITS]
     longest = max((math.prod(slot.shape) if summary else max(slot.shape, default=1) for slot in slots), default=1)
     return 4 * max(types, default=0.0) + 16 * _UNITS["float32"] * math.sqrt(max(longest, 1))
 
@@ -108,10 +107,6 @@ def _ratio(difference: float, whole: float) -> float:
     return difference / whole if whole else math.inf if difference else 0.0
 
 
-def _type(slot: Slot) -> str:
-    return slot.dtype.lower().rpartition(".")[2]
-
-
 def within_rounding(
     calls: Iterable[tuple[CallRows, Sequence[ComparedRow]]], carried: float = 0.0
 ) -> tuple[Agrees, str, float]:
@@ -153,14 +148,6 @@ def within_rounding(
                 if not parted:
                     explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
     return lambda row: agreed.get(id(row)), explained, most
-
-
-def hidden_and_seen(rows: Sequence[ComparedRow], wrong: Sequence[ComparedRow]) -> tuple[float, float]:
-    """What statistics of these rows can hide by rounding, and the largest difference of those that are wrong."""
-    known = [row for row in rows if _is_pair(row)]
-    scale = scale_of([row.trusted for row in known if row.trusted is not None])
-    seen = max((_distance(row, scale) or 0.0 for row in wrong if _is_pair(row)), default=0.0)
-    return _allowed_for(_slots(known), summary=True), seen
 
 
 def pair_of(row: ComparedRow) -> tuple[object, ...]:

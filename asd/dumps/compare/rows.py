@@ -26,6 +26,10 @@ from asd.errors import StateError
 __all__ = ["BAD", "UNMATCHED", "ComparedRow", "compare_slots", "judge", "mode_of"]
 
 UNMATCHED = "Unmatched"
+_TYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()  # noqa: SIM905
+)
+"""Types whose files have the same type."""
 BAD = {"No", "Different", "Warning", UNMATCHED}
 """The verdicts that ask for a look."""
 
@@ -61,6 +65,13 @@ class ComparedRow:
         """The kind of slot, one of `slots.STATES`."""
         slot = self.tested or self.trusted
         return slot.state if slot else ""
+
+    @property
+    def types_differ(self) -> bool:
+        """Whether both sides are tensors, of different types."""
+        slots = (self.tested, self.trusted)
+        kinds = {slot.kind for slot in slots if slot is not None and slot.scalar is None}
+        return len(kinds) > 1
 
 
 def mode_of(tested: Dump, trusted: Dump) -> str:
@@ -115,23 +126,29 @@ def compare_slots(
     if mode == "tensor":
         row.metrics = _compare_tensors(dumps, (tested, trusted))
         row.same, row.message = row.metrics.same_bits, row.metrics.message
-        row.basis = "bits" if row.same is not None else ""
-    if row.same is None:
-        row.same, row.basis = _same_numbers(tested, trusted)
+        row.basis = "" if row.same is None else "bits"
+    else:
+        _compare_numbers(row, tested, trusted)
+    if row.types_differ:
+        row.message = "; ".join(filter(None, (f"the types are {tested.dtype} and {trusted.dtype}", row.message)))
     return row
 
 
-def _same_numbers(tested: Slot, trusted: Slot) -> tuple[bool | None, str]:
+def _compare_numbers(row: ComparedRow, tested: Slot, trusted: Slot) -> None:
+    """By CRC32, or by statistics: where these are infinite or NaN on both sides, they hide what else differs."""
     if tested.md5 is not None and trusted.md5 is not None:
-        return tested.md5.lower() == trusted.md5.lower(), "crc"
+        row.same, row.basis = tested.md5.lower() == trusted.md5.lower(), "crc"
+        return
     known = [pair for pair in zip(tested.values, trusted.values, strict=True) if None not in pair]
-    if not known:
-        return (True, "statistics") if 0 in tested.shape else (None, "")
-    return all(n == b or (_is_nan(n) and _is_nan(b)) for n, b in known), "statistics"
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    hidden = [pair for pair in known if not any(map(math.isfinite, pair))]
+    if 0 in tested.shape:
+        row.same, row.basis = True, "statistics"
+    elif any(n != b for n, b in known if not (math.isnan(n) and math.isnan(b))):
+        row.same, row.basis = False, "statistics"
+    elif hidden:
+        row.message = "Inf or NaN on both sides hides what else differs"
+    elif known:
+        row.same, row.basis = True, "statistics"
 
 
 def _has_md5(dump: Dump) -> bool:
@@ -159,9 +176,13 @@ def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
         file = TorchFile(path) if path.suffix == ".pt" else NpyFile(path)
     except FileNotFoundError:
         raise StateError(f"the tensor file {path} of {side} is missing.") from None
-    if file.shape != slot.shape:
+    kind = "bfloat16" if file.is_bfloat16 else file.dtype.name
+    # A bfloat16 is written as a float32, and so is a type that NumPy has no name for.
+    wrong = slot.kind != kind and slot.kind in _TYPES
+    if file.shape != slot.shape or wrong:
         file.close()
-        raise StateError(f"{path} has the shape {list(file.shape)}, its dump says {list(slot.shape)}.")
+        found, told = (kind, slot.dtype) if wrong else (list(file.shape), list(slot.shape))
+        raise StateError(f"{path} has the {'type' if wrong else 'shape'} {found}, its dump says {told}.")
     return file
 
 

@@ -15,7 +15,7 @@ from asd.dumps.formats.call_order import computed_order
 from asd.dumps.formats.journal_file import JOURNAL, read_journal
 from asd.dumps.formats.json_stream import members, read_json
 from asd.dumps.formats.ptdbg_file import read_lines
-from asd.dumps.formats.slots import Entry, Slot, read_entry
+from asd.dumps.formats.slots import Entry, Slot, printable, read_entry
 from asd.errors import ConfigError, StateError
 
 __all__ = ["Dump", "cut_short", "dump_file", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
@@ -38,6 +38,7 @@ class Dump:
         entries: Every call by name, in the order in which the calls were computed, see `call_order`.
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
+        environment: Version and device that it was computed with; empty when the file does not say it.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class Dump:
     entries: dict[str, Entry] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""
+    environment: str = ""
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
@@ -105,13 +107,13 @@ def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
         OSError: It can't be read.
     """
     if path.name != JOURNAL:
-        yield from members(path, "data")
+        yield from ((where, printable(name), value) for where, name, value in members(path, "data"))
         return
     gathered = read_journal(path)
     for name, value in gathered.head.items():
         yield "", name, value
     for name, value in gathered.data.items():
-        yield "data", name, value
+        yield "data", printable(name), value
 
 
 def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
@@ -140,8 +142,8 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "level", "framework", "tool") and isinstance(value, str):
-            setattr(dump, name, value)
+        elif name in ("task", "level", "framework", "tool", "environment") and isinstance(value, str):
+            setattr(dump, name, printable(value))
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)
@@ -167,9 +169,9 @@ def stack_of(path: Path) -> dict[str, str]:
     for key, value in found.items():
         if isinstance(value, list) and len(value) == 2 and isinstance(value[0], list):
             frames = _joined(value[1])
-            stacks.update({str(name): frames for name in value[0]})
+            stacks.update({printable(str(name)): frames for name in value[0]})
         else:
-            stacks[key] = _joined(value)
+            stacks[printable(key)] = _joined(value)
     return stacks
 
 
@@ -182,7 +184,7 @@ def tensor_file(dump: Dump, slot: Slot) -> Path | None:
     name = slot.data_name
     if name is None:
         return None
-    if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+    if name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable():
         raise StateError(f"the data name {name[:80]!r} is not the bare name of a file.")
     path = dump.data_dir / name
     if path.is_symlink() and path.resolve().parent != dump.data_dir.resolve():
@@ -207,14 +209,14 @@ def _parents(path: Path) -> dict[str, str | None]:
     found = read_journal(path).parents if path.name == JOURNAL else read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} is no construct.json: an object is needed.")
-    return {name: _parent(value) for name, value in found.items()}
+    return {printable(name): _parent(value) for name, value in found.items()}
 
 
 def _parent(value: object) -> str | None:
     # Some versions write [parent, micro step].
     if isinstance(value, list) and value:
         value = value[0]
-    return value if isinstance(value, str) else None
+    return printable(value) if isinstance(value, str) else None
 
 
 def _joined(frames: object) -> str:
@@ -224,6 +226,6 @@ def _joined(frames: object) -> str:
 def _texts(frames: object) -> Iterator[str]:
     if isinstance(frames, list):
         for frame in frames:
-            yield str(frame).strip()
+            yield "\n".join(map(printable, str(frame).strip().splitlines()))
     elif frames is not None:
-        yield str(frames).strip()
+        yield from _texts([frames])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.dumps.formats.json_stream import open_text
-from asd.dumps.formats.slots import STATES, Entry, Slot
+from asd.dumps.formats.slots import STATES, Entry, Slot, printable
 from asd.errors import StateError
 
 __all__ = ["read_lines"]
@@ -57,7 +57,7 @@ def _read_line(line: str, found: dict[str, list[Slot]], where: str) -> None:
         raise StateError(f"{where}: a JSON array is needed, found {line[:40]!r}.") from None
     if not isinstance(values, list) or not values or not isinstance(values[0], str):
         raise StateError(f"{where}: a JSON array that begins with a name is needed.")
-    match = _NAME.fullmatch(values[0])
+    match = _NAME.fullmatch(printable(values[0]))
     if match is None or len(values) < 6:
         return
     dtype, shape, statistics = values[3:6]
@@ -74,7 +74,7 @@ def _read_line(line: str, found: dict[str, list[Slot]], where: str) -> None:
     slot = Slot(
         match["suffix"],
         match["state"],
-        str(dtype),
+        printable(str(dtype)),
         tuple(shape),
         (maximum, minimum, mean, norm),
         None,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 
-__all__ = ["STATES", "Entry", "Slot", "read_entry", "split_name"]
+__all__ = ["STATES", "Entry", "Slot", "is_random", "printable", "read_entry", "split_name"]
 
 STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
@@ -25,6 +25,12 @@ _KEYS = {
 }
 _SCALARS = {"int", "float", "bool", "str", "slice", "complex", "ellipsis", "mindspore.dtype", "torch.dtype"}
 _DIRECTIONS = ("forward", "backward", "parameters_grad")
+_RANDOM = re.compile(
+    r"random|^rand|dropout|bernoulli|multinomial|^uniform_?$|^uniform(int|real)$|(log|standard|truncated)_?normal"
+    r"|^normal_?$|^poisson$|gumbel|^(standard_?)?laplace$|^gamma$|rrelu|^exponential_?$|cauchy|candidate_?sampler"
+    r"|choice_?with_?mask|^shuffle$",
+    re.IGNORECASE,
+)
 _OLD_NAME = re.compile(r"(.+)_(\d+)_(forward|backward)")
 _DEEPEST = 20
 
@@ -55,6 +61,11 @@ class Slot:
     data_name: str | None = None
     requires_grad: bool | None = None
     scalar: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The type of its elements in the words of every framework: `float32`."""
+        return self.dtype.lower().rpartition(".")[2]
 
 
 class Entry(NamedTuple):
@@ -96,6 +107,26 @@ def split_name(name: str) -> tuple[str, str, str]:
     return name, "", ""
 
 
+def is_random(name: str) -> bool:
+    """Whether the API, operator or class of a call draws random numbers, as its name tells.
+
+    >>> is_random("Primitive.dropout.Dropout.0.forward"), is_random("Mint.add.0.forward")
+    (True, False)
+    """
+    old = _OLD_NAME.fullmatch(name)
+    own = old[1].partition("_")[2] if old is not None else split_name(name)[0].rpartition(".")[2]
+    return _RANDOM.search(own) is not None
+
+
+def printable(text: str) -> str:
+    r"""The text with what would move a terminal's cursor written as escapes.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
+
+
 def read_entry(name: str, found: object) -> Entry:
     """The entry that one member of `data` describes; keys it does not know are passed over.
 
@@ -108,7 +139,7 @@ def read_entry(name: str, found: object) -> Entry:
     if ".parameters_grad" in name and split_name(name)[1] == "parameters_grad":
         for key, value in found.items():
             held = value[0] if isinstance(value, list) and len(value) == 1 else value
-            _add(slots, held, str(key), "parameters_grad", 0)
+            _add(slots, held, printable(str(key)), "parameters_grad", 0)
     else:
         for key, value in found.items():
             state = _KEYS.get(key)
@@ -138,14 +169,14 @@ def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) 
     if depth == _DEEPEST:
         raise StateError(f"{suffix[:80]!r} is nested more than {_DEEPEST} deep.")
     for key, inner in items:
-        _add(slots, inner, f"{suffix}.{key}", state, depth + 1)
+        _add(slots, inner, f"{suffix}.{printable(str(key))}", state, depth + 1)
 
 
 def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     value = found.get("value")
     number = value if _is_number(value) else None
     dtype = f"<class {kind!r}>" if "." not in kind else kind
-    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=str(value)[:200])
+    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=printable(str(value)[:200]))
 
 
 def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
@@ -164,10 +195,10 @@ def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
     return Slot(
         sys.intern(suffix),
         state,
-        sys.intern(str(get("dtype"))),
+        sys.intern(printable(str(get("dtype")))),
         _shape(tuple(shape)),
         values,
-        md5 if isinstance(md5, str) else None,
+        md5 if isinstance(md5, str) and md5.isprintable() else None,
         data_name if isinstance(data_name, str) else None,
         requires_grad if isinstance(requires_grad, bool) else None,
     )

@@ -1,8 +1,8 @@
 """When an output counts as right.
 
-    seed    cosine > 0.99 and largest absolute error < 0.0001, both strictly; an error that rounding explains is none
-    literal the same without that exception
-    strict  every element within some units in the last place of its own type, see `_STRICT_ULPS`
+    seed      cosine > 0.99 and largest absolute error < 0.0001, both strictly
+    rounding  the same, but an error that rounding explains is none
+    strict    every element within some units in the last place of its own type, see `_STRICT_ULPS`
 
     cosine         = (1e-8 + N·B) / (1e-8 + |N| |B|)
     relative error = |N - B| / |B|; 1e-8 in place of a B that is 0
@@ -22,7 +22,7 @@ import numpy as np
 
 __all__ = ["ABS_LIMIT", "RULES", "Judgement", "epsilon_of", "judge"]
 
-RULES = ("seed", "literal", "strict")
+RULES = ("rounding", "seed", "strict")
 _COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
 _STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
 """By type of the output, the largest distance in ULP. Integers and bools have to be equal."""
@@ -69,7 +69,7 @@ def judge(
     reference: Array,
     dtype: str,
     *,
-    rule: str = "seed",
+    rule: str = "rounding",
     abs_limit: float = ABS_LIMIT,
     noise: Array | None = None,
 ) -> Judgement:
@@ -80,8 +80,8 @@ def judge(
         reference: Of the same shape.
         dtype: The type of the output, as dumps name it.
         rule: One of `RULES`.
-        abs_limit: Limit of the rules `seed` and `literal`.
-        noise: For the rules `strict` and `seed`: what rounding the inputs changes in each element; None for nothing.
+        abs_limit: Limit of the rules `rounding` and `seed`.
+        noise: What rounding the inputs changes in each element; None for nothing. The rule `seed` does not ask.
     """
     if tested.shape != reference.shape:
         shapes = f"the shape is {list(tested.shape)}, and that of the reference {list(reference.shape)}"
@@ -97,13 +97,11 @@ def judge(
     if clashes:
         message = f"{clashes} elements are Inf or NaN on one side only"
         return Judgement(cosine, float("inf"), float("inf"), passed=False, message=message)
-    strict = (
-        _strict_problem(distance, size, dtype, None if noise is None else _wide(noise)) if rule != "literal" else ""
-    )
+    strict = _strict_problem(distance, size, dtype, None if noise is None else _wide(noise)) if rule != "seed" else ""
     if rule == "strict":
         return Judgement(cosine, max_abs, max_relative, not strict, strict)
     problem = _seed_problem(cosine, max_abs, abs_limit)
-    explained = rule == "seed" and not strict and cosine > _COSINE_LIMIT and dtype in _STRICT_ULPS
+    explained = rule == "rounding" and not strict and cosine > _COSINE_LIMIT and dtype in _STRICT_ULPS
     told = f"{problem}, which rounding to {dtype} explains" if problem and explained else problem
     return Judgement(cosine, max_abs, max_relative, not problem or explained, told)
 

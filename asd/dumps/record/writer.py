@@ -39,13 +39,21 @@ class DumpWriter:
     Args:
         folder: Where; what an earlier run left there is moved aside.
         config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
+        environment: Version and device that it is computed with: sound runs of one are equal bit for bit.
         problem: Called once with a sentence when nothing more can be written.
     """
 
-    def __init__(self, folder: Path, config: DebuggerConfig, *, problem: Callable[[str], None] = _LOG.error) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: DebuggerConfig,
+        environment: str = "",
+        *,
+        problem: Callable[[str], None] = _LOG.error,
+    ) -> None:
         self.folder = folder
         self._tensors = folder / "dump_tensor_data"
-        self._config = config
+        self._config, self._environment = config, environment
         self._problem = problem
         self._lock = threading.Lock()  # MindSpore's backward pass has a thread of its own
         self._stacks: dict[tuple[str, ...], int] = {}
@@ -71,6 +79,7 @@ class DumpWriter:
                     "level": self._config.level,
                     "framework": "mindspore",
                     "tool": "mindspore-asd",
+                    **({"environment": self._environment} if self._environment else {}),
                     "dump_data_dir": str(self._tensors.resolve()) if saves else None,
                 }
             }

@@ -51,7 +51,7 @@ def test_the_answer_for_programs_is_json_with_every_bit(place, capsys):
     assert main(arguments) == 0
     facts = json.loads(capsys.readouterr().out)
     first = facts["first_divergence"]
-    assert (first["call"], first["kind"], first["confidence"]) == ("Mint.add.0.forward", "operator", "high")
+    assert (first["call"], first["kind"], first["basis"]) == ("Mint.add.0.forward", "operator", "bits")
     assert first["difference"]["elements"][0]["flipped"] == [30]
     assert facts["results"][0]["verdicts"] == {"Yes": 14, "None": 2, "No": 2}
     assert facts["sentence"].startswith("The first wrong operator")
@@ -96,8 +96,6 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
         ["-tp", "run"],
         ["-i", "run/step0/rank0/dump.json"],
         ["-i", "compare.json", "-lm", "nowhere.yaml"],
-        ["-i", "compare.json", "--by", "mine"],
-        ["--merge", "-i", "run"],
         ["--gradients", "-tp", "run"],
         ["-i", "compare.json", "-o", "compare.json"],
     ],

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 MS, PT = "mindspore", "pytorch"
+HERE = {"tool": "mindspore-asd", "environment": "MindSpore 2.9.0 on CPU"}
+"""What a dump says of itself whose sound runs are equal bit for bit."""
 MS_DTYPES = {"float32": "Float32", "float16": "Float16", "int64": "Int64", "bool": "Bool", "float64": "Float64"}
 
 
@@ -89,9 +91,11 @@ class DumpWriter:
         framework: `mindspore` or `pytorch`.
         task: `tensor` or `statistics`.
         md5: Whether CRC32s are written.
+        head: What else `dump.json` says of itself; by default on what it was made.
     """
 
-    def __init__(self, folder, framework=MS, task="tensor", level="mix", md5=False):
+    def __init__(self, folder, framework=MS, task="tensor", level="mix", md5=False, head=HERE):
+        self.head = head
         self.folder, self.framework, self.task, self.level, self.md5 = Path(folder), framework, task, level, md5
         self.data, self.parents, self.stacks = {}, {}, {}
         (self.folder / "dump_tensor_data").mkdir(parents=True, exist_ok=True)
@@ -142,7 +146,7 @@ class DumpWriter:
 
     def write(self, *, new_stacks=True, framework_known=True):
         """Writes the json files and returns the path of dump.json."""
-        head = {"task": self.task, "level": self.level}
+        head = {"task": self.task, "level": self.level, **self.head}
         if framework_known:
             head["framework"] = self.framework
         head |= {"dump_data_dir": str(self.folder / "dump_tensor_data"), "data": self.data}

@@ -6,7 +6,6 @@ from pathlib import Path
 from asd.dumps.compare.rounding import difference_of, scale_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
-from asd.dumps.pairing import matching
 from asd.dumps.pairing.matching import match_names
 
 NAME = "Primitive.matmul.MatMul.0.backward"
@@ -49,11 +48,3 @@ def test_a_norm_that_float16_can_not_hold_tells_nothing_and_an_infinite_element_
     assert scale.rms > 0
     assert difference_of(single, half, scale) == difference_of(half, single, scale) == 0.0
     assert difference_of(slot("Float32", math.inf, math.inf), single, scale) == math.inf
-
-
-def test_gradients_that_fit_both_ways_are_paired_by_what_is_in_them():
-    def slots(*tops):
-        return [Slot(f"output.{i}", "output", "Float32", (2,), (top, 0.0, 0.0, top)) for i, top in enumerate(tops)]
-
-    assert not matching._are_turned(slots(1.0, 2.0), slots(1.0, 2.0))
-    assert matching._are_turned(slots(1.0, 2.0), slots(2.0, 1.0))

@@ -1,13 +1,11 @@
 """How far apart two tensors are: against plain NumPy, on every type, in any order, in constant memory."""
 
 import gc
-import importlib.util
 import math
 import os
 import sys
 import threading
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +18,7 @@ from asd.dumps.compare.metrics import compare_files
 from asd.dumps.formats.npy_file import NpyFile
 from asd.dumps.formats.torch_file import TorchFile
 from asd.errors import StateError
-
-SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).with_name("dumps.py"))
-dumps = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(dumps)
+from tests.asd.dumps import dumps
 
 PAIRS = hnp.array_shapes(min_dims=1, max_dims=3, max_side=6).flatmap(
     lambda shape: st.tuples(

@@ -158,31 +158,6 @@ def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
         PrecisionDebugger(config, level="L1")
 
 
-def test_detection_and_the_debugger_work_together(tmp_path, monkeypatch):
-    from asd import Config
-    from asd.operators import StepMonitor
-
-    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    net = Net()
-    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], include="branches")
-    monitor.attach(step, step.optimizer)
-    config = {"task": "md5", "level": "L0", "dump_path": str(tmp_path)}
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
-    losses = []
-    for batch in batches(2):
-        debugger.start(net)
-        loss = step(batch)
-        monitor.step(loss)
-        debugger.stop()
-        debugger.step()
-        losses.append(float(loss.asnumpy()).hex())
-    monitor.close()
-    assert losses == bare()[0]
-    assert "Cell.branches.Branches.backward.0" in dump_of(tmp_path)[0]["data"]
-
-
 def test_the_classic_functions_need_only_their_import_line_changed(tmp_path):
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ptdbg.seed_all()

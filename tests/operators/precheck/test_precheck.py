@@ -72,11 +72,11 @@ def check(path, capsys, *options):
     return facts, *tables
 
 
-@pytest.mark.parametrize("rule", ["seed", "strict"])
+@pytest.mark.parametrize("rule", ["rounding", "strict"])
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 def test_right_calls_pass_forward_and_backward(tmp_path, capsys, task, rule):
     path = record(tmp_path / "dump", task).write()
-    limit = ("--abs_limit", "0.01") if rule == "seed" else ("--rule", rule)  # float16 is that coarse
+    limit = ("--abs_limit", "0.01") if rule == "rounding" else ("--rule", rule)  # float16 is that coarse
     facts, result, details = check(path, capsys, *limit)
     assert [(name, row["Message"]) for name, row in result.items() if row["Forward Test Success"] != "pass"] == []
     assert {row["Backward Test Success"] for row in result.values()} == {"pass", ""}

@@ -1,0 +1,189 @@
+"""Runs that are both sound accuse nobody, and what could not be compared is said."""
+
+import json
+
+import numpy as np
+import pytest
+
+from asd.cli import main
+from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.pairing.request import Request
+from tests.asd.dumps.dumps import MS, PT, DumpWriter
+
+
+def noise(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def outcome_of(tmp_path, write, frameworks=(MS, MS), **options):
+    """The outcome of comparing two dumps; `write` gets a writer and whether it is the run under test."""
+    for side, framework in zip(("golden", "run"), frameworks, strict=True):
+        dump = DumpWriter(tmp_path / side, framework, **options)
+        write(dump, side == "run")
+        dump.write()
+    return compare_runs(Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json"), tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize(
+    "name", ["Primitive.dropout.Dropout.0.forward", "Mint.rand_like.0.forward", "Cell.drop.Dropout.forward.0"]
+)
+def test_two_seeds_of_a_random_operator_are_no_wrong_operator(tmp_path, name):
+    def write(dump, other):
+        x = noise(4, 8)
+        dump.forward(name, [x], [x * (noise(4, 8, seed=other) > 0)])
+
+    found = outcome_of(tmp_path, write).first.divergence
+    assert (found.call, found.kind) == (name, "random")
+    assert found.sentence.startswith(f"{name} is random and gave other numbers: its 1 input agrees bit for bit")
+
+
+def test_two_seeds_of_the_weights_are_shown_as_weights_that_differ(tmp_path):
+    def write(dump, other):
+        x, w = noise(4, 8), noise(8, 8, seed=other)
+        dump.forward("Cell.fc.Dense.forward.0", [x], [x @ w], {"weight": w})
+
+    found = outcome_of(tmp_path, write).first.divergence
+    assert found.kind == "weight"
+    assert found.sentence.startswith("A weight differs before Cell.fc.Dense.forward.0 uses it: parameters.weight")
+
+
+def half_and_single(dump, half, fault=0.0):
+    """A product, what relu makes of it and a second product: in float16, or in float32."""
+    dtype = np.float16 if half else np.float32
+    x, w = (noise(16, 16, seed=seed).astype(dtype) for seed in (1, 2))
+    h = (x.astype(np.float32) @ w.astype(np.float32)).astype(dtype)
+    y = np.maximum(h, 0) + dtype(fault * half)
+    dump.forward("Functional.matmul.0.forward", [x, w], [h]).forward("Functional.relu.0.forward", [h], [y])
+    dump.forward("Functional.matmul.1.forward", [y, w], [(y @ w).astype(dtype)])
+
+
+def test_float16_against_float32_accuses_nobody(tmp_path):
+    outcome = outcome_of(tmp_path, half_and_single)
+    assert outcome.first is None
+    assert "was taken for rounding (limit" in outcome.sentence
+
+
+def test_where_types_differ_the_rows_of_a_fault_are_shown(tmp_path):
+    outcome = outcome_of(tmp_path, lambda dump, half: half_and_single(dump, half, 3.0))
+    found = outcome.first.divergence
+    assert (found.kind, found.basis, found.rows) == ("rows", "rounding", ("Functional.relu.0.forward.output.0",))
+    assert "the types differ, first at Functional.matmul.0.forward.input.0" in found.sentence
+    assert "wrong operator" not in outcome.sentence
+    row = next(line for line in outcome.pairs[0].files[0].read_text().splitlines() if "relu.0.forward.output" in line)
+    assert "the types are Float16 and Float32" in row
+
+
+def test_another_token_is_data_and_no_weight(tmp_path):
+    def write(dump, other):
+        table, ids = noise(20, 4), np.int64([3, 12 if other else 13, 5])
+        dump.forward("Functional.gather.0.forward", [table, ids, 0], [table[ids]], parent="Cell.embed.Embed.forward.0")
+        dump.forward("Cell.embed.Embed.forward.0", [ids], [table[ids]], {"weight": table})
+
+    found = outcome_of(tmp_path, write).first.divergence
+    assert found.kind == "given"
+    assert "no call in the dump gave it, so it is data" in found.sentence
+
+
+@pytest.mark.parametrize("frameworks", [(PT, MS), (MS, MS)])
+def test_three_operators_against_the_fused_one_name_nobody(tmp_path, frameworks):
+    def write(dump, apart):
+        x, gate = noise(4, 8), noise(4, 8, seed=1)
+        silu = gate / (1 + np.exp(-gate))
+        dump.forward("Tensor.add.0.forward", [x], [x + 1])
+        if apart:
+            dump.forward("Functional.sigmoid.0.forward", [gate], [silu / gate])
+            dump.forward("Tensor.__mul__.0.forward", [gate, silu / gate], [silu])
+            dump.forward("Tensor.__mul__.1.forward", [silu, x], [silu * x])
+        else:
+            dump.forward("Functional.swiglu.0.forward", [gate, x], [silu * x])
+        off = np.float32(0.1 * apart)
+        dump.forward("Functional.linear.0.forward", [silu * x + off], [silu * x + 2 * off])
+
+    found = outcome_of(tmp_path, write, frameworks).first.divergence
+    assert found.kind == "rows"
+    assert "Functional.linear.0.forward.input.0" in found.rows
+    if frameworks == (MS, MS):
+        assert "has Functional.s" in found.sentence
+        assert "so calls of one name may be others" in found.sentence
+
+
+def network(dump, wrong):
+    x = noise(4, 8)
+    dump.forward("Mint.add.0.forward", [x], [x + 1]).forward("Mint.mul.0.forward", [x + 1], [x * 2 + wrong])
+
+
+def test_only_what_was_compared_is_counted(tmp_path):
+    outcome = outcome_of(tmp_path, lambda dump, _: network(dump, 0))
+    assert outcome.sentence.startswith("The runs do not part: the tensors of 4 rows were compared")
+    (tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy").unlink()
+    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
+    sentence = compare_runs(request, tmp_path / "out", Options()).sentence
+    assert (
+        "the tensors of 3 rows were compared; 1 row could not be compared, first Mint.mul.0.forward.output" in sentence
+    )
+
+
+@pytest.mark.parametrize("sides", [["run"], ["run", "golden"]])
+def test_where_nothing_could_be_compared_the_job_fails(tmp_path, capsys, monkeypatch, sides):
+    outcome_of(tmp_path, network)
+    for side in sides:
+        for path in (tmp_path / side / "dump_tensor_data").iterdir():
+            path.unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "-tp", "run", "-gp", "golden", "-o", "out"]) == 1
+    error = capsys.readouterr().err
+    assert "Nothing of the two runs could be compared: Mint.add.0.forward.input.0" in error
+    assert error.count("\n") == 1
+
+
+def test_a_tensor_of_another_type_than_its_dump_says_is_not_compared(tmp_path):
+    outcome_of(tmp_path, network)
+    path = tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy"
+    np.save(path, np.load(path).astype(np.float64))
+    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
+    assert "has the type float64, its dump says Float32" in compare_runs(request, tmp_path / "out", Options()).sentence
+
+
+def test_statistics_with_nan_on_both_sides_can_not_be_told(tmp_path):
+    def write(dump, wrong):
+        x, y = noise(4, 8), noise(4, 8, seed=1)
+        y[0, 0] = np.nan
+        y[1] += 3 * wrong
+        dump.forward("Functional.matmul.0.forward", [x], [y])
+        dump.forward("Functional.nan_to_num.0.forward", [y], [np.nan_to_num(y)])
+
+    found = outcome_of(tmp_path, write, task="statistics").first.divergence
+    assert (found.kind, found.rows) == ("rows", ("Functional.nan_to_num.0.forward.output.0",))
+    assert "1 row before can't be told" in found.sentence
+    lines = next(tmp_path.glob("out/*.csv")).read_text().splitlines()
+    hidden = next(line for line in lines if line.startswith("Functional.matmul.0.forward.output.0"))
+    assert "None,Inf or NaN on both sides hides what else differs" in hidden
+
+
+def test_statistics_that_are_null_are_not_counted(tmp_path):
+    outcome_of(tmp_path, lambda dump, _: network(dump, 0), task="statistics")
+    for side in ("run", "golden"):
+        path = tmp_path / side / "dump.json"
+        content = json.loads(path.read_text())
+        content["data"]["Mint.mul.0.forward"]["output"][0].update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
+        path.write_text(json.dumps(content))
+    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
+    sentence = compare_runs(request, tmp_path / "out", Options()).sentence
+    assert "the statistics of 3 rows were compared; 1 row could not be compared" in sentence
+
+
+def test_what_would_move_a_cursor_reaches_neither_terminal_nor_table(tmp_path, capsys, monkeypatch):
+    def write(dump, wrong):
+        x = noise(4, 8)
+        dump.forward("Mint.a\x1b[2Jdd.0.forward", [x], [x + wrong], kwargs={"k\x1bey": "a\x1b[2Jb"})
+        dump.stacks = {name: ["File \x1b[2J.py, line 1"] for name in dump.stacks}
+
+    outcome_of(tmp_path, write, task="statistics", md5=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compare.json").write_text(
+        json.dumps({"npu_path": "run/dump.json", "bench_path": "golden/dump.json", "stack_path": "run/stack.json"})
+    )
+    assert main(["compare", "-i", "compare.json", "-o", "out2", "-tensor_log"]) == 0
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err + next(tmp_path.glob("out2/*.csv")).read_text()
+    assert "The first wrong operator is Mint.a\\x1b[2Jdd.0.forward" in captured.out
