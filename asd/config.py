@@ -22,7 +22,6 @@ from asd.settings.variable import Variable
 
 __all__ = ["Config", "Setting", "describe", "is_simulated", "replaced_variables", "rolls_back", "unknown_variables"]
 
-_DEFAULT_TIERS = ("finite", "adaptive", "state")
 _BY_PROTECTION: Any = None
 
 
@@ -52,7 +51,6 @@ class Config:
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
         budget: Share of the time of a step, 0..1, that detection may take.
-        asks_for_tiers: Whether `tiers` is something else than the protection brings.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -78,37 +76,23 @@ class Config:
     node: str = ""
     protection: str = "full"
     budget: float = 0.03
-    asks_for_tiers: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = self._given()
-        usual = brought_by(self.protection, {name: value for name, value in given.items() if name != "tiers"})
-        object.__setattr__(self, "asks_for_tiers", self.tiers not in (None, usual.get("tiers")))
+        given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
         for name, value in brought_by(self.protection, given).items():
             object.__setattr__(self, name, value)
         for setting in (*VARIABLES, *OPTIONS):
             value = getattr(self, setting.field)
             if not setting.format.accepts(value):
                 raise ConfigError(setting.field, value, setting.format.valid)
-        tiers = self.active_tiers
-        named = "+".join(tiers)
-        if "adaptive" in tiers and self.rule != "adaptive":
-            raise ConfigError("ASD_OPTIONS: tiers", named, "tier adaptive needs ASD_RULE=adaptive")
-        if self.rule != "adaptive" and "finite" in tiers:
-            raise ConfigError("ASD_OPTIONS: tiers", named, f"rule {self.rule} does what tier finite does itself")
-        if self.confirm and "adaptive" not in tiers:
-            raise ConfigError(
-                "ASD_OPTIONS: confirm", self.confirm, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"
-            )
+        if self.confirm and self.rule != "adaptive":
+            raise ConfigError("ASD_OPTIONS: confirm", self.confirm, "only ASD_RULE=adaptive suspects a gradient")
         if self.confirm and not self.refuses:
             raise ConfigError(
                 "ASD_OPTIONS: confirm",
                 self.confirm,
                 "it needs updates that can be refused: ASD_ON_ANOMALY=skip, stop",
             )
-
-    def _given(self) -> dict[str, Any]:
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
@@ -175,7 +159,7 @@ class Config:
         """The tiers that are on: `tiers`, or what the rule brings; only `adaptive` brings any."""
         if self.tiers is not None:
             return self.tiers
-        return _DEFAULT_TIERS if self.rule == "adaptive" else ()
+        return ("state",) if self.rule == "adaptive" else ()
 
     @property
     def refuses(self) -> bool:

@@ -19,8 +19,7 @@ from asd.rules.diagnosis.attribution import Seen
 from asd.rules.diagnosis.flow import RankReport
 from asd.rules.diagnosis.groups import Groups, Shard
 from asd.rules.readings.reading import GRADIENT, OUTPUT, WEIGHT_GRADIENT, Reading
-from asd.rules.step.detector import Judged
-from asd.rules.step.detectors import Detectors
+from asd.rules.step.detectors import Detectors, Judged
 from asd.verdict import Level, Verdict
 
 TENSOR, STAGES = 8, 16

@@ -39,11 +39,11 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1894, 1700),
-    Room("asd/rules", ("asd/rules",), 4270, 3300),
+    Room("asd", ("asd",), 1878, 1700),
+    Room("asd/rules", ("asd/rules",), 4057, 3300),
     Room("asd/rundir", ("asd/rundir",), 1598, 1500),
     Room("asd/handler", ("asd/handler",), 4283, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2933, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2927, 1900),
     Room("asd/dumps", ("asd/dumps",), 5884, 4500),
     Room("asd/cli", ("asd/cli",), 4220, 2800),
     Room("operators", ("operators",), 5867, 7500),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5025, 4300),
-    Room("tests", ("tests",), 43470, 34000),
+    Room("tests", ("tests",), 43333, 34000),
     Room("benchmarks", ("benchmarks",), 5618, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45206, 392
+MOST_SOURCE, MOST_FILES = 44971, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

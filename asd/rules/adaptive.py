@@ -1,67 +1,89 @@
-"""The rule that learns each site's own level: a robust deviation and an envelope of log2(max|g|)."""
+"""The rule that learns each site's own level: a value against what the site has shown so far."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite, log2
+from math import inf, isfinite, log2
+from typing import Any, NamedTuple
 
-from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_number, check_state
+from asd.errors import StateError
+from asd.rules.base import SIGMA, UPPER, Rule
+from asd.rules.margins import Margin
+from asd.rules.readings.kinds import kind_of
+from asd.rules.readings.reading import GRADIENT
+from asd.rules.saved import saved_count, saved_keys, saved_number
 from asd.rules.threshold import Threshold
-from asd.rules.trace import DEVIATION_FLOOR, Trace
+from asd.rules.trace import WARM, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["Adaptive"]
 
-WARM_UP_FACTOR = 1.5
-"""How much wider the envelope is during the warm-up, when gradients still change their level quickly."""
+FIRST = 3
+"""Values to learn before the next is judged by them."""
+PATIENCE = 3
+"""Steps in a row that a gradient has to be above its margin to be an error: an unusual batch is over in one."""
+WIDE = 14.0
+"""Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
+FREEZE = 20
+"""Alarms in a row after which the level is learned anew."""
+NEVER_ZERO = 8
+"""Values to learn before a first tensor that is all zero is a sign: that takes no statistics."""
 LARGEST_EXPONENT = 1023.0
+LARGEST_POWER = 2.0**1023
 """2.0 ** 1024 is no float."""
+SMALLEST = 2.0**-126
+"""Of normal float32 numbers: some threads of MindSpore take smaller ones for 0."""
+
+
+class _Finding(NamedTuple):
+    """What is wrong with a value; the limit is `inf` where no single value says it."""
+
+    level: Level
+    reason: str
+    limit: float
+    high: bool = False
 
 
 class Adaptive(Rule):
-    """Flags a maximum that is far above what this site has shown so far, however small the site's level is.
+    """Flags a tensor whose size is far from what its site has shown so far, however small that is.
 
-    It works on x = log2(value), because gradients vary by factors, and keeps four numbers about it: the mean mu, the
-    mean absolute deviation dev, the envelope env (recent largest) and the floor low (recent smallest). A value is
+    It works on logarithms, because tensors vary by factors, and keeps a `Trace`, which tells how far growth takes the
+    next value. The margin above that is the run's own: it is fitted to the largest healthy distances of all sites of
+    the kind. A tensor is
 
-    * an error if x - env > envelope, or x - mu > deviations * max(dev, 0.05);
-    * a warning if low - x > drop: a stuck or lost gradient;
-    * at least what a `Threshold` on the same values says, which is the only judge of the first values.
+    * an error if its value is not finite; if it is above the margin for the third step in a row, or at once by 14 bits;
+      or if at gradients of activations `Threshold`, the package's default rule, says so. An unusual batch can send
+      gradients up a thousandfold, but not for long;
+    * a warning if it is above the margin for the first or second time; if it is far below the recent smallest; if it is
+      all zero for the first time; or if `Threshold` warns.
 
-    It judges before it learns, and learns from no value that anything flagged, so a fault can't become normal. The
-    other side of this: after a lasting change of level by more than the limits, all further values are flagged until
-    the state is started anew (`restore(Adaptive().state())`).
+    The first 3 values are learned only. It judges before it learns, and learns from no value that is an error or above
+    the margin. After 20 errors in a row it starts anew: a lasting change of level is no fault of one step.
 
     Args:
-        upper: Absolute thresholds of the `Threshold` that judges as well, in units of max(abs(g)).
+        upper: Absolute thresholds of the `Threshold` on gradients of activations.
         sigma: Jump thresholds of that `Threshold`.
         min_steps: Values that it learns before jumps are judged.
-        envelope: Largest healthy distance above the envelope, in bits (2.5 is a factor of 5.7). Half as much again
-            during the warm-up. Clean runs reached 2.1, and 2.7 in the warm-up.
-        deviations: Largest healthy distance above the mean, in deviations. Clean runs reached 11.2.
-        drop: Largest healthy distance below the floor, in bits. Clean runs reached 0.82.
-        first_steps: Values to learn before this rule judges at all.
-        warm_up: Values to learn before the envelope has its final width.
+        kind: `B` gradients of activations, `W` gradients of parameters, `A` their sums over ranks.
+        margin: A margin that several sites share, who then calls `margin.refit()` once a step; without it the site
+            fits its own.
+
+    Raises:
+        ConfigError: An argument is not valid.
 
     Examples:
         >>> rule = Adaptive()
         >>> for step in range(40):
-        ...     verdict = rule.update(1e-4 if step % 2 else 1.2e-4)
-        >>> rule.update(1e-2).reason
-        'value more than 12.2 deviations above the mean'
-        >>> rule.update(1e-5).level.name
-        'WARNING'
-        >>> Threshold().update(1e-2).level.name
-        'NORMAL'
-
-    References:
-        The margins are those that raised no alarm in 1.03 million checks of gradients of activations, in clean
-        training runs of small transformers from step 20 on.
+        ...     verdict = rule.update(24e-4 if step % 2 else 20e-4)
+        >>> [rule.update(0.2).level.name for step in range(3)]
+        ['WARNING', 'WARNING', 'ERROR']
+        >>> rule.update(1e-4).reason
+        'gradient: less than 1/2.39 of the recent smallest'
     """
 
     name = "adaptive"
     takes = ("upper", "sigma")
-    feature = "max"
+    feature = "l2"
 
     def __init__(
         self,
@@ -69,80 +91,151 @@ class Adaptive(Rule):
         sigma: tuple[float, float] = SIGMA,
         min_steps: int = 100,
         *,
-        envelope: float = 2.5,
-        deviations: float = 12.2,
-        drop: float = 1.26,
-        first_steps: int = 5,
-        warm_up: int = 20,
+        kind: str = GRADIENT,
+        margin: Margin | None = None,
     ) -> None:
-        self._threshold = Threshold(upper, sigma, min_steps)
-        self.envelope = check_number("envelope", envelope, 0, "a number of bits of at least 0")
-        self.deviations = check_number("deviations", deviations, 0, "a number of at least 0")
-        self.drop = check_number("drop", drop, 0, "a number of bits of at least 0")
-        self.first_steps = check_count("first_steps", first_steps, 1)
-        self.warm_up = check_count("warm_up", warm_up, 1)
+        self.kind = kind_of(kind)
+        self._norm = Threshold(upper, sigma, min_steps) if self.kind.absolute else None
+        self._margin = margin if margin is not None else Margin(self.kind)
+        self._shared = margin is not None
         self._trace = Trace()
+        self._zeros = 0  # all-zero tensors seen
+        self._errors = 0  # in a row
+        self._high = 0  # values above the margin in a row
+        self._held = -inf  # their largest distance, which counts as healthy as soon as it is over
 
     def update(self, value: float) -> Verdict:
-        """Judges the maximum of this step."""
-        value = float(value)
-        limit = self.limit()
-        level, reason, _, _ = self._threshold.update(value)
-        if level is Level.WARNING:
-            self.broken = self._threshold.broken
-        # Zero has no logarithm, and says nothing about the level of the other values.
-        if value > 0.0 and isfinite(value):
-            x = log2(value)
-            if level is not Level.ERROR and value > limit:
-                level, reason = Level.ERROR, self._reason()
-            elif level is Level.NORMAL and self._trace.n >= self.first_steps and self._trace.low - x > self.drop:
-                level, reason = Level.WARNING, f"value less than 1/{2**self.drop:.3g} of the recent smallest"
-                self.broken = 2.0 ** (self._trace.low - self.drop)
-            if level is Level.NORMAL:
-                self._trace.learn(x)
-        return Verdict(level, reason, value, limit)
+        """Judges the value of this step, then learns from it."""
+        value, limit = float(value), self.limit()
+        if not isfinite(value):
+            return Verdict(Level.ERROR, f"{self.kind.name}: not finite", value, limit)
+        if value == 0.0:
+            finding = self._judge_low(value)
+            self._zeros += 1
+        else:
+            finding = self._judge(value, limit)
+            self._learn(log2(value), finding)
+        if finding is None:
+            return Verdict(Level.NORMAL, "", value, limit)
+        self.broken = finding.limit
+        return Verdict(finding.level, f"{self.kind.name}: {finding.reason}", value, limit)
 
     def limit(self) -> float:
-        """The lowest limit of the tests that judge already."""
-        published = self._threshold.limit()
-        if self._trace.n < self.first_steps:
-            return published
-        above_envelope, above_mean = self._own_limits()
-        own: float = 2.0 ** min(above_envelope, above_mean, LARGEST_EXPONENT)
-        return own if own < published else published
+        """The lowest limit of what judges already."""
+        own = _power(self._strict_bits())
+        return own if self._norm is None else min(own, self._norm.limit())
 
-    def state(self) -> dict[str, float]:
-        """`mu`, `dev`, `env` and `low` in bits, the count `learned` of values in them, and `Threshold.state()`."""
+    def second_limit(self) -> float:
+        """The largest value that is not suspicious next: above it a gradient is a warning at least."""
+        return min(self.limit(), _power(self._within()))
+
+    def least(self) -> float:
+        """The smallest value that is not suspicious next: far below the recent smallest, or the first zero.
+
+        Gradients of a training that learns fast fall to a third in its first steps, so a site must be known well, but
+        for the first zero. Where zeros are healthy, as at an expert that gets no tokens, everything is.
+        """
         trace = self._trace
-        own = {"mu": trace.mu, "dev": trace.dev, "env": trace.env, "low": trace.low, "learned": trace.n}
-        return {**own, **self._threshold.state()}
+        if self._zeros or trace.n < NEVER_ZERO:
+            return 0.0
+        return max(SMALLEST, 2.0 ** (trace.low - self.kind.drop)) if trace.n >= WARM else SMALLEST
 
-    def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a saved state."""
-        values = check_state(self, state)
-        for key in ("mu", "dev", "env", "low"):
-            if not isfinite(values[key]):
-                raise bad_state(self, key, values[key], "a finite number")
-        dev, env, low = values["dev"], values["env"], values["low"]
-        if dev < 0:
-            raise bad_state(self, "dev", dev, "a number of at least 0")
-        if low > env:
-            raise bad_state(self, "low", low, f"at most env, which is {env!r}")
-        learned, count = int(values["learned"]), int(values["count"])
-        if learned > count:
-            raise bad_state(self, "learned", learned, f"at most count, which is {count}")
-        self._threshold.restore({key: values[key] for key in self._threshold.state()})
-        trace = self._trace = Trace()
-        trace.mu, trace.dev, trace.env, trace.low, trace.n = values["mu"], dev, env, low, learned
+    def state(self) -> dict[str, Any]:
+        """Everything it remembers, ready for JSON; a shared margin is left to who shares it."""
+        return {
+            "trace": self._trace.state(),
+            "zeros": self._zeros,
+            "errors": self._errors,
+            "high": self._high,
+            "held": None if self._held == -inf else self._held,
+            **({"norm": self._norm.state()} if self._norm is not None else {}),
+            **({} if self._shared else {"margin": self._margin.state()}),
+        }
 
-    def _own_limits(self) -> tuple[float, float]:
-        """What x may reach by the envelope and by the mean, in bits."""
-        trace = self._trace
-        margin = self.envelope if trace.n >= self.warm_up else self.envelope * WARM_UP_FACTOR
-        return trace.env + margin, trace.mu + self.deviations * max(trace.dev, DEVIATION_FLOOR)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state, exactly as if it had never stopped.
 
-    def _reason(self) -> str:
-        above_envelope, above_mean = self._own_limits()
-        if above_mean < above_envelope:
-            return f"value more than {self.deviations:.15g} deviations above the mean"
-        return f"value more than {2 ** (above_envelope - self._trace.env):.3g} times the recent largest"
+        Raises:
+            StateError: It was not saved by a rule for this kind. This one is then as it was.
+        """
+        what = f"rule adaptive ({self.kind.name})"
+        values = saved_keys(what, state, self.state())
+        trace = Trace.of(what, values["trace"])
+        zeros, errors, high = (saved_count(what, key, values[key]) for key in ("zeros", "errors", "high"))
+        held = -inf if values["held"] is None else saved_number(what, "held", values["held"])
+        before = self._norm.state() if self._norm is not None else None
+        try:
+            if self._norm is not None:
+                self._norm.restore(values["norm"])
+            if not self._shared:
+                self._margin.restore(values["margin"])
+        except StateError:
+            if self._norm is not None and before is not None:
+                self._norm.restore(before)
+            raise
+        self._trace, self._zeros, self._errors, self._high, self._held = trace, zeros, errors, high, held
+
+    def _within(self) -> float:
+        """The logarithm of the largest value within the margin."""
+        return inf if self._trace.n < FIRST else self._trace.ceiling + self._margin.bits
+
+    def _strict_bits(self) -> float:
+        """The logarithm of the largest value that is no error by what the site has shown."""
+        if self._trace.n < FIRST:
+            return inf
+        # One value above the margin is an error at once when others were so just before.
+        return self._within() if self._high >= PATIENCE - 1 else self._trace.ceiling + WIDE
+
+    def _judge(self, value: float, limit: float) -> _Finding | None:
+        """What is wrong with a value above 0, if anything; the published rule learns."""
+        own, within = self._strict_bits(), self._within()
+        norm = self._norm.update(value) if self._norm is not None else None
+        if value > limit:
+            by_rule = norm is not None and norm.level is Level.ERROR and not value > _power(own)
+            return _Finding(Level.ERROR, norm.reason if norm is not None and by_rule else self._how_far(own), limit)
+        if value > _power(within):
+            return _Finding(Level.WARNING, self._how_far(within), _power(within), high=True)
+        if norm is not None and norm.level is not Level.NORMAL and self._norm is not None:
+            return _Finding(Level.WARNING, norm.reason, self._norm.broken)
+        return self._judge_low(value)
+
+    def _how_far(self, bits: float) -> str:
+        lasting = f" for {PATIENCE} steps" if self._high >= PATIENCE - 1 else ""
+        return f"more than {2 ** (bits - self._trace.env):.3g} times the recent largest{lasting}"
+
+    def _judge_low(self, value: float) -> _Finding | None:
+        least = self.least()
+        if not value < least:
+            return None
+        if value == 0.0:
+            return _Finding(Level.WARNING, "all zero, which it never was before", inf)
+        return _Finding(Level.WARNING, f"less than 1/{2**self.kind.drop:.3g} of the recent smallest", least)
+
+    def _learn(self, x: float, finding: _Finding | None) -> None:
+        if finding is not None and finding.level is Level.ERROR:
+            self._errors += 1
+            self._high += 1
+            self._held = -inf
+            if self._errors <= FREEZE:
+                return
+            if self._errors == FREEZE + 1:
+                self._trace = Trace()
+        elif finding is not None and finding.high:
+            self._errors = 0
+            self._high += 1
+            self._held = max(self._held, x - self._trace.ceiling)
+            return
+        else:
+            self._errors = self._high = 0
+            self._margin.add(self._held)
+            self._held = -inf
+            if self._trace.n >= FIRST:
+                self._margin.add(x - self._trace.ceiling)
+        self._trace.learn(x)
+        if not self._shared:
+            self._margin.refit()
+
+
+def _power(bits: float) -> float:
+    """2 to the power of bits."""
+    return 2.0**bits if bits < LARGEST_EXPONENT else inf if bits == inf else LARGEST_POWER

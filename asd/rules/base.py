@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import inf, nextafter, sqrt
 from numbers import Integral
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from asd.errors import ConfigError, StateError
 from asd.rules.saved import as_float, saved_count, saved_keys, wrong_state
@@ -75,12 +75,20 @@ class Rule(ABC):
         device that knows the limit can decide alone. `Combined` has an exception, which it documents.
         """
 
-    @abstractmethod
-    def state(self) -> dict[str, float]:
-        """What the rule remembers: floats and counts (ints), ready for JSON. NaN and infinities may occur."""
+    def second_limit(self) -> float:
+        """The largest value that is not suspicious next, and worth a second look; `limit()` for most rules."""
+        return self.limit()
+
+    def least(self) -> float:
+        """The smallest value that is not suspicious next; 0 for most rules."""
+        return 0.0
 
     @abstractmethod
-    def restore(self, state: Mapping[str, float]) -> None:
+    def state(self) -> dict[str, Any]:
+        """What the rule remembers, ready for JSON: floats, counts and objects of them. NaN and infinities may occur."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a saved state.
 
         Args:

@@ -15,7 +15,7 @@ from asd.settings.variable import Variable
 __all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "replaced_sentence", "with_options"]
 
 ASD_OPTIONS = "ASD_OPTIONS"
-TIERS = ("finite", "adaptive", "state", "ranks", "checksum")
+TIERS = ("state", "ranks", "checksum")
 _MOST_STEPS = 10**9 - 1
 
 
@@ -24,8 +24,8 @@ OPTIONS = (
         "tiers",
         "tiers",
         names(TIERS),
-        "which detector tiers are on, `finite+adaptive+state+ranks+checksum` or some of them, empty for none; with "
-        "rule `adaptive` the first three are, else none",
+        "which detector tiers are on beside the rule, `state+ranks+checksum` or some of them, empty for none; with "
+        "rule `adaptive` `state` is, else none",
     ),
     Variable(
         "confirm",

@@ -8,18 +8,18 @@ from typing import Any, Final
 __all__ = ["PROTECTIONS", "brought_by"]
 
 PROTECTIONS: Final = ("full", "document")
-_TIERS = ("finite", "adaptive", "state", "checksum")
+_TIERS = ("state", "checksum")
 _SHARE_MADE_AGAIN = 0.01
 
 
 def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Config` that a protection sets; those in `given` are the user's, and stay.
 
-    What can't work with what the user chose is left out of `full`: another rule has no tiers, a second look needs the
-    tier `adaptive`, and updates that are never refused are never made again.
+    What can't work with what the user chose is left out of `full`: another rule has no tiers and suspects nothing, and
+    updates that are never refused are never made again.
 
     >>> brought_by("full", {"on_anomaly": "log"})
-    {'rule': 'adaptive', 'tiers': ('finite', 'adaptive', 'state', 'checksum'), 'replay': False, 'manifest': True, \
+    {'rule': 'adaptive', 'tiers': ('state', 'checksum'), 'replay': False, 'manifest': True, \
 'confirm': 0.0}
     """
     full = protection == "full"
@@ -28,7 +28,7 @@ def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if full and rule == "adaptive":
         brought["tiers"] = _TIERS
     refuses = given.get("on_anomaly") != "log"
-    looks_again = full and refuses and "adaptive" in given.get("tiers", brought.get("tiers", ()))
+    looks_again = full and refuses and rule == "adaptive"
     brought |= {
         "replay": full and refuses,
         "manifest": full,

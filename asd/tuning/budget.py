@@ -7,7 +7,7 @@ from math import ceil, exp, isfinite, lgamma, log, log2
 from typing import Final, NamedTuple
 
 from asd.errors import ConfigError
-from asd.rules.history.margins import ENOUGH, KEPT, exceeded_by
+from asd.rules.margins import ENOUGH, KEPT, exceeded_by
 
 __all__ = ["HIGHEST", "HIGHEST_SECOND", "LOWEST", "MOST_EXCEEDING", "AlarmBudget", "allowed", "needed", "threshold"]
 

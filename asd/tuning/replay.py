@@ -47,13 +47,7 @@ def tests_of(config: Config) -> tuple[Test, ...]:
         raise ConfigError("--rule", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
     if "sigma" not in takes:
         return (Test("ratio", "upper", "max(g²) over its running mean"),)
-    what = "max(|g|)" if _judges_largest(config) else "L2 norm"
-    return Test("value", "upper", what), Test("jump", "sigma", f"jump of the {what}, in widths of its range")
-
-
-def _judges_largest(config: Config) -> bool:
-    """Whether `asd.rules.Adaptive` judges: the rule without its tier."""
-    return config.rule == "adaptive" and "adaptive" not in config.active_tiers
+    return Test("value", "upper", "L2 norm"), Test("jump", "sigma", "jump of the L2 norm, in widths of its range")
 
 
 class Scores:
@@ -170,7 +164,7 @@ class _Scorer:
     def __init__(self, config: Config, kind: str) -> None:
         names = {test.name for test in tests_of(config)}
         self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
-        judges_norm = "value" in names and (kind == GRADIENT or "adaptive" not in config.active_tiers)
+        judges_norm = "value" in names and (kind == GRADIENT or config.rule != "adaptive")
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
 
     def scores(self, value: float) -> Iterator[tuple[str, float]]:

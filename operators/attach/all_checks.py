@@ -35,7 +35,7 @@ class Checks(Part):
 
     def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
         self._config, self._include, self._exclude = config, include, exclude
-        self._judges_history = "adaptive" in config.active_tiers
+        self._judges_history = config.rule == "adaptive"
 
     def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
         """Puts checks on `net`, which is not compiled yet.

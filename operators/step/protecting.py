@@ -19,7 +19,7 @@ from asd.rules.step.protections import PLACES
 
 __all__ = ["after_first_step", "before_first_step", "tell_groups"]
 
-_ADAPTIVE = "ASD_OPTIONS=tiers:adaptive"
+_ADAPTIVE = "ASD_RULE=adaptive"
 _STATE, _RANKS, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS=tiers:ranks", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
@@ -71,7 +71,7 @@ def before_first_step(
     state = "no optimizer was given, so its weights and its state are not known"
     for setting, active, reason in (
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
-        (_ADAPTIVE, "adaptive" not in tiers or optimizer is not None, gradients),
+        (_ADAPTIVE, config.rule != "adaptive" or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
     ):
         found.lacks(setting, *(() if active else (reason,)))

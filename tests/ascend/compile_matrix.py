@@ -68,7 +68,7 @@ PROTECTIONS = {
     "adaptive": _ADAPTIVE,
     "everything": {
         **_ADAPTIVE,
-        "ASD_OPTIONS": "tiers:finite+adaptive+checksum,confirm:0.01,replay:1",
+        "ASD_OPTIONS": "tiers:checksum,confirm:0.01,replay:1",
     },
     "full": {"NPU_ASD_ENABLE": "1"},
     "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},

@@ -140,12 +140,12 @@ def test_an_item_of_the_options_that_is_no_pair_of_a_known_name_is_refused_with_
 
 
 def test_an_old_variable_counts_for_one_more_release_and_one_sentence_says_what_to_write():
-    old = {"ASD_TIERS": "finite,state", "ASD_RECORD": "1", "ASD_REPLAY": "", "ASD_OPTIONS": "record:0"}
+    old = {"ASD_TIERS": "ranks,state", "ASD_RECORD": "1", "ASD_REPLAY": "", "ASD_OPTIONS": "record:0"}
     config = Config.from_env(old)
-    assert (config.active_tiers, config.record, config.replay) == (("finite", "state"), False, True)
+    assert (config.active_tiers, config.record, config.replay) == (("ranks", "state"), False, True)
     assert replaced_variables(old) == (
         "ASD_TIERS, ASD_RECORD: read until the next release, write "
-        "ASD_OPTIONS=tiers:finite+state,record:1,record:0 instead"
+        "ASD_OPTIONS=tiers:ranks+state,record:1,record:0 instead"
     )
     assert replaced_variables({"ASD_RULE": "adaptive", "ASD_REPLAY": ""}) == ""
     assert Config.from_env({f"ASD_{option.name.upper()}": "" for option in OPTIONS}) == Config(tiers=())
@@ -274,12 +274,11 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, ("finite", "adaptive", "state", "checksum")),
+        ({}, ("state", "checksum")),
         ({"ASD_PROTECTION": "document"}, ()),
-        ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("finite", "adaptive", "state")),
+        ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("state",)),
         ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:"}, ()),
         ({"ASD_RULE": "combined"}, ()),
-        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:finite+checksum"}, ("finite", "checksum")),
         ({"ASD_OPTIONS": "tiers:state"}, ("state",)),
         ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "tiers:ranks+state+checksum"}, ("ranks", "state", "checksum")),
     ],
@@ -291,14 +290,13 @@ def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
 @pytest.mark.parametrize(
     ("environ", "valid"),
     [
-        ({"ASD_OPTIONS": "tiers:all"}, "some of finite, adaptive, state, ranks, checksum, each once"),
+        ({"ASD_OPTIONS": "tiers:all"}, "some of state, ranks, checksum, each once"),
         ({"ASD_OPTIONS": "tiers:state+state"}, "each once"),
         ({"ASD_OPTIONS": "tiers:state+"}, "with \\+ between them"),
-        ({"ASD_OPTIONS": "tiers:adaptive", "ASD_RULE": "threshold"}, "tier adaptive needs ASD_RULE=adaptive"),
-        ({"ASD_RULE": "combined", "ASD_OPTIONS": "tiers:finite"}, "rule combined does what tier finite does itself"),
+        ({"ASD_OPTIONS": "tiers:adaptive"}, "some of state, ranks, checksum"),
     ],
 )
-def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, valid):
+def test_tiers_that_are_unknown_are_refused(environ, valid):
     with pytest.raises(ConfigError, match=valid) as caught:
         Config.from_env(environ)
     assert (caught.value.variable, f"tiers:{caught.value.value}") == ("ASD_OPTIONS: tiers", environ["ASD_OPTIONS"])
@@ -307,8 +305,7 @@ def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, vali
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"ASD_PROTECTION": "document"}, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"),
-        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "confirm:0.01,tiers:finite"}, "only tier adaptive"),
+        ({"ASD_PROTECTION": "document"}, "only ASD_RULE=adaptive suspects a gradient"),
         ({"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "log"}, "it needs updates that can be refused"),
     ],
 )
@@ -371,7 +368,7 @@ def test_the_name_of_the_node_is_the_one_that_was_told():
     assert Config().name_of_node() == socket.gethostname()
 
 
-FULL = ("adaptive", ("finite", "adaptive", "state", "checksum"), 0.01, True, True)
+FULL = ("adaptive", ("state", "checksum"), 0.01, True, True)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +380,7 @@ FULL = ("adaptive", ("finite", "adaptive", "state", "checksum"), 0.01, True, Tru
         ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
         ({"ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
         ({"ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
-        ({"ASD_OPTIONS": "tiers:finite+state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
+        ({"ASD_OPTIONS": "tiers:state"}, ("adaptive", ("state",), 0.01, True, True)),
         ({"ASD_OPTIONS": "replay:0,confirm:0"}, (*FULL[:2], 0.0, False, True)),
     ],
 )

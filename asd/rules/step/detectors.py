@@ -5,23 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules import RULES, make_rule
+from asd.rules import RULES, Adaptive, Rule, make_rule
+from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
-from asd.rules.history import History, Margin, Ranks, StateBound
+from asd.rules.history import Ranks, StateBound
+from asd.rules.margins import Margin
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import CHECKSUM, GRADIENT, SAMPLE, SCORES, TWICE, Reading, unscaled
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
-from asd.rules.step.detector import Judged, RuleDetector
 from asd.verdict import Level, Verdict
 
-__all__ = ["Detectors", "statistic_of"]
+__all__ = ["Detectors", "Judged", "statistic_of"]
 
-_Detector = History | RuleDetector
+_SQUARE = "max_square"
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
     TWICE: "the same call made twice gave other bits",
@@ -30,10 +31,22 @@ _DOES_NOT_FIT = {
 
 def statistic_of(config: Config, kind: str) -> str:
     """Which statistic of a tensor of this kind is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
-    if kind == SAMPLE:
-        return "max"
-    by_norm = "adaptive" in config.active_tiers or RULES[config.rule].feature == "l2"
-    return "l2" if by_norm else "max"
+    return "l2" if kind != SAMPLE and RULES[config.rule].feature == "l2" else "max"
+
+
+class Judged(NamedTuple):
+    """What is said of one site in one step.
+
+    Attributes:
+        verdict: What the rule says.
+        feature: The feature that it is about, as events call it.
+        broken: The limit that was broken, of the level of the verdict; `inf` where none was, as by a tensor that is
+            all zero for the first time.
+    """
+
+    verdict: Verdict
+    feature: str
+    broken: float = inf
 
 
 class Detectors:
@@ -46,7 +59,7 @@ class Detectors:
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
         scheme: Strikes of the vendor's combined scheme, for checkpoints of kind `SAMPLE`.
-        have_tiers: Whether any tier is on: then `end_step` ends each step.
+        have_tiers: Whether sites share margins, or any tier is on: then `end_step` ends each step.
         other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
     """
 
@@ -55,15 +68,15 @@ class Detectors:
         self._clock = clock
         self.scheme = CombinedScheme(config.combined)
         self._tiers = config.active_tiers
-        self.have_tiers = bool(self._tiers)
-        self._judges: dict[str, _Detector] = {}
+        self.have_tiers = bool(self._tiers) or config.rule == Adaptive.name
+        self._judges: dict[str, Rule] = {}
         self._kinds: dict[str, str] = {}
-        self._unseen: dict[str, _Detector] = {}  # by kind: judges of nothing
+        self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
         self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
         self.other_rank_flagged = False
-        self.feature = self._feature_of(self._new(GRADIENT))
+        self.feature: str = self._new(GRADIENT).feature
 
     def update(self, name: str, kind: str, value: float) -> Judged:
         """The verdict on site `name` in this step."""
@@ -71,13 +84,9 @@ class Detectors:
         if judge is None:
             judge = self._judges[name] = self._new(kind)
             self._kinds[name] = kind
-        verdict = judge.update(value)
+        verdict = judge.update(value * value if judge.feature == _SQUARE else value)
         broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
-        return Judged(verdict, self._feature_of(judge), broken)
-
-    @staticmethod
-    def _feature_of(judge: _Detector) -> str:
-        return judge.feature if isinstance(judge, RuleDetector) else "l2"
+        return Judged(verdict, judge.feature, broken)
 
     def rule_of(self, kind: str) -> str:
         """What events call the rule that judges a checkpoint of this kind."""
@@ -85,17 +94,15 @@ class Detectors:
 
     def limit(self, name: str, kind: str = GRADIENT) -> float:
         """The largest value of site `name` that is not a first-level anomaly in the next step."""
-        judge = self._judges.get(name)
-        if judge is not None:
-            return judge.limit()
-        if kind not in self._unseen:  # a site without a call is asked for in every step
-            self._unseen[kind] = self._new(kind)
-        return self._unseen[kind].limit()
+        judge = self._judges.get(name) or self._unseen.get(kind)
+        if judge is None:  # a site without a call is asked for in every step
+            judge = self._unseen[kind] = self._new(kind)
+        return _in_statistic(judge, judge.limit())
 
     def second_limit(self, name: str, kind: str = GRADIENT) -> float:
         """The largest value of site `name` that is not suspicious in the next step."""
         judge = self._judges.get(name)
-        return judge.second_limit() if judge is not None else self.limit(name, kind)
+        return self.limit(name, kind) if judge is None else _in_statistic(judge, judge.second_limit())
 
     def least(self, name: str) -> float:
         """The smallest value of `name` that is not suspicious; 0 where there is none."""
@@ -167,7 +174,7 @@ class Detectors:
         state: dict[str, Any] = {"checkpoints": self._states(learned)}
         if self._config.combined.enable:
             state["combined"] = {"scheme": self.scheme.state(), "samples": self._states(samples)}
-        if self._tiers:
+        if self.have_tiers:
             state["tiers"] = {
                 "kinds": {name: kind for name, kind in self._kinds.items() if name in learned},
                 "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
@@ -190,7 +197,7 @@ class Detectors:
         saved, tiers = state.get("checkpoints"), state.get("tiers")
         if not isinstance(saved, Mapping):
             raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
-        if isinstance(tiers, Mapping) != bool(config.active_tiers):
+        if isinstance(tiers, Mapping) != judges.have_tiers:
             raise StateError(
                 f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
                 f"{', '.join(config.active_tiers) or 'none'}."
@@ -231,18 +238,22 @@ class Detectors:
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 
-    def _new(self, kind: str) -> _Detector:
+    def _new(self, kind: str) -> Rule:
         config = self._config
         if kind in SCORES:
-            return RuleDetector(ScoreRule(_DOES_NOT_FIT[kind]))
+            return ScoreRule(_DOES_NOT_FIT[kind])
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
-            return RuleDetector(SampledGradient(*thresholds, counts=self._strike_counts))
-        if "adaptive" in self._tiers:
-            return History(kind, upper=config.upper, sigma=config.sigma, margin=self._margins[kind])
+            return SampledGradient(*thresholds, counts=self._strike_counts)
+        if config.rule == Adaptive.name:
+            return Adaptive(config.upper, config.sigma, kind=kind, margin=self._margins[kind])
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
-        rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
-        return RuleDetector(rule)
+        return make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
 
     def _strike_counts(self) -> bool:
         return self.scheme.strike(self._clock()) is Strike.RECORDED
+
+
+def _in_statistic(rule: Rule, limit: float) -> float:
+    """The limit of a rule, which may judge squares, as one of the statistic that is compared."""
+    return largest_root(limit) if rule.feature == _SQUARE else limit

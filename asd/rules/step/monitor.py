@@ -22,8 +22,7 @@ from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
 from asd.rules.readings.reading import AVERAGED, SCORES, Reading, unscaled
 from asd.rules.step.delivery import Delivery, Sink
-from asd.rules.step.detector import Judged
-from asd.rules.step.detectors import Detectors
+from asd.rules.step.detectors import Detectors, Judged
 from asd.rules.step.protections import Protections
 from asd.rules.step.reports import Reports
 from asd.rules.step.status import Status

@@ -13,7 +13,7 @@ from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.weights import Difference
 from asd.rules.readings.reading import AVERAGED, Reading
-from asd.rules.step.detector import Judged
+from asd.rules.step.detectors import Judged
 from asd.verdict import Level, Verdict
 
 __all__ = ["Reports"]

@@ -21,7 +21,7 @@ def run_dir(tmp_path_factory):
     monitor.begin()
     for step in range(1, 301):
         sizes = [2 ** draw.gauss(5 + i, 1) for i in range(4)]
-        monitor.judge(step, [Reading(f"layer{i}", size, 2 * size, 0, 1) for i, size in enumerate(sizes)])
+        monitor.judge(step, [Reading(f"layer{i}", 2 * size) for i, size in enumerate(sizes)])
     monitor.end()
     return folder
 

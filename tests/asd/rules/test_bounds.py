@@ -41,8 +41,3 @@ def test_the_thresholds_without_arguments_are_the_published_ones():
     assert published.items() <= defaults(Threshold).items()
     assert published.items() <= defaults(Adaptive).items()
     assert defaults(SilentCheckV3)["upper"] == (1000000, 10000)
-
-
-def test_margins_of_nothing_are_valid():
-    rule = Adaptive(envelope=0, drop=0, warm_up=1)
-    assert (rule.envelope, rule.drop, rule.warm_up) == (0.0, 0.0, 1)

@@ -53,9 +53,7 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
     rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=False)
     assert (type(rule), rule.sigma) == (TenTimes, (9, 8))
     monitor = Monitor(config, Origin("run", 0, "node7", "CPU:0"))
-    found = [
-        monitor.judge(step, [Reading("a", size, size, 0, 1)]).fatal for step, size in enumerate((1.0, 9.0, 11.0), 1)
-    ]
+    found = [monitor.judge(step, [Reading("a", size)]).fatal for step, size in enumerate((1.0, 9.0, 11.0), 1)]
     assert (found[:2], found[2].rule, found[2].limits) == ([None, None], "ten_times", (10.0,))
     with pytest.raises(ConfigError, match="ten_times has thresholds of its own"):
         replay.tests_of(config)
@@ -83,19 +81,22 @@ def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
     before = rule.state()
     needed = ", ".join(before)
     for state in ({}, {**before, "extra": 1}, {"avg": 1.0}, None, 5, [1]):
-        with pytest.raises(StateError, match=f"State of rule {name} has .* which is not valid: the keys {needed}"):
+        with pytest.raises(StateError, match=f"State of rule {name}.* has .* which is not valid: the keys {needed}"):
             rule.restore(state)
     assert rule.state() == before
 
 
 NAN, INF = math.nan, math.inf
-LEARNED = {"mu": 0.0, "dev": 0.2, "env": 0.0, "low": -0.5, "learned": 3}
+TRACE = {"mu": 0.0, "dev": 0.2, "env": 0.0, "rise": 0.0, "low": -0.5, "n": 3}
 NORMS = {"pre": 1.0, "min": 1.0, "max": 2.0, "count": 3}
 SAVED = {
     "threshold": NORMS,
     "silent_check_v3": {"avg": 1.0, "count": 3},
     "combined": {"avg": 1e-3, "pre_value": NAN, "count": 3, "none_zero_count": 2},
-    "adaptive": {**LEARNED, **NORMS},
+    "adaptive": {
+        **{"trace": TRACE, "zeros": 0, "errors": 0, "high": 0, "held": None, "norm": NORMS},
+        "margin": {"largest": [0.1], "count": 1, "margin": 4.0},
+    },
 }
 
 
@@ -118,22 +119,22 @@ SAVED = {
         ("combined", "count", 1, "at most count, which is 1"),
         ("combined", "none_zero_count", 4, "at most count, which is 3"),
         ("combined", "pre_value", "1", "a number"),
-        ("adaptive", "mu", NAN, "a finite number"),
-        ("adaptive", "dev", -0.1, "a number of at least 0"),
-        ("adaptive", "low", 99.0, "at most env, which is 0.0"),
-        ("adaptive", "learned", 1000, "at most count, which is 3"),
-        ("adaptive", "learned", 0.5, "an integer of at least 0"),
-        ("adaptive", "pre", INF, "a finite number"),
-        ("adaptive", "count", "7", "an integer of at least 0"),
+        ("adaptive", "trace", TRACE | {"mu": NAN}, "a finite number"),
+        ("adaptive", "trace", TRACE | {"dev": -0.1}, "a finite number of at least 0"),
+        ("adaptive", "trace", TRACE | {"low": 99.0}, "at most env, 0.0"),
+        ("adaptive", "trace", TRACE | {"n": 0.5}, "an integer of at least 0"),
+        ("adaptive", "zeros", -1, "an integer of at least 0"),
+        ("adaptive", "held", "x", "a finite number"),
+        ("adaptive", "norm", NORMS | {"pre": INF}, "a finite number"),
+        ("adaptive", "margin", {"largest": [], "count": 0, "margin": 99.0}, "a number from 2.5 to 10"),
     ],
 )
 def test_a_corrupt_state_is_an_error_that_says_what_is_valid_and_changes_nothing(name, key, value, valid):
     rule = make_rule(name, learn_errors=False)
     rule.restore(SAVED[name])
     before = repr(rule.state())
-    with pytest.raises(
-        StateError, match=f"^State of rule ({name}|threshold): .* has the value .*, which is not valid: {valid}.$"
-    ):
+    what = f"(rule ({name}|threshold)|a fitted margin).*"
+    with pytest.raises(StateError, match=f"^State of {what}: .* has the value .*, which is not valid: {valid}.$"):
         rule.restore({**SAVED[name], key: value})
     assert repr(rule.state()) == before
 
@@ -152,9 +153,6 @@ NO_PAIRS = [(2, 1), (3, 3), (4, 2.5), (10, 9, 8), 10, "10,5", (INF, 5), (NAN, 5)
         (SilentCheckV3, "beta", [-0.1, 1, 1.5, NAN, "0.9", True, None], "a number from 0 to below 1"),
         (Combined, "upper_thresh1", [2, 2.9, -5, NAN, INF, "100", True, None], "a number of at least 3"),
         (Combined, "upper_thresh2", [2, NAN, None], "a number of at least 3"),
-        *((Adaptive, name, [-1, NAN, INF, "2", None], "at least 0") for name in ("envelope", "deviations", "drop")),
-        (Adaptive, "first_steps", [0], "at least 1"),
-        (Adaptive, "warm_up", [0, 1.5], "at least 1"),
         (Adaptive, "upper", [(1, 2)], PAIR),
         (Adaptive, "sigma", [(5, 9)], PAIR),
         (Adaptive, "min_steps", [0], "at least 1"),

@@ -40,9 +40,7 @@ def feed(watch, values, first=1):
     """Everything that the monitor says about the values, as text, in which nan equals nan."""
     outcomes = []
     for step, value in enumerate(values, first):
-        bad = not math.isfinite(value)
-        readings = [Reading(name, 0.0 if bad else value * k, value * k, bad, 1, k) for k, name in enumerate(NAMES, 1)]
-        outcomes.append(watch.judge(step, readings))
+        outcomes.append(watch.judge(step, [Reading(name, value * k, k) for k, name in enumerate(NAMES, 1)]))
     return repr(outcomes)
 
 

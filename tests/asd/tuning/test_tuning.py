@@ -4,7 +4,6 @@ import math
 import random
 
 import pytest
-from asd.rules.readings.features import Features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +32,7 @@ def stream(seed, steps, checkpoints=4, spread=1.0, level=50.0, heavy=0.0):
             norm = level * 2 ** (spread * draw.gauss(0, 1) + i)
             if draw.random() < heavy:
                 norm *= 2 ** draw.expovariate(0.3)
-            values.append((f"c{i}", "B", Features(norm / 4, norm, norm / 16)))
+            values.append((f"c{i}", "B", norm))
         made.append(RecordedStep(0, step, "", values))
     return made
 
@@ -63,7 +62,7 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
     steps = stream(1, 400)
     config = Config(protection="document", upper=(1000, 400))
     found = propose(lambda: iter(steps), config)
-    norms = [features.l2 for step in steps for *_, features in step.values]
+    norms = [norm for step in steps for *_, norm in step.values]
     assert found.today.first == sum(norm > 1000 for norm in norms) > 10
     assert (found.proposed.first, found.proposed.second) == (0, 0)
     assert found.keeps
@@ -100,7 +99,7 @@ def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shri
 
 def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healthy():
     steps = stream(2, 300)
-    steps[250] = steps[250]._replace(left_out="second", values=[("c0", "B", Features(1e8, 1e9, 1e7))])
+    steps[250] = steps[250]._replace(left_out="second", values=[("c0", "B", 1e9)])
     found = propose(lambda: iter(steps), Config(protection="document"))
     assert (dict(found.today.left_out), found.today.steps) == ({"second": 1}, 299)
     kept = propose(lambda: iter(steps), Config(protection="document"), keep_flagged=True)
@@ -108,17 +107,14 @@ def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healt
     assert kept.config.upper[0] > 1e9 > found.config.upper[0]
 
 
-@pytest.mark.parametrize("options", [{"upper": (1500, 600)}, {"rule": "adaptive", "tiers": ()}, {"rule": "adaptive"}])
+@pytest.mark.parametrize("options", [{"upper": (1500, 600)}, {"rule": "adaptive"}])
 def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_path, options):
     config = Config(protection="document", enable=1, run_dir=str(tmp_path), **options)
     origin = Origin("job", 0, "host", "Ascend:0")
     monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
     monitor.begin()
     for step in stream(6, 300, heavy=0.01):
-        monitor.judge(
-            step.step,
-            [Reading(name, *features[:2], 0, 1, mean_abs=features.mean_abs) for name, _, features in step.values],
-        )
+        monitor.judge(step.step, [Reading(name, norm) for name, _, norm in step.values])
     monitor.end()
     recording = Recording(tmp_path)
     again = replay(recording.steps(), recording.settings, keep_flagged=True)
@@ -133,12 +129,6 @@ def test_too_few_values_give_no_proposal():
     found = propose(lambda: iter(steps), Config(protection="document"))
     assert found.pairs == {}
     assert found.config == Config(protection="document")
-
-
-@pytest.mark.parametrize(("rule", "feature"), [("threshold", "L2 norm"), ("adaptive", "max(|g|)")])
-def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(rule, feature):
-    value, _ = tests_of(Config(protection="document", rule=rule, tiers=("checksum", "state")))
-    assert (value.name, value.what) == ("value", feature)
 
 
 def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():

@@ -34,7 +34,7 @@ rank = get_rank()
 net = Net()
 optimizer = nn.Adam(net.trainable_params(), 1e-3)
 monitor = StepMonitor(
-    Config(protection="document", enable=1, on_anomaly="log", rule="adaptive", tiers=("finite", "ranks")), sinks=[]
+    Config(protection="document", enable=1, on_anomaly="log", rule="adaptive", tiers=("ranks",)), sinks=[]
 )
 monitor.attach(net, optimizer)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()

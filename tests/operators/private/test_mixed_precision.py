@@ -194,7 +194,7 @@ def train_mixture(monitor=None):
     return losses, values(net.get_parameters())
 
 
-@pytest.mark.parametrize("tiers", ["finite+adaptive+state", "finite+adaptive+state+checksum"])
+@pytest.mark.parametrize("tiers", ["state", "state+checksum"])
 def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(tiers, mode):
     losses, weights = train_mixture()
     config = Config.from_env(

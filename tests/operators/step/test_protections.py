@@ -6,6 +6,7 @@ import logging
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.attach.left_out import leave_out, take_left_out
 from checked_nets import HIDDEN, Decoder, fill, ids, targets
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Model
@@ -13,7 +14,6 @@ from mindspore.train import Model
 from asd import Config
 from asd.cli import main
 from asd.operators import StepMonitor
-from asd.operators.attach.left_out import leave_out, take_left_out
 
 pytestmark = pytest.mark.usefixtures("clean")
 ALL = ("finite", "adaptive", "state", "checksum")
@@ -161,7 +161,7 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
             "no optimizer was given, so no update can be refused",
             "optimizer Adam (optimizer) is not guarded: it updates its weights whatever happens",
         ],
-        "ASD_OPTIONS=tiers:adaptive": ["no optimizer was given, so gradients of parameters are not known"],
+        "ASD_RULE=adaptive": ["no optimizer was given, so gradients of parameters are not known"],
         "ASD_OPTIONS=tiers:state": ["no optimizer was given, so its weights and its state are not known"],
         "ASD_OPTIONS:confirm": ["no step will be made again: no optimizer was given"],
     }
@@ -275,9 +275,7 @@ def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     net = fill(Decoder())
     rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(3)]
     data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
-    config = Config(
-        protection="document", enable=1, rule="adaptive", tiers=("adaptive", "ranks"), run_dir=str(tmp_path)
-    )
+    config = Config(protection="document", enable=1, rule="adaptive", tiers=("ranks",), run_dir=str(tmp_path))
     model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
     model.train(1, data, callbacks=[StepMonitor(config)], dataset_sink_mode=False)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
