@@ -15,12 +15,20 @@ from asd.errors import ConfigError
 from asd.rules.base import SIGMA, UPPER
 from asd.settings.combined import CombinedConfig
 from asd.settings.job_name import attempt_of, job_name
-from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values, replaced_sentence
+from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values
 from asd.settings.protection import brought_by
 from asd.settings.table import SET_BY_RUN, VARIABLES
 from asd.settings.variable import Variable
 
-__all__ = ["Config", "Setting", "describe", "is_simulated", "replaced_variables", "rolls_back", "unknown_variables"]
+__all__ = [
+    "Config",
+    "Setting",
+    "describe",
+    "is_simulated",
+    "rolls_back",
+    "unknown_variables",
+    "visible_devices",
+]
 
 _BY_PROTECTION: Any = None
 
@@ -186,6 +194,12 @@ def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
     return bool((os.environ if environ is None else environ).get("MS_SIMULATION_LEVEL"))
 
 
+def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:
+    """The devices that `ASCEND_RT_VISIBLE_DEVICES` shows to this process, ascending as CANN counts; empty for all."""
+    words = (os.environ if environ is None else environ).get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
+    return sorted(int(word) for word in words if word.strip().isdecimal())
+
+
 def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that look like ours and are none, most likely mistyped, each with the nearest that is one.
 
@@ -195,18 +209,8 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str
     environ = os.environ if environ is None else environ
     known = [*(variable.name for variable in VARIABLES), ASD_OPTIONS]
     ours = [name for name in environ if name.startswith(("NPU_ASD_", "ASD_"))]
-    old = [f"ASD_{option.name.upper()}" for option in OPTIONS]
-    unknown = set(ours) - {*known, *SET_BY_RUN, *old}
+    unknown = set(ours) - {*known, *SET_BY_RUN}
     return {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in sorted(unknown)}
-
-
-def replaced_variables(environ: Mapping[str, str] | None = None) -> str:
-    """One sentence about the variables that are read for one more release, and what to write instead; empty for none.
-
-    Args:
-        environ: Of this process if not given.
-    """
-    return replaced_sentence(os.environ if environ is None else environ)
 
 
 class Setting(NamedTuple):

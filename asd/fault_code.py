@@ -1,8 +1,4 @@
-"""Fault codes of the Ascend driver, and what is packed into them.
-
-A code whose first hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (bits 9-16) and event state
-(bits 0-8). Source: the driver's event ids; the layout fits all 125 entries of the vendor's list that print the triple.
-"""
+"""The fault codes of the Ascend driver that say that a device computed wrongly, and what they say."""
 
 from __future__ import annotations
 
@@ -20,11 +16,6 @@ COMPUTING_LOW = "80818C06"
 NO_FAULT = "00000000"
 """No fault of a device: what looks for the others must not find it."""
 
-_NODE_TYPES = {0x40: "SoC"}
-_SENSOR_TYPES = {0xC6: "Check Sensor"}
-_STATES = {0: "check fail", 5: "hardware computing check, high risk", 6: "hardware computing check, low risk"}
-_SEVERITIES = {CHECK_FAIL: "minor"}
-_HANDLING = {CHECK_FAIL: "SeparateNPU", COMPUTING_HIGH: "SeparateNPU", COMPUTING_LOW: "SubHealthFault"}
 _PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
 
 
@@ -32,7 +23,7 @@ class FaultCode(NamedTuple):
     """What a code says.
 
     Attributes:
-        node_type: The part of the machine, for example `SoC`; a number in hex where the name is not known.
+        node_type: The part of the machine, for example `SoC`; empty for a code that is not listed.
         sensor_type: What noticed it, for example `Check Sensor`.
         state: What it noticed, for example `check fail`.
         severity: The driver's view, where it is documented: `minor`; empty for others.
@@ -51,20 +42,17 @@ def is_code(text: str) -> bool:
     return _PATTERN.fullmatch(text) is not None
 
 
+_LISTED = {
+    CHECK_FAIL: FaultCode("SoC", "Check Sensor", "check fail", "minor", "SeparateNPU"),
+    COMPUTING_HIGH: FaultCode("SoC", "Check Sensor", "hardware computing check, high risk", "", "SeparateNPU"),
+    COMPUTING_LOW: FaultCode("SoC", "Check Sensor", "hardware computing check, low risk", "", "SubHealthFault"),
+}
+
+
 def decode(code: str) -> FaultCode:
-    """What `code` says; the first three fields are empty for a code that packs nothing.
+    """What `code` says; all fields are empty for one that is not listed.
 
     >>> decode("80818C00")[:3]
     ('SoC', 'Check Sensor', 'check fail')
     """
-    known = _SEVERITIES.get(code, ""), _HANDLING.get(code, "")
-    if not is_code(code) or code[0] != "8":
-        return FaultCode("", "", "", *known)
-    number = int(code, 16)
-    node, sensor, state = (number & 0x0FFFFFFF) >> 17, number >> 9 & 0xFF, number & 0x1FF
-    return FaultCode(
-        _NODE_TYPES.get(node, f"{node:#x}"),
-        _SENSOR_TYPES.get(sensor, f"{sensor:#x}"),
-        _STATES.get(state, str(state)),
-        *known,
-    )
+    return _LISTED.get(code, FaultCode("", "", "", "", ""))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from asd.records import Rank, Text
 
-__all__ = ["FromOrigin", "Origin"]
+__all__ = ["FromOrigin", "Origin", "device_name", "mounted_chips"]
+
+_CHIP_FILE = re.compile(r"davinci([0-9]{1,4})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +56,31 @@ class FromOrigin:
     def device(self) -> str:
         """The device the rank computes on, for example `Ascend:3` or `CPU:0`; `unknown` when it is not known."""
         return self.origin.device
+
+
+def mounted_chips(folder: Path = Path("/dev")) -> list[int]:
+    """The chips of the node that this process can reach, ascending; empty on a machine without any.
+
+    Drivers count devices from 0 in each container, but its device files keep the numbers of the node.
+    """
+    found = [_CHIP_FILE.fullmatch(path.name) for path in folder.glob("davinci*")]
+    return sorted(int(match[1]) for match in found if match)
+
+
+def device_name(target: str, number: int, visible: Sequence[int], mounted: Sequence[int]) -> str:
+    """What a device is called in events: by the number that it has on its node.
+
+    Args:
+        target: What MindSpore computes on.
+        number: What it counts its device as.
+        visible: The devices that its process sees, ascending; empty for all.
+        mounted: The chips of the node in its container, ascending.
+
+    >>> device_name("Ascend", 1, visible=[4, 5, 6, 7], mounted=[])
+    'Ascend:5'
+    """
+    if target != "Ascend":
+        return f"{target}:{number}"
+    for numbers in (visible, mounted):
+        number = numbers[number] if number < len(numbers) else number
+    return f"{target}:{number}"

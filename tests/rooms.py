@@ -39,14 +39,14 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1878, 1700),
+    Room("asd", ("asd",), 1875, 1700),
     Room("asd/rules", ("asd/rules",), 4057, 3300),
     Room("asd/rundir", ("asd/rundir",), 1598, 1500),
     Room("asd/handler", ("asd/handler",), 4283, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2927, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2916, 1900),
     Room("asd/dumps", ("asd/dumps",), 5884, 4500),
     Room("asd/cli", ("asd/cli",), 4220, 2800),
-    Room("operators", ("operators",), 5867, 7500),
+    Room("operators", ("operators",), 5866, 7500),
     Room("operators/rerun and the like", RERUN, 3362, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 5025, 4300),
-    Room("tests", ("tests",), 43333, 34000),
-    Room("benchmarks", ("benchmarks",), 5618, 5000),
+    Room("tests", ("tests",), 43330, 34000),
+    Room("benchmarks", ("benchmarks",), 5617, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44971, 390
+MOST_SOURCE, MOST_FILES = 44956, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

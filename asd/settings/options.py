@@ -1,7 +1,4 @@
-"""`ASD_OPTIONS`: settings for experts, as `name:value` pairs with commas between them.
-
-Until the next release each may also be given by the variable that it had before, `ASD_` and its name.
-"""
+"""`ASD_OPTIONS`: settings for experts, as `name:value` pairs with commas between them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from asd.errors import ConfigError
 from asd.settings.values import ADDRESS, FLAG, SHARE, count, names
 from asd.settings.variable import Variable
 
-__all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "replaced_sentence", "with_options"]
+__all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "with_options"]
 
 ASD_OPTIONS = "ASD_OPTIONS"
 TIERS = ("state", "ranks", "checksum")
@@ -69,38 +66,23 @@ OPTIONS = (
 
 
 def option_values(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of `Config` that the options in `environ` give; the old variable counts where the option is not given.
+    """The fields of `Config` that the options in `environ` give.
 
     Raises:
         ConfigError: An item is no pair, a name is unknown, or a value is not valid; the sentence names it.
     """
     given = _pairs(environ.get(ASD_OPTIONS, ""))
-    found = {}
-    for option in OPTIONS:
-        old = _old_text(option.name, environ)
-        if option.name in given:
-            found[option.field] = option.value_of(given[option.name], f"{ASD_OPTIONS}: {option.name}")
-        elif old is not None:
-            found[option.field] = option.value_of(old, _old_name(option.name))
-    return found
+    return {
+        option.field: option.value_of(given[option.name], f"{ASD_OPTIONS}: {option.name}")
+        for option in OPTIONS
+        if option.name in given
+    }
 
 
 def with_options(environ: Mapping[str, str], **defaults: str) -> dict[str, str]:
     """`environ` with these options where it gives none of that name."""
-    kept = [f"{name}:{text}" for name, text in defaults.items() if _old_text(name, environ) is None]
-    text = environ.get(ASD_OPTIONS, "")
-    return {**environ, ASD_OPTIONS: ",".join([*kept, *([text] if text else [])])}
-
-
-def replaced_sentence(environ: Mapping[str, str]) -> str:
-    """What to write in place of the old variables in `environ`; empty where there are none."""
-    texts = {option.name: text for option in OPTIONS if (text := _old_text(option.name, environ)) is not None}
-    if not texts:
-        return ""
-    given = environ.get(ASD_OPTIONS, "")
-    options = [*(f"{name}:{text.replace(',', '+')}" for name, text in texts.items()), *([given] if given else [])]
-    old = ", ".join(map(_old_name, texts))
-    return f"{old}: read until the next release, write {ASD_OPTIONS}={','.join(options)} instead"
+    given = [f"{name}:{text}" for name, text in defaults.items()]
+    return {**environ, ASD_OPTIONS: ",".join(filter(None, [*given, environ.get(ASD_OPTIONS, "")]))}
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -112,13 +94,3 @@ def _pairs(text: str) -> dict[str, str]:
             raise ConfigError(ASD_OPTIONS, item, f"it must be name:value pairs with the names {', '.join(known)}")
         given[name.strip()] = value.strip()
     return given
-
-
-def _old_name(name: str) -> str:
-    return f"ASD_{name.upper()}"
-
-
-def _old_text(name: str, environ: Mapping[str, str]) -> str | None:
-    """An empty variable counts as unset, but for the tiers, where it is none."""
-    text = environ.get(_old_name(name))
-    return text if text or (text is not None and name == "tiers") else None

@@ -128,8 +128,7 @@ class Job:
 
     def _attempts(self) -> End:
         while True:
-            last = self._record.attempts[-1].devices if self._record.attempts else []
-            devices = self._devices.choose(last)
+            devices = self._devices.choose()
             if not devices:
                 return End(NO_DEVICE_LEFT, self._too_few())
             attempt, ending, watch = self._attempt(devices)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import psutil
 
 from asd.errors import ConfigError, UnsupportedError
+from asd.origin import mounted_chips
 
 __all__ = ["Launch", "Processes", "adopt_orphans", "find_launcher", "launch", "resolve"]
 
@@ -85,7 +86,7 @@ def launch(
     Args:
         command: The training's command line, resolved.
         environ: The environment it would have without a supervisor.
-        devices: The device of each rank.
+        devices: The chip of each rank, ascending.
         run: Name of the attempt.
         resume: Checkpoint file to go on from and its last step; an empty name and 0 for a training that begins.
         folder: Where the logs go.
@@ -112,13 +113,16 @@ def launch(
         numbers,
         *command,
     ]
+    mounted = mounted_chips()
     settings = {
         "PATH": path,
         "ASD_RUN": run,
         "ASD_DEVICES": numbers,
         "ASD_RESUME_FROM": resume[0],
         "ASD_RESUME_STEP": str(resume[1]),
-        "ASCEND_RT_VISIBLE_DEVICES": numbers,
+        "ASCEND_RT_VISIBLE_DEVICES": ",".join(
+            str(mounted.index(each) if each in mounted else each) for each in devices
+        ),
     }
     return Launch(words, {**environ, **settings}, folder)
 

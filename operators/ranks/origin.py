@@ -5,10 +5,10 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
-from asd.config import Config, is_simulated
+from asd.config import Config, is_simulated, visible_devices
 from asd.errors import RankLostError
 from asd.operators.ranks.exchange import Exchange
-from asd.origin import Origin
+from asd.origin import Origin, device_name, mounted_chips
 
 __all__ = ["origin_of_process"]
 
@@ -19,8 +19,9 @@ _agreed: dict[str, str] = {}
 def origin_of_process(config: Config) -> Origin:
     """Run, rank, host and device of this process."""
     rank = get_rank() if GlobalComm.INITED else 0
-    # A launcher may show a process only its own device, or any under another number.
-    device = f"{ms.get_context('device_target')}:{config.device or ms.get_context('device_id')}"
+    target, number = ms.get_context("device_target"), ms.get_context("device_id")
+    named = device_name(target, number, visible_devices(), mounted_chips())
+    device = f"{target}:{config.device}" if config.device else named
     return Origin(_name_of_run(config), rank, config.name_of_node(), device)
 
 

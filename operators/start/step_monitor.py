@@ -12,7 +12,7 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback
 
-from asd.config import Config, replaced_variables, unknown_variables
+from asd.config import Config, unknown_variables
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.operators.rerun.repeatable_step import Step, is_known
@@ -250,8 +250,6 @@ def _name_unknown_variables() -> None:
     """Once: a mistyped setting is not in force."""
     for name, nearest in unknown_variables().items():
         _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
-    if replaced := replaced_variables():
-        _LOG.warning("%s", replaced)
 
 
 @functools.cache

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, ConfigError
-from asd.config import describe, replaced_variables, unknown_variables
+from asd.config import describe, unknown_variables
 from asd.handler import job_of
 from asd.rules import RULES
 from asd.settings.combined import CombinedConfig
-from asd.settings.options import OPTIONS, with_options
+from asd.settings.options import with_options
 
 LARGEST = 2**63 - 1
 PAIRS = (
@@ -124,12 +124,10 @@ def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
         *(("record", text, "0 or 1") for text in ("2", "true")),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_valid_ones_also_under_its_old_name(option, text, listed):
-    old = f"ASD_{option.upper()}"
-    for variable, environ in ((f"ASD_OPTIONS: {option}", {"ASD_OPTIONS": f"{option}:{text}"}), (old, {old: text})):
-        with pytest.raises(ConfigError, match=listed) as caught:
-            Config.from_env(environ)
-        assert (caught.value.variable, caught.value.value) == (variable, text)
+def test_a_wrong_option_is_refused_with_the_valid_ones(option, text, listed):
+    with pytest.raises(ConfigError, match=listed) as caught:
+        Config.from_env({"ASD_OPTIONS": f"{option}:{text}"})
+    assert (caught.value.variable, caught.value.value) == (f"ASD_OPTIONS: {option}", text)
 
 
 @pytest.mark.parametrize("item", ["record", "recrod:1", "=1", "record=1", ":1"])
@@ -139,22 +137,10 @@ def test_an_item_of_the_options_that_is_no_pair_of_a_known_name_is_refused_with_
     assert (caught.value.variable, caught.value.value) == ("ASD_OPTIONS", item)
 
 
-def test_an_old_variable_counts_for_one_more_release_and_one_sentence_says_what_to_write():
-    old = {"ASD_TIERS": "ranks,state", "ASD_RECORD": "1", "ASD_REPLAY": "", "ASD_OPTIONS": "record:0"}
-    config = Config.from_env(old)
-    assert (config.active_tiers, config.record, config.replay) == (("ranks", "state"), False, True)
-    assert replaced_variables(old) == (
-        "ASD_TIERS, ASD_RECORD: read until the next release, write "
-        "ASD_OPTIONS=tiers:ranks+state,record:1,record:0 instead"
-    )
-    assert replaced_variables({"ASD_RULE": "adaptive", "ASD_REPLAY": ""}) == ""
-    assert Config.from_env({f"ASD_{option.name.upper()}": "" for option in OPTIONS}) == Config(tiers=())
-
-
 def test_options_that_a_program_brings_stand_behind_those_that_are_given():
-    for chosen in ({"ASD_OPTIONS": "replay:0"}, {"ASD_REPLAY": "0"}):
-        config = Config.from_env(with_options({"ASD_PROTECTION": "document", **chosen}, replay="1", manifest="1"))
-        assert (config.replay, config.manifest) == (False, True)
+    chosen = {"ASD_PROTECTION": "document", "ASD_OPTIONS": "replay:0"}
+    config = Config.from_env(with_options(chosen, replay="1", manifest="1"))
+    assert (config.replay, config.manifest) == (False, True)
 
 
 def test_the_sentence_says_what_where_and_what_is_valid():
@@ -317,13 +303,7 @@ def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
 
 def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
     given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
-    ours = {
-        "ASD_RULE": "adaptive",
-        "ASD_DEVICES": "0,1",
-        "ASD_RESUME_FROM": "x",
-        "ASD_RESUME_STEP": "7",
-        "ASD_TIERS": "",
-    }
+    ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
     assert unknown_variables({**given, **ours}) == {
         "ASD_RUL": "ASD_RULE",
         "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH",

@@ -1,8 +1,6 @@
-"""Fault codes: what the driver packs into eight hex digits."""
+"""Fault codes: what the driver says by eight hex digits."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from asd.fault_code import CHECK_FAIL, COMPUTING_HIGH, COMPUTING_LOW, FaultCode, decode, is_code
 
@@ -23,21 +21,10 @@ def test_the_check_fail_is_the_number_the_vendor_lists():
     assert int(CHECK_FAIL, 16) == 2155973632
 
 
-@given(node=st.integers(0, 0x7FF), sensor=st.integers(0, 0xFF), state=st.integers(0, 0x1FF))
-def test_the_three_numbers_come_out_of_every_code_as_they_went_in(node, sensor, state):
-    decoded = decode(f"{0x80000000 | node << 17 | sensor << 9 | state:08X}")
-    if node != 0x40:
-        assert int(decoded.node_type, 16) == node
-    if sensor != 0xC6:
-        assert int(decoded.sensor_type, 16) == sensor
-    if state not in (0, 5, 6):
-        assert int(decoded.state) == state
-
-
 @pytest.mark.parametrize(
     "code", ["4C4BA00C", "A819320F", "020001002", "80818c00", "", "8081", "80818C00\n", "\uff180818C00"]
 )
-def test_what_packs_nothing_is_left_opaque(code):
+def test_what_is_not_listed_says_nothing(code):
     assert decode(code) == ("", "", "", "", "")
 
 
@@ -59,8 +46,3 @@ def test_what_packs_nothing_is_left_opaque(code):
 )
 def test_a_code_is_eight_upper_case_hex_digits(text, valid):
     assert is_code(text) is valid
-
-
-@given(st.text(max_size=10))
-def test_no_text_is_an_error(text):
-    assert len(decode(text)) == 5

@@ -17,7 +17,7 @@ import os
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned
-from asd.config import describe, replaced_variables, unknown_variables
+from asd.config import describe, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -52,8 +52,6 @@ def run(args: argparse.Namespace) -> int:
     if unread:
         names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
         print(f"\nset, but not read by asd: {names}")
-    if replaced := replaced_variables(os.environ):
-        print(f"\n{replaced}")
     rows = [(name, value or "not installed") for name, value in machine.items()]
     print("\n" + aligned([("this machine", ""), *rows]))
     return 0

@@ -93,12 +93,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
     from asd.cli.shared.isolation_log import IsolationLog
+    from asd.origin import mounted_chips
     from asd.supervisor.attempt_watch import Patience
     from asd.supervisor.job import Job
     from asd.supervisor.processes import find_launcher, resolve
     from asd.supervisor.settings import Settings
 
-    devices = all_devices(args, environ)
+    mounted = mounted_chips()
+    devices = [mounted[each] if each < len(mounted) else each for each in all_devices(args, environ)]
     if args.min_ranks is not None and args.min_ranks > args.ranks:
         raise ConfigError("--min-ranks", args.min_ranks, f"it must be at most --ranks, which is {args.ranks}")
     given = {name: value for name, value in vars(args).items() if value is not None}

@@ -13,6 +13,7 @@ from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
 from asd.handler.decision import ACTIONS
+from asd.origin import device_name
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for
@@ -67,6 +68,17 @@ def test_once_does_not_wait_for_what_can_lead_to_nothing(tmp_path):
     began = time.monotonic()
     assert main(["handler", "--once", "--run-dir", str(tmp_path)]) == 0
     assert time.monotonic() - began < 30.0
+
+
+def test_a_soft_error_on_each_of_three_chips_of_a_node_is_one_strike_for_each(tmp_path, capsys):
+    folders = []
+    for step, chip in enumerate((3, 5, 6), 1):  # a pod each, whose only device MindSpore counts as 0
+        device = device_name("Ascend", 0, visible=[], mounted=[chip])
+        folders += ["--run-dir", str(tmp_path / f"pod{chip}")]
+        write(tmp_path / f"pod{chip}", event(step, run=f"job{chip}", rank=0, device=device))
+    assert main(["handler", "--once", "--settle", "0.2", "--state", str(tmp_path / "handler.sqlite"), *folders]) == 0
+    assert capsys.readouterr().out.splitlines() == ["3 events taken in, 3 devices known, 0 isolated."]
+    assert [kinds(path) for path in tmp_path.glob("pod*")] == [[], [], []]
 
 
 def test_decisions_as_json(tmp_path, capsys):

@@ -15,6 +15,9 @@ import asd
 
 LAUNCHER = """
 import os, signal, subprocess, sys, time
+visible = os.environ["ASCEND_RT_VISIBLE_DEVICES"].split(",")
+if visible != sorted(visible, key=int):
+    sys.exit("EE1001: ASCEND_RT_VISIBLE_DEVICES must be in ascending order")  # as CANN 8.0 to 9.1
 options = dict(word[2:].split("=") for word in sys.argv[1:] if word.startswith("--"))
 words = [word for word in sys.argv[1:] if not word.startswith("--")]
 ranks = []

@@ -1,35 +1,43 @@
-"""Which devices an attempt gets."""
+"""Which devices an attempt gets, and what they are called."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asd.config import visible_devices
+from asd.origin import device_name, mounted_chips
 from asd.supervisor.devices import Devices
+from asd.supervisor.processes import launch
 
 
-def test_a_suspect_is_used_when_there_is_no_other_and_under_another_rank():
+def test_a_suspect_is_used_when_there_is_no_other():
     devices = Devices([0, 1, 2], 2, 2)
     devices.bench.append(1)
-    assert devices.choose([0, 1]) == [0, 2]
+    assert devices.choose() == [0, 2]
     devices.bench.append(0)
-    assert sorted(devices.choose([0, 2])) == [1, 2]  # the older suspicion is the lesser
-    two = Devices([0, 1], 2, 2)
-    two.bench.append(1)
-    assert two.choose([0, 1]) == [1, 0]
+    assert devices.choose() == [1, 2]  # the older suspicion is the lesser
     one = Devices([0], 1, 1)
     one.bench.append(0)
-    assert one.choose([0]) == [0]
+    assert one.choose() == [0]
+
+
+def test_a_spare_takes_a_place_in_an_ascending_list_for_cann_refuses_others():
+    devices = Devices([0, 1, 2, 3, 4], 4, 4)
+    devices.out[1] = "broken"
+    assert devices.choose() == [0, 2, 3, 4]
+    assert Devices([7, 4, 5], 2, 2).choose() == [4, 7]
 
 
 sets = st.sets(st.integers(0, 7))
 
 
-@given(st.integers(1, 8), st.integers(1, 8), sets, st.lists(st.integers(0, 7), unique=True), st.permutations(range(8)))
-def test_no_device_works_twice_or_is_out_and_none_waits_without_need(ranks, fewest, out, bench, last):
+@given(st.integers(1, 8), st.integers(1, 8), sets, st.lists(st.integers(0, 7), unique=True))
+def test_no_device_works_twice_or_is_out_and_none_waits_without_need(ranks, fewest, out, bench):
     devices = Devices(range(8), ranks, min(fewest, ranks))
     devices.bench, devices.out = bench, dict.fromkeys(out, "broken")
-    chosen = devices.choose(last[:ranks])
+    chosen = devices.choose()
     usable = set(range(8)) - out
-    assert len(chosen) == len(set(chosen))
+    assert chosen == sorted(set(chosen))
     assert set(chosen) <= usable
     assert len(chosen) == (min(ranks, len(usable)) if len(usable) >= devices.fewest else 0)
     if set(chosen) & set(bench):
@@ -37,10 +45,33 @@ def test_no_device_works_twice_or_is_out_and_none_waits_without_need(ranks, fewe
         assert usable - set(bench) <= set(chosen)  # a suspect works only when everybody else does
 
 
-@given(st.integers(2, 8), st.integers(0, 7))
-def test_those_that_are_not_concerned_keep_their_rank(ranks, bad):
-    devices = Devices(range(9), ranks, ranks)
-    last = devices.choose()
-    devices.out[bad] = "broken"
-    for before, after in zip(last, devices.choose(last), strict=True):
-        assert before in (after, bad)
+# MindSpore's number, ASCEND_RT_VISIBLE_DEVICES, the chips in /dev, and what the node calls the device.
+RECORDED = [
+    (1, "4,5,6,7", range(8), "Ascend:5"),  # rank 1 of four on a node of eight
+    (1, "7, 4", range(8), "Ascend:7"),  # MindSpore sorts the list
+    (3, "", range(8), "Ascend:3"),
+    (0, "", [3], "Ascend:3"),  # a pod with one chip
+    (1, "", [3, 5, 6], "Ascend:5"),
+    (0, "1,2", [3, 5, 6], "Ascend:5"),  # in a pod that shows its process two of three
+    (2, "0", [], "Ascend:2"),  # no device files at all
+]
+
+
+@pytest.mark.parametrize(("number", "visible", "chips", "name"), RECORDED)
+def test_a_device_is_called_by_its_number_on_the_node(tmp_path, number, visible, chips, name):
+    for file in ("davinci_manager", "davinci", *(f"davinci{chip}" for chip in chips)):
+        (tmp_path / file).touch()
+    environ = {"ASCEND_RT_VISIBLE_DEVICES": visible}
+    assert device_name("Ascend", number, visible_devices(environ), mounted_chips(tmp_path)) == name
+    assert device_name("CPU", number, visible_devices(environ), mounted_chips(tmp_path)) == f"CPU:{number}"
+
+
+def test_the_processes_of_a_job_in_a_container_are_told_what_cann_counts_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("asd.supervisor.processes.mounted_chips", lambda: [3, 5, 6])
+    launcher = tmp_path / "msrun"
+    launcher.touch(mode=0o700)
+    started = launch(
+        [str(launcher)], {"PATH": str(tmp_path)}, devices=[3, 6], run="job", resume=("", 0), folder=tmp_path
+    )
+    assert started.environ["ASD_DEVICES"] == "3,6"
+    assert started.environ["ASCEND_RT_VISIBLE_DEVICES"] == "0,2"
