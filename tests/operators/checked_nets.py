@@ -10,11 +10,11 @@ from zlib import crc32
 
 import mindspore as ms
 import numpy as np
+from asd.rules.readings.features import FEATURES
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd.operators.table.slots import table
 from asd.rules.base import largest_root
-from asd.rules.readings.features import FEATURES
 
 HIDDEN, VOCABULARY = 8, 13
 

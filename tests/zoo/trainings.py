@@ -7,6 +7,8 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from asd.operators.attach.checked_places import places
+from asd.operators.checks.matmul import ProductASD
 from faults import Strike, break_output, on_array, on_gradient, products, put_behind
 from gan import Gan
 from kinds import KINDS, Kind
@@ -17,8 +19,6 @@ from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
 
 from asd import AnomalyDetected
 from asd.operators import StepMonitor
-from asd.operators.attach.checked_places import places
-from asd.operators.checks.matmul import ProductASD
 
 STEPS, BAD = 20, 18
 EPOCHS = 2

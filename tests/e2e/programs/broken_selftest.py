@@ -4,12 +4,12 @@ import os
 import sys
 
 import numpy as np
+from asd.operators.recompute import convolution, lookup, product, softmax
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checks import ready_made
 from asd.operators.ranks import weights
-from asd.operators.recompute import convolution, lookup, product, softmax
 from asd.operators.selftest import measuring, primitives
 from asd.operators.selftest.__main__ import main
 

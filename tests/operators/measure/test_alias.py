@@ -7,10 +7,10 @@ one of them gets no gradient, and all that lies before it none either.
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.recompute.norm import CheckedNorm
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd.operators.measure.tap import alias, make_tap
-from asd.operators.recompute.norm import CheckedNorm
 from asd.operators.table import slots
 from asd.operators.table.site import Site
 

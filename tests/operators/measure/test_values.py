@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.measure.look import make_look
 from checked_nets import (
     HIDDEN,
     NETS,
@@ -25,7 +26,6 @@ from mindspore.train import Model
 
 from asd import Config, UnsupportedError
 from asd.operators import MatMulASD, NormASD, StepMonitor, install, install_checksum
-from asd.operators.measure.look import make_look
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 

@@ -5,6 +5,8 @@ import functools
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.measure.look import make_observer
+from asd.rules.readings.features import FEATURES, features_of, too_small
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
@@ -12,10 +14,8 @@ from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor, guard
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.measure.look import make_observer
 from asd.operators.table import slots
 from asd.operators.table.site import smallest_raw
-from asd.rules.readings.features import FEATURES, features_of, too_small
 from asd.rules.readings.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")

@@ -6,12 +6,12 @@ import weakref
 import mindspore as ms
 import numpy as np
 import pytest
+from asd.operators.measure.look import make_observer
 from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
 from mindspore import Parameter, Tensor, nn
 
 from asd import Config
 from asd.operators import StepMonitor, guard
-from asd.operators.measure.look import make_observer
 from asd.operators.start import autostart
 from asd.operators.table import slots
 

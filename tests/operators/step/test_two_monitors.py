@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from asd.operators.measure.look import make_observer
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
@@ -13,7 +14,6 @@ from asd.exporters.run_files.status_file import StatusFile
 from asd.injection import Fault
 from asd.operators import Checksum, StepMonitor, guard, install
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.measure.look import make_observer
 from asd.operators.start import autostart
 from asd.operators.table import slots
 from asd.rules.step.status import Status

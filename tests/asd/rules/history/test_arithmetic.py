@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
+from asd.rules.history.unchanged_output import UnchangedOutput
 
 from asd.errors import StateError
 from asd.rules.history import StateBound
-from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.saved import saved_number
 from asd.rules.trace import Trace
 from asd.verdict import Level

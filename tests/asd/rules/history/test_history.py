@@ -5,13 +5,13 @@ import math
 import random
 
 import pytest
+from asd.rules.readings.features import FEATURES, Features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import ConfigError, Level, StateError
 from asd.rules import Threshold
 from asd.rules.history import History, Margins
-from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import KINDS, kind_of
 
 often = settings(max_examples=60, deadline=None, derandomize=True)

@@ -4,12 +4,12 @@ import inspect
 from math import inf, log2, nan
 
 import pytest
+from asd.rules.history.early_signs import EarlySigns
+from asd.rules.readings.features import FEATURES, Features
 
 from asd import Level
 from asd.rules import Threshold
 from asd.rules.history import History, Margins
-from asd.rules.history.early_signs import EarlySigns
-from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import kind_of
 from asd.rules.trace import Trace
 

@@ -5,12 +5,12 @@ import math
 import random
 
 import pytest
+from asd.rules.readings.features import Features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import ConfigError, Level, StateError
 from asd.rules.history import Ranks, StateBound
-from asd.rules.readings.features import Features
 
 often = settings(max_examples=60, deadline=None, derandomize=True)
 SIZES = st.one_of(st.floats(1e-45, 3e38), st.sampled_from([0.0, math.inf, math.nan]))

@@ -5,10 +5,10 @@ from random import Random
 from statistics import median, median_high, median_low
 
 import pytest
+from asd.rules.readings.features import FEATURES, Features
 
 from asd import ConfigError, Level, StateError
 from asd.rules.history import Ranks
-from asd.rules.readings.features import FEATURES, Features
 from asd.rules.trace import Trace
 
 DEVIATIONS = {"B": 12.2, "Y": 12.2, "W": 13.3}

@@ -5,10 +5,10 @@ from math import inf, nan
 from random import Random
 
 import pytest
+from asd.rules.readings.features import Features, value_of
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules.readings.features import Features, value_of
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading
 from asd.rules.step.detectors import Detectors
