@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from msgspec import Meta
@@ -19,7 +19,7 @@ from msgspec import Meta
 from asd import fault_code
 from asd.errors import StateError
 from asd.origin import FromOrigin, Origin
-from asd.records import Count, Flag, Number, Text, fill, floats, members, parse, plain, read_time
+from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time
 from asd.verdict import Level
 
 __all__ = ["ABNORMAL", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
@@ -31,20 +31,17 @@ HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery", "stress")
 """`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
 fault. `problem`: the detector itself could not do its work. `replay`: the step was made again and a verdict reached.
-`isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with work whose answers
-are
-known; first-level when it computed wrongly, normal when not."""
+`isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with work whose
+answers are known; first-level when it computed wrongly, normal when not."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
 """What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
 stress test that finds something finds the second."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
-_TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
-_NO_SUBJECT = "detector"
-_UNSAID = ("code", "key", "id_form")
-"""Fields with a default that a log line has elsewhere, or not at all."""
+_LONGEST_REASON = 2000
+_UNSAID = ("code", "key")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _HEADS = {"problem": "detector problem", "follower": "in the wake of another rank"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
@@ -53,19 +50,17 @@ _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\
 
 
 def event_id(
-    run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "", *, host: str = "", device: str = ""
+    run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "", host: str = "", device: str = ""
 ) -> str:
     """The id of an event: the same fact always gets the same id, so delivering it twice is harmless.
 
-    The arguments are the fields of `Event` with these names; without `host` and `device` it is the id of an event of
-    `id_form` 1.
+    The arguments are the fields of `Event` with these names.
 
-    >>> event_id("run1", 0, "model.norm_out", 7, "anomaly")
-    '2f4028923c18e31431e0beddef4fbde0'
+    >>> event_id("run1", 0, "model.norm_out", 7, "anomaly", host="node7", device="Ascend:0")
+    'a24e345a88ea74297597a474a2b38334'
     """
-    facts = [run, rank, checkpoint, step, kind, *([key] if key or host or device else [])]
-    text = json.dumps([*facts, host, device] if host or device else facts)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    facts = json.dumps([run, rank, checkpoint, step, kind, key, host, device])
+    return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +77,7 @@ class Event(FromOrigin):
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
         feature: What the value is: `l2`, `max`, `max_square`, `mean` or `score`.
-        reason: Why, in a few words.
+        reason: Why, in a few words; of more than 2000 characters the end is cut off.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
         code: Fault code, eight upper-case hex digits.
@@ -91,29 +86,34 @@ class Event(FromOrigin):
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
         key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
-        id_form: What the id is made of: 2 host and device too, 1 neither, as in events of earlier versions.
+        serial: What the maker calls the device, where the agent of its machine knows it; else empty.
+        device_number: Its physical number on its machine, where the agent knows it; else -1.
     """
 
     origin: Origin
     step: Count
-    checkpoint: Text
+    checkpoint: Name
     value: Number
-    limits: Annotated[tuple[Number, ...], Meta(description="a list of numbers")]
+    limits: Annotated[tuple[Number, ...], Meta(max_length=16, description="a list of at most 16 numbers")]
     level: Level
     kind: Text
-    rule: Text
-    feature: Text
+    rule: Name
+    feature: Name
     reason: Text
     refused: Flag
     time: float
     code: Text = CODE
     micro_batch: Count = 0
     verdict: Text = ""
-    evidence: Text = ""
-    key: Text = ""
-    id_form: Annotated[Literal[1, 2], Meta(description="1 or 2")] = 2
+    evidence: Annotated[str, Meta(max_length=2048, description="a text of at most 2048 characters")] = ""
+    key: Name = ""
+    serial: Name = ""
+    device_number: Rank = -1
 
     def __post_init__(self) -> None:
+        if len(self.reason) > _LONGEST_REASON:
+            cut = f" ... (cut, it had {len(self.reason)} characters)"
+            object.__setattr__(self, "reason", self.reason[: _LONGEST_REASON - len(cut)] + cut)
         if self.kind not in KINDS:
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
         if self.verdict and self.verdict not in VERDICTS:
@@ -126,8 +126,7 @@ class Event(FromOrigin):
     @property
     def id(self) -> str:
         """Made by `event_id`: the same fact always has the same one."""
-        host, device = (self.host, self.device) if self.id_form > 1 else ("", "")
-        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, host=host, device=device)
+        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, self.host, self.device)
 
     @property
     def assertion(self) -> str:
@@ -163,8 +162,8 @@ class Event(FromOrigin):
                 "specversion": "1.0",
                 "id": self.id,
                 "source": f"/asd/{quote(self.run, safe='', errors='replace')}/{self.rank}",
-                "type": _TYPE_PREFIX + self.kind,
-                "subject": self.checkpoint or _NO_SUBJECT,
+                "type": f"org.mindspore.asd.{self.kind}",
+                "subject": self.checkpoint or "detector",
                 "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
                 "datacontenttype": "application/json",
                 "faultcode": self.code,
@@ -198,14 +197,13 @@ class Event(FromOrigin):
             raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
         known = {**data, "level": _LEVELS[level], "time": when, "code": data.get("code")}
         known |= floats({name: data[name] for name in ("value", "limits") if name in data}, "value", "limits")
-        known["id_form"] = data.get("id_form", 1)  # an earlier version told none, and others know it by that id
         return fill(cls, known, "event")
 
 
 def _optional(event: Event) -> dict[str, Any]:
     """The fields that a log line has only where they say something."""
-    names = (each.name for each in fields(event) if each.default is not MISSING and each.name not in _UNSAID)
-    return {name: value for name in names if (value := getattr(event, name))}
+    known = ((each.name, each.default) for each in fields(event) if each.name not in _UNSAID)
+    return {name: value for name, usual in known if usual not in (MISSING, value := getattr(event, name))}
 
 
 def _when(value: Any) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asd.records import Rank, Text
+from asd.records import Name, Rank
 
 __all__ = ["FromOrigin", "Origin", "device_name", "mounted_chips"]
 
@@ -25,10 +25,10 @@ class Origin:
         device: What it computes on, for example `Ascend:3`.
     """
 
-    run: Text
+    run: Name
     rank: Rank
-    host: Text
-    device: Text
+    host: Name
+    device: Name
 
 
 class FromOrigin:

@@ -27,6 +27,7 @@ __all__ = [
     "Count",
     "Finite",
     "Flag",
+    "Name",
     "Number",
     "Rank",
     "Text",
@@ -46,6 +47,7 @@ _LARGEST = sys.float_info.max
 _NOT_FINITE = ("inf", "-inf", "nan")
 
 Text = Annotated[str, Meta(description="a text")]
+Name = Annotated[str, Meta(max_length=512, description="a text of at most 512 characters")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0 on")]
 Rank = Annotated[int, Meta(ge=-1, le=2**63 - 1, description="a whole number from -1 on")]

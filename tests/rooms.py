@@ -42,10 +42,10 @@ ROOMS = (
     Room("asd", ("asd",), 1875, 1700),
     Room("asd/rules", ("asd/rules",), 4057, 3300),
     Room("asd/rundir", ("asd/rundir",), 1598, 1500),
-    Room("asd/handler", ("asd/handler",), 4283, 3300),
+    Room("asd/handler", ("asd/handler",), 4281, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2916, 1900),
     Room("asd/dumps", ("asd/dumps",), 5884, 4500),
-    Room("asd/cli", ("asd/cli",), 4220, 2800),
+    Room("asd/cli", ("asd/cli",), 4210, 2800),
     Room("operators", ("operators",), 5866, 7500),
     Room("operators/rerun and the like", RERUN, 3362, 4500),
     Room(
@@ -57,13 +57,13 @@ ROOMS = (
         2999,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 5025, 4300),
-    Room("tests", ("tests",), 43330, 34000),
+    Room("exporters of the network", ("exporters",), 4965, 4300),
+    Room("tests", ("tests",), 43262, 34000),
     Room("benchmarks", ("benchmarks",), 5617, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44956, 390
+MOST_SOURCE, MOST_FILES = 44884, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -19,7 +19,7 @@ VERSION = 1
 UNSEEN = (-1, -1)
 _HEAD = 1024  # bytes that are hashed, at most
 _BLOCK = 1 << 18
-_AT_ONCE = 1 << 24  # bytes of one batch: bounds the memory it takes
+_AT_ONCE = 1 << 22  # bytes of one batch: bounds the memory it takes
 
 
 class Line(NamedTuple):

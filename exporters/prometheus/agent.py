@@ -46,9 +46,10 @@ PROBLEMS = (
 """What can go wrong in the agent itself, the label `reason`."""
 
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
+_MANY_CHARACTERS = 1 << 20  # of a batch behind which there may be more
 _STUCK_INTERVALS = 10
 _MOST_WARNINGS = 100
-_MOST_UNKEPT = 10_000  # events that wait for the journal; of more the logs are read again
+_MOST_UNKEPT = 1000  # events that wait for the journal; of more the logs are read again
 _FEW = 3
 
 _log = logging.getLogger("asd.exporter")
@@ -161,14 +162,14 @@ class Agent:
             if self._keep():
                 self._save()
             self.last_poll, self._last_sign = self._clock(), self._monotonic()
-            if len(lines) < _AT_ONCE:
+            if len(lines) < _AT_ONCE and sum(len(line.text) for line in lines) < _MANY_CHARACTERS:
                 self._polled = True
                 return
             if stop is not None and stop.is_set():
                 return
 
     def outlet_failed(self, sentence: str) -> None:
-        """Counts that the metrics could not be handed on to another program, and logs it once."""
+        """Counts that the file for another program could not be written, and logs it once."""
         self._problem("outlet", sentence)
 
     def close(self) -> None:

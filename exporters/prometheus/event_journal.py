@@ -23,8 +23,9 @@ from asd.rundir.disk import open_own
 
 __all__ = ["EventJournal"]
 
-_MOST = 200_000  # events that are kept; about 200 MB
-_SLACK = 1000  # events more than the most before the oldest are dropped
+_MOST_BYTES = 200 << 20  # of the events that are kept: about 200,000
+_SLACK = 64  # a share more than the most before the oldest are dropped
+_SIZE = "length(CAST(text AS BLOB))"
 _PATIENCE_SECONDS = 1.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, is_whole INTEGER NOT NULL);
@@ -33,20 +34,21 @@ CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB U
 
 
 class EventJournal:
-    """Keeps the last 200,000 events in a file; every method may be called from any thread.
+    """Keeps the last 200 MiB of events in a file; every method may be called from any thread.
 
     Args:
         path: The file, of this process alone. It is made with the first event, in a folder that is there.
-        most: So many events are kept.
+        most_bytes: So much of them is kept.
 
     Attributes:
         is_whole: Whether it has all that was read before it was made; see `note_whole`.
     """
 
-    def __init__(self, path: Path, most: int = _MOST) -> None:
+    def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
         self.path = path
         self.is_whole = False
-        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._name = ""
         self._first = self._last = 0  # numbers of the oldest and of the newest event; 0 when there is none
         self._db: sqlite3.Connection | None = None
@@ -82,14 +84,18 @@ class EventJournal:
             db.execute("BEGIN IMMEDIATE")
             try:
                 db.executemany("INSERT OR IGNORE INTO event (id, text) VALUES (?, ?)", rows)
-                last = db.execute("SELECT max(n) FROM event").fetchone()[0] or 0
-                if last - self._first >= self._most + _SLACK:
-                    db.execute("DELETE FROM event WHERE n <= ?", (last - self._most,))
+                size = self._bytes + _size(db, self._last)
+                if size > self._most_bytes * (1 + 1 / _SLACK):
+                    sizes = f"SELECT n, sum({_SIZE}) OVER (ORDER BY n DESC) AS size FROM event"
+                    too_many = f"SELECT max(n) FROM ({sizes}) WHERE size > ?"
+                    db.execute(f"DELETE FROM event WHERE n <= ({too_many})", (self._most_bytes,))
+                    size = _size(db)
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
+            self._bytes = size
             self._look(db)
 
     def note_whole(self) -> None:
@@ -185,6 +191,7 @@ class EventJournal:
             _check(db)
             self._name = self._prepare(db)
             self._look(db)
+            self._bytes = _size(db)
         except BaseException:
             db.close()
             raise
@@ -216,6 +223,11 @@ def _check(db: sqlite3.Connection) -> None:
     damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)
+
+
+def _size(db: sqlite3.Connection, after: int = 0) -> int:
+    """How many bytes the events after a number have."""
+    return int(db.execute(f"SELECT total({_SIZE}) FROM event WHERE n > ?", (after,)).fetchone()[0])
 
 
 def _text(event: Event) -> str:

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from asd import Event, Level, StateError
 from asd.event import ABNORMAL, KINDS, VERDICTS, event_id
-from tests.support.events import made_of
+from asd.handler.inputs.cursor import MOST_EVENT_BYTES
+from tests.support.events import event_maker, made_of
+
+made = event_maker()
 
 FIELDS = {
     "run": "run1",
@@ -97,7 +100,8 @@ def test_its_json_is_a_cloud_event_in_one_line():
         "verdict": "",
         "evidence": "",
         "key": "",
-        "id_form": 2,
+        "serial": "",
+        "device_number": -1,
     }
     assert cloud_event == {
         "specversion": "1.0",
@@ -269,19 +273,14 @@ def test_a_bad_field_of_the_cloud_event_is_named(field, value):
 
 
 def test_ids_are_those_of_the_events_that_were_written_before():
-    assert event_id("run1", 0, "model.norm_out", 7, "anomaly") == "2f4028923c18e31431e0beddef4fbde0"
-    assert make(id_form=1).id == "dbb738d6d2d21095186072b966d8911e"
-    assert make(key="disk full", id_form=1).id == "745a9dfcf15d394ecf1c11d47a1f391c"
+    facts = ("run1", 0, "model.norm_out", 7, "anomaly")
+    assert event_id(*facts, host="node7", device="Ascend:0") == "a24e345a88ea74297597a474a2b38334"
 
 
-def test_what_an_earlier_version_wrote_keeps_the_id_it_had():
-    cloud_event = json.loads(make().to_json())
-    del cloud_event["data"]["id_form"]
-    old = Event.from_json(json.dumps(cloud_event))
-    assert old == make(id_form=1)
-    assert Event.from_json(old.to_json()) == old
-    with pytest.raises(StateError, match=r"^event field id_form is 3; valid is 1 or 2\.$"):
-        Event.from_json(make().to_json().replace('"id_form": 2', '"id_form": 3'))
+def test_the_serial_of_a_device_is_no_part_of_the_id_for_its_agent_adds_it_later():
+    assert make(serial="SN7", device_number=3).id == make().id
+    assert " serial=SN7 device_number=0 event=" in make(serial="SN7", device_number=0).sentence()
+    assert " serial=" not in make().sentence()
 
 
 def test_a_line_break_in_a_name_is_written_as_its_number_and_chinese_stays_readable():
@@ -294,9 +293,9 @@ def test_a_line_break_in_a_name_is_written_as_its_number_and_chinese_stays_reada
     [
         ({"step": "x"}, "event field step is 'x'; valid is a whole number from 0 on."),
         ({"rank": -2}, "event field rank is -2; valid is a whole number from -1 on."),
-        ({"host": 1}, "event field host is 1; valid is a text."),
-        ({"limits": 1}, "event field limits is 1; valid is a list of numbers."),
-        ({"limits": ["x"]}, "event field limits is ['x']; valid is a list of numbers."),
+        ({"host": 1}, "event field host is 1; valid is a text of at most 512 characters."),
+        ({"limits": 1}, "event field limits is 1; valid is a list of at most 16 numbers."),
+        ({"limits": ["x"]}, "event field limits is ['x']; valid is a list of at most 16 numbers."),
         ({"value": True}, "event field value is True; valid is a number, or one of the texts inf, -inf, nan."),
         ({"micro_batch": -1}, "event field micro_batch is -1; valid is a whole number from 0 on."),
         ({"refused": 1}, "event field refused is 1; valid is true or false."),
@@ -313,3 +312,27 @@ def test_the_sentence_about_a_wrong_field(change, sentence):
     with pytest.raises(StateError) as caught:
         Event.from_json(changed(**change))
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("character", ["x", "\0", "特", "\U0001f600", "\udc80"])
+def test_an_event_of_the_longest_fields_has_at_most_64_kib(character):
+    names = ("run", "host", "device", "checkpoint", "rule", "feature", "key")
+    more = {"evidence": 2048 * character, "reason": 2000 * character, "limits": (-math.pi,) * 16, "rank": 2**63 - 1}
+    longest = made(1, **dict.fromkeys(names, 512 * character), **more)
+    text = longest.to_json()
+    assert 6000 < len(text.encode(errors="backslashreplace")) <= MOST_EVENT_BYTES
+    assert Event.from_json(text.encode(errors="backslashreplace").decode()) == longest
+
+
+def test_a_reason_that_is_too_long_says_that_its_end_was_cut_off():
+    cut = made(1, reason="x" * 1_000_000)
+    assert (len(cut.reason), cut.reason[-36:]) == (2000, " ... (cut, it had 1000000 characters)"[-36:])
+    assert Event.from_json(cut.to_json()) == cut
+
+
+@pytest.mark.parametrize("field", ["run", "host", "device", "checkpoint", "rule", "feature", "key"])
+def test_a_name_that_is_too_long_is_no_event(field):
+    told = json.loads(made(1).to_json())
+    told["data"][field] = "x" * 513
+    with pytest.raises(StateError, match=rf"field {field} is 'xxx.*; valid is a text of at most 512 characters\.$"):
+        Event.from_cloud_event(told)

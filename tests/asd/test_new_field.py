@@ -21,8 +21,8 @@ def load(name, before, after):
 
 old = sys.argv[2:] == ["old"]
 if not old:
-    load("origin", "    host: Text\\n    device: Text\\n", "    serial: Text = ''\\n")
-    load("event", "    key: Text = \\"\\"\\n", "    chosen: tuple[Count, ...] = ()\\n")
+    load("origin", "    host: Name\\n    device: Name\\n", "    chassis: Name = ''\\n")
+    load("event", "    key: Name = \\"\\"\\n", "    chosen: tuple[Count, ...] = ()\\n")
 
 from asd.event import Event
 from asd.origin import Origin
@@ -35,13 +35,13 @@ from asd.verdict import Level
 folder = Path(sys.argv[1])
 new = {} if old else {"chosen": (3, 4)}
 event = Event(
-    origin=Origin("r", 0, "h", "Ascend:0", **({} if old else {"serial": "SN7"})), step=1, checkpoint="a", value=1e7,
+    origin=Origin("r", 0, "h", "Ascend:0", **({} if old else {"chassis": "SN7"})), step=1, checkpoint="a", value=1e7,
     limits=(1e6,), level=Level.ERROR, kind="replay", verdict="persistent", rule="t", feature="l2", reason="",
     refused=True, time=1e9, **new,
 )
 
 def is_whole(found):
-    return found == event and (old or (found.origin.serial, found.chosen) == ("SN7", (3, 4)))
+    return found == event and (old or (found.origin.chassis, found.chosen) == ("SN7", (3, 4)))
 
 def handler():
     store = Store(folder / "h.sqlite")
@@ -50,7 +50,7 @@ def handler():
 assert is_whole(Event.from_json(event.to_json()))
 if not old:  # what was written before
     for text in (folder / "e.jsonl").read_text().splitlines():
-        assert Event.from_json(text).chosen == () and Event.from_json(text).origin.serial == ""
+        assert Event.from_json(text).chosen == () and Event.from_json(text).origin.chassis == ""
     assert " chosen=(3, 4) event=" in event.sentence()
     told = []
     before = handler()
@@ -71,7 +71,7 @@ assert now.handle(event).action == "isolated"
 now.close()
 now = handler()
 assert is_whole(Event.from_json(now.store.db.execute("SELECT event FROM strike").fetchone()[0]))
-assert old or (told[0].origin.serial, told[0].chosen) == ("SN7", (3, 4))
+assert old or (told[0].origin.chassis, told[0].chosen) == ("SN7", (3, 4))
 ledger = Ledger()
 ledger.add(event)
 assert list(ledger.counts()) == [event.origin]

@@ -3,11 +3,10 @@
 import re
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, get
 
-from asd.exporters.outlets import Outlets
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
@@ -52,7 +51,7 @@ def told(families, *, without=()):
 def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(start, registry, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
-    Outlets(registry, textfile=tmp_path / "asd.prom")
+    write_to_textfile(str(tmp_path / "asd.prom"), registry)
     start(
         binary("prometheus-node-exporter"),
         f"--web.listen-address=127.0.0.1:{port}",

@@ -28,7 +28,6 @@ _EXAMPLES = """\
 Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
-  asd exporter --textfile /var/lib/node_exporter/asd.prom --push http://gateway:9091
   asd exporter --checkpoints top:5                         with values and limits of the 5 checkpoints nearest to theirs
   curl 'http://127.0.0.1:9464/events?level=first&limit=10'
 
@@ -77,17 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices")
     add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
-    add("--textfile", Path, "FILE.prom", "write the metrics for node_exporter too")
     add("--npu-exporter-file", Path, "FILE", "write the devices' states for npu-exporter")
-    add("--push", str, "URL", "push the metrics to this Pushgateway too")
-    parser.add_argument("--push-delete", action="store_true", help="delete at the end what was pushed")
     parser.set_defaults(port=9464, poll=1.0, checkpoints="none")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.http.tls_files import WebConfig
-    from asd.exporters.outlets import Outlets
+    from asd.exporters.npu_exporter_file import NpuExporterFile
     from asd.exporters.prometheus.agent import Agent
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import name_device, read_device_map
@@ -107,21 +103,15 @@ def run(args: argparse.Namespace) -> int:
         agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=read_strike_policy(args))
         try:
             collector = NodeCollector(agent, checkpoints, devices)
-            outlets = Outlets(
-                collector,
-                textfile=args.textfile,
-                npu_exporter_file=args.npu_exporter_file,
-                push_url=args.push,
-                node=host,
-                on_failure=agent.outlet_failed,
+            file = args.npu_exporter_file and NpuExporterFile(
+                collector, args.npu_exporter_file, host, agent.outlet_failed
             )
             server = serve_node(collector, address=address, port=args.port, web_config=web_config)
             try:
                 folders = ", ".join(map(str, run_dirs))
                 print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
-                ended_by = _run_until_signal(agent, outlets.write)
+                ended_by = _run_until_signal(agent, file.write if file else lambda: None)
             finally:
-                outlets.close(delete=args.push_delete)
                 server.close()
         finally:
             agent.close()

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from asd.handler.db.store import Store
 
-__all__ = ["SilentAgent", "cursor_name", "forget_silent", "note_silent", "read_cursors", "silent_agents"]
+__all__ = ["CURSORS", "SilentAgent", "forget_silent", "note_silent", "read_cursors", "silent_agents"]
 
-_CURSORS, _SILENT = "cursors of ", "silent "
+CURSORS, _SILENT = "cursors of ", "silent "
+"""Before the name of a node: its cursors are kept so, as a JSON list of texts."""
 
 
 class SilentAgent(NamedTuple):
@@ -26,14 +27,9 @@ class SilentAgent(NamedTuple):
     reason: str
 
 
-def cursor_name(node: str) -> str:
-    """Under which name the cursors of a node are kept, as a JSON list of texts."""
-    return _CURSORS + node
-
-
 def read_cursors(store: Store) -> dict[str, list[str]]:
     """The cursors of every node."""
-    return _rows(store, _CURSORS)
+    return _rows(store, CURSORS)
 
 
 def silent_agents(store: Store) -> dict[str, SilentAgent]:

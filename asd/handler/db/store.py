@@ -22,7 +22,7 @@ __all__ = ["Store", "events_file", "state_file"]
 
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
-_MOST_DEVICES = 100_000
+_MOST_OF_HOST = 1 << 20  # characters of the strikes of one host: about 800
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "noise", "software")
 
@@ -171,12 +171,14 @@ class Store:
         for table, most in _MOST.items():
             unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
             self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))
-        self.db.execute("DELETE FROM cases WHERE closed < ?", (before,))
-        self.db.execute(
-            "DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases) AND "
-            "n NOT IN (SELECT n FROM device ORDER BY last DESC LIMIT ?)",
-            (strikes_before, _MOST_DEVICES),
+        sizes = (
+            "SELECT strike.n AS n, sum(length(event)) OVER (PARTITION BY host ORDER BY strike.n DESC) AS size "
+            "FROM strike JOIN device ON device.n = device"
         )
+        too_many = f"SELECT n FROM ({sizes}) WHERE size > {_MOST_OF_HOST}"
+        self.db.execute(f"DELETE FROM strike WHERE n IN ({too_many})")
+        self.db.execute("DELETE FROM cases WHERE closed < ?", (before,))
+        self.db.execute("DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases)", (strikes_before,))
 
     def take_lease(self) -> str:
         """Makes this process the one that acts; returns why not, in one sentence, or an empty text.

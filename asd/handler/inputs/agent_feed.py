@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from asd.event import Event
-from asd.handler.db.agent_rows import SilentAgent, cursor_name, forget_silent, note_silent, read_cursors, silent_agents
+from asd.handler.db.agent_rows import CURSORS, SilentAgent, forget_silent, note_silent, read_cursors, silent_agents
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
@@ -108,7 +108,7 @@ class AgentFeed:
             return None
         events = [event for batch in batches for event in batch.answer.events if _may_tell(batch, event)]
         moved = self._moved(batches)
-        decisions = self._handler.handle_many(events, {cursor_name(node): json.dumps(moved[node]) for node in moved})
+        decisions = self._handler.handle_many(events, {CURSORS + node: json.dumps(moved[node]) for node in moved})
         self._cursors.update(moved)
         self.events += len(events)
         for batch in batches:

@@ -14,6 +14,7 @@ from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.prometheus.node import NodeCollector, serve_node
 from asd.exporters.run_files.event_log import EventLog
+from asd.handler.inputs.cursor import MOST_ANSWER_BYTES
 from asd.rundir.names import cursor_file, event_file
 from tests.support.events import event_maker
 
@@ -68,23 +69,28 @@ def test_a_journal_that_was_put_back_to_an_older_state_is_read_anew(journal):
 
 
 def test_the_oldest_of_too_many_are_dropped_and_who_has_not_seen_them_is_told_how_many(tmp_path):
-    journal = EventJournal(tmp_path / "journal.sqlite", most=10)
+    size = len(event(1000).to_json())
+    journal = EventJournal(tmp_path / "journal.sqlite", most_bytes=10 * size)
     journal.add([event(1)])
     cursor = journal.page((), 10).cursor
     journal.add(event(step) for step in range(2, 1100))
     page = journal.page((cursor,), 1000)
     assert (steps(page), page.missed) == (list(range(1090, 1100)), 1088)
     journal.close()
+    again = EventJournal(tmp_path / "journal.sqlite", most_bytes=10 * size)
+    again.add([event(1100)])
+    assert steps(again.page((cursor,), 1000)) == list(range(1091, 1101))
+    again.close()
 
 
 def test_long_events_make_short_pages(journal):
-    journal.add(event(step, reason="x" * (1 << 20)) for step in range(1, 8))
+    journal.add(event(step, reason="\0" * 2000) for step in range(1, 101))
     page, seen = journal.page((), 1000), []
     while page.events:
-        assert sum(map(len, page.events)) < 5 << 20
+        assert len(("[" + ",\n".join(page.events) + "]\n").encode()) <= MOST_ANSWER_BYTES
         seen += steps(page)
         page = journal.page((page.cursor,), 1000)
-    assert seen == list(range(1, 8))
+    assert seen == list(range(1, 101))
 
 
 def test_a_name_that_is_no_unicode_is_kept_as_json_spells_it(journal):
