@@ -53,7 +53,7 @@ class Table:
         self.limits, self.least = new_parameter("limits", math.inf, size), new_parameter("least", 0.0, size)
         self.held, self.guards = new_parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
         self.gates = Gates(size)
-        self._noted: list[tuple[Site, Tensor]] = []  # by Python, and not read yet
+        self._noted: list[tuple[int, Tensor]] = []  # by Python, and not read yet
         self._values = np.full(size, NOTHING, np.float32)  # read, and not judged yet
         self._refused_at_read, self._is_aside, self._is_taken = 0, False, False
         self._limits, self._least = np.full(size, np.inf, np.float32), np.zeros(size, np.float32)
@@ -118,19 +118,20 @@ class Table:
 
     def note(self, site: Site, value: Tensor) -> None:
         """Takes what `site` saw, float32 of shape (1,), which stays on the device until somebody asks."""
-        self._noted.append((site, value))
+        self._noted.append((site.slot, value))
 
     def _take(self, slots: Any) -> None:
         """Moves what is known of `slots` to the host, in one read from the device."""
         noted, self._noted = self._noted, []
         if noted:
             found = P.Concat()([*(values for _, values in noted), self.worst.value()]).asnumpy()
-            np.maximum.at(self._values, [site.slot for site, _ in noted], found[: len(noted)])
+            for (slot, _), value in zip(noted, found.tolist(), strict=False):
+                self._values[slot] = _larger(self._values[slot], value)
             written = found[len(noted) :]
         else:
             written = self.worst.asnumpy()
         if (written[slots] != NOTHING).any():
-            self._values[slots] = np.maximum(self._values[slots], written[slots])
+            self._values[slots] = _larger(self._values[slots], written[slots])
             written = written.copy()
             written[slots] = NOTHING
             write(self.worst, written)
@@ -156,7 +157,7 @@ class Table:
             return False
         own = np.flatnonzero(self._judged == state.gate.number)
         aside = self.aside.asnumpy().copy()
-        aside[own] = np.maximum(aside[own], self._values[own])
+        aside[own] = _larger(aside[own], self._values[own])
         write(self.aside, aside)
         self._values[own] = NOTHING
         if held is not None:
@@ -193,7 +194,7 @@ class Table:
         if refused != self._refused_at_read or self._is_aside:
             self._refused_at_read = refused
             aside = self.aside.asnumpy().copy()
-            values = np.maximum(values, aside[slots])
+            values = _larger(values, aside[slots])
             aside[slots] = NOTHING
             write(self.aside, aside)
             self._is_aside = bool((aside != NOTHING).any())
@@ -279,6 +280,12 @@ class Table:
         write(self.worst, written)
         self.replaying = self._is_replay = False
         self._arm_guards()
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger numbers; what is none stays none."""
+    with np.errstate(invalid="ignore"):
+        return np.maximum(one, other)
 
 
 def _order(site: Site) -> int:

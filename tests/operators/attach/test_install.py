@@ -182,7 +182,7 @@ def test_a_second_installation_finds_the_same_sites_and_adds_nothing(mode):
     assert again.found == first.found
     assert again.sites == first.sites
     gradients(net, net.trainable_params(), ids(), targets())
-    assert {name: reading.calls for name, reading in readings().items()} == dict.fromkeys(DECODER, 1)
+    assert sorted(readings()) == sorted(DECODER)
 
 
 def test_remove_restores_the_classes_and_nothing_is_checked_any_more(mode):
@@ -235,7 +235,7 @@ def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_t
     assert installation.found == names
     assert isinstance(net.norm_out.layer_norm, LayerNormASD)
     gradients(net, net.trainable_params(), ids(), targets())
-    assert {name: reading.calls for name, reading in readings().items()} == dict.fromkeys(names, 1)
+    assert sorted(readings()) == sorted(names)
 
 
 def test_check_operators_that_are_off_leave_the_cell_to_the_tap():
@@ -263,15 +263,14 @@ def test_a_cell_with_several_outputs_is_checked_at_the_first(mode):
     install(net)
     x = np.ones(4, np.float32)
     np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 13 * x)
-    reading = readings()["norm"]
-    assert (reading.max_abs, reading.l2, reading.calls) == (5.0, 10.0, 1)
+    assert readings()["norm"].value == 10.0
 
 
 def test_a_network_that_is_itself_a_norm_is_checked(mode):
     net = fill(nn.LayerNorm((HIDDEN,)))
     assert install(net).found == ["LayerNorm"]
     ms.grad(net)(targets()).asnumpy()
-    assert readings()["LayerNorm"].calls == 1
+    assert list(readings()) == ["LayerNorm"]
 
 
 def test_slots_are_given_back_with_the_network(clean):

@@ -1,11 +1,8 @@
 """The numbers in the slots are those of the true gradients, however the training is written."""
 
-from contextlib import contextmanager
-
 import mindspore as ms
 import numpy as np
 import pytest
-from asd.operators.measure.look import make_look
 from checked_nets import (
     HIDDEN,
     NETS,
@@ -24,8 +21,8 @@ from checked_nets import (
 from mindspore import Tensor, amp, nn, ops
 from mindspore.train import Model
 
-from asd import Config, UnsupportedError
-from asd.operators import MatMulASD, NormASD, StepMonitor, install, install_checksum
+from asd import Config
+from asd.operators import StepMonitor, install
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 
@@ -98,7 +95,6 @@ def test_a_net_cast_to_float16_reports_the_true_gradient(mode):
     weights = ms.ParameterTuple(net.trainable_params())
     ms.grad(net, None, weights)(ids(), targets())[0].asnumpy()
     found = readings()
-    assert all(0 < reading.max_abs < reading.l2 for reading in found.values())
     exact = truth("decoder")
     assert_all(found, exact, tolerance=0.05)
 
@@ -143,7 +139,7 @@ def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context,
     assert_all(readings(), *[truth("decoder", seed) for seed in range(3)])
 
 
-def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode):
+def test_a_layer_called_twice_in_a_step_reports_the_worst_call(mode):
     net = checked(CalledTwice)
     gradients(net, net.trainable_params(), ids(), targets())
     bare = fill(CalledTwice(probed=True))
@@ -260,61 +256,6 @@ def test_a_bfloat16_gradient_is_read(mode):
     gradient = ms.grad(net)(Tensor(x))
     np.testing.assert_array_equal(gradient.asnumpy(), 2 * x)
     assert_reading(readings()["bfloat"], 2 * x)
-
-
-@contextmanager
-def divided():
-    """As in a training whose operators MindSpore divides over the ranks."""
-    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
-    try:
-        yield
-    finally:
-        ms.reset_auto_parallel_context()
-
-
-class Looked(nn.Cell):
-    """A look at the value in one type, and the gradient 2x behind it."""
-
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype = dtype
-        self.look = make_look(slots.table().new_site("looked", "Y"))
-
-    def construct(self, x):
-        wide = ops.cast(self.look(ops.cast(x, self.dtype)), ms.float32)
-        return wide * wide
-
-
-@pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16], ids=str)
-def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode):
-    x = np.array([[1.5, -3.0, 0.25]], np.float32)
-    net = Looked(dtype)
-    for _ in range(2):
-        np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
-    assert_reading(readings()["looked"], x, x)
-    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
-    if mode == "graph":
-        assert readings() == {}  # it looks when the gradient is there
-    else:
-        assert_reading(readings()["looked"], x)
-
-
-@pytest.mark.parametrize(
-    "make", [MatMulASD, lambda: NormASD(ops.layer_norm, "norm", check=True)], ids=["product", "norm"]
-)
-def test_where_operators_are_divided_no_product_and_no_norm_is_checked_and_that_is_said(make, monkeypatch, caplog):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
-    with divided(), caplog.at_level("WARNING", "asd"):
-        operator = make()
-        with pytest.raises(UnsupportedError, match="no checksums in semi_auto_parallel"):
-            install_checksum(Decoder())
-    assert operator.sites == []
-    assert "is not checked: products and norms have no checksums in semi_auto_parallel" in caplog.text
-
-
-def test_an_empty_value_is_no_check(mode):
-    assert Looked(ms.float32)(Tensor(np.zeros((0, 3), np.float32))).shape == (0, 3)
-    assert readings() == {}
 
 
 def test_a_float64_gradient_is_read(mode):

@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd import Config
-from asd.operators import Checksum, StepMonitor, enable
+from asd.operators import StepMonitor, enable
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -77,13 +77,12 @@ def run(precision, monitor=None, *, attach_first=False):
 def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(precision, attach_first, mode):
     losses, weights = run(precision)
     events = []
-    checksum = Checksum(every=1)
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[events.append], checksum=checksum)
+    monitor = StepMonitor(Config(enable=1), sinks=[events.append])
     checked_losses, checked_weights = run(precision, monitor, attach_first=attach_first)
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
     assert not events
-    assert sum(".checksum" in name for name in monitor.monitor.history) == 3 * 5 + 2  # four products, a norm, a lookup
+    assert len(monitor.monitor.history) > len(weights)
 
 
 @pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "dense alone"])

@@ -60,7 +60,7 @@ def test_layers_built_in_between_check_and_the_others_do_not(mode, enabled):
     gradients(net, net.trainable_params(), ids(), targets())
     found = readings()
     assert len(found) == 3
-    assert all(name.startswith("ASD_LayerNorm_") and reading.calls == 1 for name, reading in found.items())
+    assert all(name.startswith("ASD_LayerNorm_") for name in found)
 
 
 def python(code, **settings):

@@ -54,23 +54,12 @@ def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_
         assert [event for event in checked.step() if event.level is Level.ERROR] == []
     assert_same_bits(checked.values(), plain.values())
     kinds = {reading.checkpoint: reading.kind for reading in checked.monitor.monitor.readings}
-    assert kinds["blocks.0.norm.forward"] == kinds["blocks.0.up.forward"] == "Y"
     assert kinds["blocks.0.norm"] == "B"
     assert {name for name, kind in kinds.items() if kind == "W"} == {
         weight.name for weight in checked.net.trainable_params()
     }
 
     weight = checked.net.blocks[0].up.weight
-    healthy = weight.asnumpy().copy()
-    weight.set_data(Tensor(healthy * np.float32(2**12)))
-    before = checked.values()
-    events = checked.step()
-    fatal = next(event for event in events if event.level is Level.ERROR)
-    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", True)
-    assert fatal.reason.startswith("forward: ")
-    assert_same_bits(checked.values(), before)
-    weight.set_data(Tensor(healthy))
-
     while checked.steps < SELDOM:  # then weights and moments were read once
         checked.step()
     moment = next(each for each in checked.optimizer.get_parameters() if each.name == f"moment2.{weight.name}")
@@ -105,12 +94,6 @@ def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode
     assert {each.checkpoint for each in logged.monitor.monitor.readings if each.kind == "W"} == names
 
     weight = logged.net.blocks[0].up.weight
-    weight.set_data(weight * 2**12)
-    before = logged.values()
-    fatal = next(event for event in logged.step() if event.level is Level.ERROR)
-    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", False)
-    assert any(not np.array_equal(before[name], value) for name, value in logged.values().items())
-
     logged.monitor.close()
     again = StepMonitor(adaptive(tmp_path), sinks=[])
     again.attach(logged.net, logged.optimizer)

@@ -107,7 +107,7 @@ def test_a_monitor_for_each_model_train_goes_on_quietly_with_what_the_one_before
     assert events == []
     assert monitors[1].monitor.step == 8
     learned = monitors[1].monitor.state()["checkpoints"]["norm_out"]
-    assert (learned["count"] if rule == "threshold" else learned["max_abs"]["n"]) == 8
+    assert (learned["count"] if rule == "threshold" else learned["trace"]["n"]) == 8
 
 
 def test_with_other_settings_it_starts_anew_quietly_and_what_is_tainted_stays_so(tmp_path):
