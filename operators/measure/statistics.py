@@ -6,6 +6,7 @@ What is not finite shows in it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,17 +81,12 @@ def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:
     >>> statistics([Tensor([3.0, 4.0])]).asnumpy().tolist()  # doctest: +SKIP
     [5.0]
     """
-    measure = _EAGER[largest]
+    measure = _eager(largest)
     return measure.finish(_STACK([measure.one(F.stop_gradient(local(each))) for each in tensors]))
 
 
-class _Eager(dict[bool, Statistics]):
-    """The two of them, made when a device is chosen."""
-
-    def __missing__(self, largest: bool) -> Statistics:  # noqa: FBT001 - a key
-        made = self[largest] = Statistics()
-        made.largest = largest
-        return made
-
-
-_EAGER = _Eager()
+@functools.cache
+def _eager(largest: bool) -> Statistics:  # noqa: FBT001 - a key
+    made = Statistics()
+    made.largest = largest
+    return made

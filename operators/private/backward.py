@@ -6,10 +6,8 @@ from typing import Any
 
 from mindspore import Tensor
 from mindspore.ops._grad_experimental.grad_base import bprop_getters
-from mindspore.ops.operations._grad_ops import Conv2DBackpropFilter
 
 __all__ = [
-    "Conv2DBackpropFilter",
     "age_of",
     "bprop_getters",
     "has_one_result",

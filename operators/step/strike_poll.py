@@ -18,11 +18,7 @@ POLL_STEPS = 10
 
 
 class StrikePoll(Part):
-    """The combined scheme of one `StepMonitor` among the ranks.
-
-    Args:
-        config: Whether it is on.
-    """
+    """The combined scheme of one `StepMonitor` among the ranks, if the settings have it on."""
 
     def __init__(self, config: Config) -> None:
         self.is_on = config.combined.enable
@@ -41,10 +37,8 @@ class StrikePoll(Part):
         told = [Message(*json.loads(message)) for message in self.ranks.gather(json.dumps(own).encode())]
         agreed = scheme.poll(told)
         if agreed.action is Action.START:
-            _LOG.warning(
-                "Feature value detection strikes out on rank %s, CheckSum will be enabled globally.",
-                ", ".join(map(str, agreed.ranks)),
-            )
+            ranks = ", ".join(map(str, agreed.ranks))
+            _LOG.warning("Feature value detection strikes out on rank %s, CheckSum will be enabled globally.", ranks)
         elif agreed.action is Action.STOP:
             _LOG.warning("Global CheckSum result is %d", bool(agreed.ranks))
             if self.ranks.rank in agreed.ranks:

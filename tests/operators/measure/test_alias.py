@@ -7,7 +7,6 @@ one of them gets no gradient, and all that lies before it none either.
 import mindspore as ms
 import numpy as np
 import pytest
-from asd.operators.recompute.norm import CheckedNorm
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd.operators.measure.tap import alias, make_tap

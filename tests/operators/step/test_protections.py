@@ -6,7 +6,6 @@ import logging
 import mindspore as ms
 import numpy as np
 import pytest
-from asd.operators.attach.left_out import leave_out, take_left_out
 from checked_nets import HIDDEN, Decoder, fill, ids, targets
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Model

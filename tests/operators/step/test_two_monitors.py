@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import pytest
-from asd.operators.measure.look import make_observer
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
