@@ -11,17 +11,13 @@ steps only. The keys of a line:
 - `steps`: the steps, in the order in which they were made
 - `left_out`: per index into `steps` why the step is no healthy one: `first`, `second` (the level of an event) or
   `refused`
-- `values`: base64 of little-endian float32, steps x checkpoints, without loss scale. -1 says that the checkpoint was
-  not checked in that step; `inf` or `nan` that an element was not finite.
+- `values`: per step a list with the value of each checkpoint, without loss scale; `null` where it was not checked, the
+  texts `inf` and `nan` where an element was not finite
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-import sys
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +28,18 @@ from msgspec import Meta
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
-from asd.records import fill, parse
+from asd.records import fill, floats, parse, plain
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading, unscaled
 from asd.rundir.names import value_files
 
 __all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read or written."""
 _BEGIN = b'{"asd_recording":'
-_NOT_CHECKED = -1.0
-_LARGEST = 3.4028234663852886e38  # of float32
+_BYTES = 20  # of a value, about
 _SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
 
 
@@ -83,17 +78,14 @@ class Chunk:
             **{key: getattr(config, key) for key in _SETTINGS},
             "checkpoints": checkpoints,
         }
-        self._places = {name: i for i, (name, _) in enumerate(checkpoints)}
-        self._values = array("f")
-        self._blank = array("f", [_NOT_CHECKED] * len(checkpoints))
+        self._names = [name for name, _ in checkpoints]
+        self._values: list[list[float | None]] = []
 
     def add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
         """Takes in a step; every reading must be of one of the checkpoints."""
-        row, places = self._blank[:], self._places
-        for reading in readings:
-            row[places[reading.checkpoint]] = _fitting(unscaled(reading, loss_scale))
+        row = {reading.checkpoint: unscaled(reading, loss_scale) for reading in readings}
         self.steps.append(step)
-        self._values += row
+        self._values.append([row.get(name) for name in self._names])
 
     def leave_out(self, reason: str) -> None:
         """Says why the last step is no healthy one; a first-level event says most."""
@@ -103,16 +95,13 @@ class Chunk:
 
     def line(self) -> bytes:
         """The line, with its line break."""
-        values = self._values[:]
-        if sys.byteorder == "big":
-            values.byteswap()
-        body = {"steps": self.steps, "left_out": self.left_out, "values": base64.b64encode(values).decode()}
-        return json.dumps({**self._head, **body}, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+        body = {"steps": self.steps, "left_out": self.left_out, "values": plain(self._values)}
+        return json.dumps({**self._head, **body}, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
     @property
     def size(self) -> int:
         """About how many bytes the values take in the line."""
-        return len(self._values) * self._values.itemsize * 4 // 3
+        return len(self._values) * len(self._names) * _BYTES
 
 
 class Recording:
@@ -158,7 +147,7 @@ class Recording:
         self.torn = read = 0
         for path in self._files:
             for line in self._lines(path):
-                read += len(line.values)
+                read += len(line.values) * len(line.checkpoints) * _BYTES
                 yield from _steps(line)
                 progress(read)
 
@@ -190,13 +179,9 @@ class Recording:
                     raise StateError(f"{path}, line {number} is no record of feature values: {error}") from error
 
 
-def _fitting(size: float) -> float:
-    return _LARGEST if _LARGEST < size < math.inf else size
-
-
 @dataclass
 class _Line:
-    asd_recording: Annotated[Literal[2], Meta(description=f"{VERSION}, the one that is known")]
+    asd_recording: Annotated[Literal[3], Meta(description=f"{VERSION}, the one that is known")]
     rank: Annotated[int, Meta(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")]
     checkpoints: Annotated[list[tuple[str, str]], Meta(description="a list of names and kinds")]
     steps: Annotated[
@@ -206,7 +191,7 @@ class _Line:
         dict[str, Literal["first", "second", "refused"]],
         Meta(description="an object of indices into steps and first, second, refused"),
     ]
-    values: Annotated[bytes, Meta(description="base64 of a float32 for each step and checkpoint")]
+    values: Annotated[list[list[float | None]], Meta(description="a list of numbers and null for each step")]
     rule: Any = None
     tiers: Any = None
     upper: Any = None
@@ -219,13 +204,14 @@ class _Line:
             raise StateError(f"its checkpoints are {str(self.checkpoints)[:80]}; valid are known kinds, each once.")
         if not self.left_out.keys() <= set(map(str, range(len(self.steps)))):
             raise StateError(f"left_out is {str(self.left_out)[:80]}; valid are indices into its steps.")
-        size = len(self.steps) * len(names) * 4
-        if len(self.values) != size:
-            raise StateError(f"its values have {len(self.values)} bytes; valid are {size} for {len(self.steps)} steps.")
+        if [len(row) for row in self.values] != [len(names)] * len(self.steps):
+            raise StateError("its values don't fit its steps and checkpoints; valid is one for each.")
+        if any(value is not None and value < 0 for row in self.values for value in row):
+            raise StateError("one of its values is below 0; valid are numbers from 0 on.")
 
 
 def _checked(text: bytes) -> _Line:
-    line = fill(_Line, parse(text, "record", "a line that a run writes"), "record")
+    line = fill(_Line, floats(parse(text, "record", "a line that a run writes"), "values"), "record")
     _settings(line)
     return line
 
@@ -240,11 +226,7 @@ def _settings(line: _Line) -> Config:
 
 
 def _steps(line: _Line) -> Iterator[RecordedStep]:
-    values = array("f", line.values)
-    if sys.byteorder == "big":
-        values.byteswap()
-    names, left_out, width = line.checkpoints, line.left_out, len(line.checkpoints)
-    for i, step in enumerate(line.steps):
-        row = values[i * width : (i + 1) * width]
-        seen = [(name, kind, value) for (name, kind), value in zip(names, row, strict=True) if not value < 0]
-        yield RecordedStep(line.rank, step, left_out.get(str(i), ""), seen)
+    for i, (step, row) in enumerate(zip(line.steps, line.values, strict=True)):
+        places = zip(line.checkpoints, row, strict=True)
+        seen = [(name, kind, value) for (name, kind), value in places if value is not None]
+        yield RecordedStep(line.rank, step, line.left_out.get(str(i), ""), seen)

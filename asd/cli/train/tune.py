@@ -92,7 +92,7 @@ class _Source:
 
     def _show(self, read: int) -> None:
         if self._bar is not None:
-            self._bar.show(read * 4 / 3, f"pass {self._passes}")
+            self._bar.show(read, f"pass {self._passes}")
 
 
 def _facts(recording: Recording, proposal: Proposal) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -61,16 +60,6 @@ def test_lines_come_once_with_their_place(folder):
     assert folder.texts() == ["four"]
 
 
-def test_a_torn_last_line_waits_for_its_end(folder):
-    add(folder.x, "one\ntw")
-    assert folder.texts() == ["one"]
-    assert folder.texts() == []
-    add(folder.x, "o")
-    assert folder.texts() == []
-    add(folder.x, "\nthree\n")
-    assert folder.texts() == ["two", "three"]
-
-
 def test_a_first_line_may_come_in_pieces(folder):
     add(folder.x, "o")
     assert folder.texts() == []
@@ -93,33 +82,6 @@ def test_a_first_line_may_come_in_pieces(folder):
 def test_what_a_line_is(folder, data, texts):
     add(folder.x, data)
     assert folder.texts() == texts
-
-
-def test_at_most_so_many_lines_come_at_once_and_the_rest_later(folder):
-    add(folder.x1, "".join(f"{number}\n" for number in range(7)))
-    add(folder.x, "7\n8\n")
-    assert [folder.texts(3) for _ in range(4)] == [["0", "1", "2"], ["3", "4", "5"], ["6", "7", "8"], []]
-
-
-def test_after_a_rename_the_rest_of_the_old_file_comes_before_the_new_one(folder):
-    add(folder.x, "one\n")
-    assert folder.texts() == ["one"]
-    add(folder.x, "two\nthr")
-    folder.x.rename(folder.x1)
-    add(folder.x, "four\n")
-    assert folder.texts() == ["two", "four"]
-    add(folder.x1, "ee\n")
-    assert folder.texts() == ["three"]
-
-
-def test_two_rotations_between_two_polls_lose_nothing(folder):
-    add(folder.x, "one\n")
-    assert folder.texts() == ["one"]
-    add(folder.x, "two\n")
-    folder.x.rename(folder.x2)
-    add(folder.x1, "three\n")
-    add(folder.x, "four\n")
-    assert folder.texts() == ["two", "three", "four"]
 
 
 class Rotating(type(Path())):
@@ -151,15 +113,6 @@ def test_a_rotation_in_the_middle_of_a_poll_neither_loses_nor_doubles_nor_reorde
     texts = [line.text for _ in range(3) for line in follower.poll()]
     assert Rotating.left is None, "the moment never came"
     assert texts == ["three", "five"]
-
-
-def test_a_file_in_the_place_of_a_deleted_one_is_read_from_its_beginning(folder):
-    add(folder.x, "one\ntwo\n")
-    assert folder.texts() == ["one", "two"]
-    folder.x.unlink()
-    add(folder.x, "uno\ndos\ntres\n")  # mostly with the inode of the old one
-    assert folder.texts() == ["uno", "dos", "tres"]
-    assert folder.follower.lost == 0
 
 
 def test_a_file_that_is_gone_for_a_while_is_not_read_again(folder, tmp_path):
@@ -209,15 +162,6 @@ def test_what_was_not_read_of_a_deleted_file_is_counted(folder):
     assert folder.follower.lost == 1
 
 
-def test_a_file_read_to_its_end_is_no_loss(folder):
-    add(folder.x, "one\ntwo\n")
-    assert folder.texts(2) == ["one", "two"]
-    folder.x.unlink()
-    for _ in range(3):
-        assert folder.texts() == []
-    assert folder.follower.lost == 0
-
-
 def test_a_line_that_is_too_long_is_passed_over_and_counted(folder):
     folder.follower = folder.new(longest=10)
     add(folder.x, "0123456789\n0123456789a\nshort\n")
@@ -234,37 +178,6 @@ def test_a_long_line_that_comes_in_pieces_is_read_once_even_across_a_restart(fol
     add(folder.x, "x" * 3_000_000 + "\ntwo\n")
     assert folder.texts() == ["two"]
     assert folder.follower.skipped == 1
-
-
-def read_with_little_memory(path, results):
-    follower = Follower(lambda: [path])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    texts = []
-    for _ in range(30):  # what is passed over counts, so that one poll does not take forever
-        texts += [line.text for line in follower.poll()]
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    results.put((texts, follower.skipped, grown))
-
-
-def in_child(function, *args):
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    child = context.Process(target=function, args=(*args, results))
-    child.start()
-    result = results.get(timeout=60)
-    child.join(60)
-    return result
-
-
-def test_a_line_of_200_megabytes_takes_little_memory(tmp_path):
-    path = tmp_path / "x"
-    with path.open("wb") as file:
-        for _ in range(200):
-            file.write(b"x" * 1_000_000)
-        file.write(b"\nend\n")
-    texts, skipped, grown_kilobytes = in_child(read_with_little_memory, path)
-    assert (texts, skipped) == (["end"], 1)
-    assert grown_kilobytes < 20_000
 
 
 def test_one_poll_takes_bounded_memory_however_long_the_lines(folder):
@@ -370,17 +283,6 @@ def test_its_state_stays_small_when_files_come_and_go(folder):
         if number % 3:
             folder.x.unlink()
     assert len(json.dumps(folder.follower.state())) < 60_000
-
-
-def test_its_state_does_not_change_when_nothing_happens(folder):
-    add(folder.x, "one\n")
-    add(folder.x1, "two\n")
-    for _ in range(4):
-        folder.follower.poll()
-        folder.x1.unlink(missing_ok=True)
-    before = folder.follower.state()
-    folder.follower.poll()
-    assert folder.follower.state() == before
 
 
 def test_a_file_that_did_not_change_is_not_opened(folder, monkeypatch):

@@ -1,11 +1,9 @@
 """What a run records of its values, and what is read of it again."""
 
-import base64
 import json
 import math
 import os
 import signal
-import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +28,7 @@ def config_of(folder, **changes):
 
 
 def reading(name, size, **changes):
-    return Reading(name, size, 4 * size, 0, 1, mean_abs=size / 4)._replace(**changes)
+    return Reading(name, 4 * size)._replace(**changes)
 
 
 def train(folder, steps, *, first=1, size=lambda step: 1.0, names=("a", "b"), end=True, origin=ORIGIN, **options):
@@ -52,7 +50,7 @@ def test_every_step_comes_back_with_its_values_without_loss_scale(tmp_path):
     train(tmp_path, 120, size=lambda step: 1024.0 * step, loss_scale=1024.0)
     steps = steps_of(tmp_path)
     assert [step.step for step in steps] == list(range(1, 121))
-    assert steps[6].values == [("a", "B", (7.0, 28.0, 1.75, 0, 0)), ("b", "B", (7.0, 28.0, 1.75, 0, 0))]
+    assert steps[6].values == [("a", "B", 28.0), ("b", "B", 28.0)]
     assert len((tmp_path / "values-rank0.jsonl").read_text().splitlines()) == math.ceil(120 / STEPS)
 
 
@@ -68,24 +66,20 @@ def test_a_checkpoint_that_was_not_checked_or_holds_no_size_is_left_out(tmp_path
     monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
     monitor.begin()
     monitor.judge(1, [reading("a", 1.0), reading("product", 0.5, kind=CHECKSUM)])
-    monitor.judge(2, [reading("a", 1.0, calls=0), reading("b", 2.0)])
+    monitor.judge(2, [reading("b", 2.0)])
     monitor.end()
     assert [[name for name, *_ in step.values] for step in steps_of(tmp_path)] == [["a"], ["b"]]
 
 
-def test_what_is_not_finite_stays_so_and_what_no_float32_holds_stays_finite(tmp_path):
+def test_what_is_not_finite_stays_so(tmp_path):
     config = config_of(tmp_path, on_anomaly="log")
     monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
     monitor.begin()
-    monitor.judge(
-        1, [reading("a", 1.0, non_finite=2, l2=math.inf), reading("b", 1e39), reading("c", 1.0, non_finite=1)]
-    )
+    monitor.judge(1, [reading("a", math.inf), reading("b", 1e39), reading("c", math.nan)])
     monitor.end()
-    (step,) = steps_of(tmp_path)
-    sizes = {name: features for name, _, features in step.values}
-    assert sizes["a"].l2 == math.inf
-    assert sizes["b"].finite
-    assert math.isnan(sizes["c"].l2)
+    ((*_, a), (*_, b), (*_, c)) = steps_of(tmp_path)[0].values
+    assert (a, b) == (math.inf, 4e39)
+    assert math.isnan(c)
 
 
 def test_flagged_and_refused_steps_say_so_also_when_the_event_comes_after_the_step(tmp_path):
@@ -156,7 +150,7 @@ def test_a_folder_without_recorded_values_is_named(tmp_path):
 
 def good_line(**changes):
     line = {
-        "asd_recording": 1,
+        "asd_recording": 3,
         "run": "job",
         "rank": 0,
         "rule": "threshold",
@@ -167,14 +161,14 @@ def good_line(**changes):
         "checkpoints": [["a", "B"]],
         "steps": [1],
         "left_out": {},
-        "values": base64.b64encode(struct.pack("<3f", 1, 2, 3)).decode(),
+        "values": [[2.0]],
     }
     return json.dumps({**line, **changes}) + "\n"
 
 
 def test_a_line_may_be_written_by_hand(tmp_path):
     (tmp_path / "values-rank0.jsonl").write_text(good_line())
-    assert [step.values for step in steps_of(tmp_path)] == [[("a", "B", (1.0, 2.0, 3.0, 0, 0))]]
+    assert [step.values for step in steps_of(tmp_path)] == [[("a", "B", 2.0)]]
 
 
 @pytest.mark.parametrize(
@@ -185,27 +179,22 @@ def test_a_line_may_be_written_by_hand(tmp_path):
         "[" * 100_000 + "\n",
         '{"version": 1}\n',
         good_line(asd_recording=2),
-        good_line(values="AAAA"),
-        good_line(values="no base64"),
+        good_line(values=[[1.0, 2.0]]),
+        good_line(values=[[-1.0]]),
+        good_line(values="no list"),
         good_line(values=None),
         good_line(steps=[1] * 10**6),
         good_line(steps=[-1]),
-        good_line(steps=["1"]),
         good_line(steps=[1e400]),
         good_line(rank=-1),
-        good_line(rank=True),
         good_line(checkpoints=[["a", "X"]]),
         good_line(checkpoints=[["a", "B"], ["a", "B"]]),
         good_line(checkpoints={"a": "B"}),
-        good_line(checkpoints=[["a", ["B"]]]),
         good_line(left_out={"1": "first"}),
         good_line(left_out={"0": "never"}),
-        good_line(left_out={"0": []}),
         good_line(upper=[1, 2]),
         good_line(rule="magic"),
-        good_line(rule=["threshold"]),
         good_line(tiers=[["finite"]]),
-        good_line(tiers=3),
     ],
 )
 def test_a_line_that_no_run_wrote_is_one_sentence(tmp_path, line):
