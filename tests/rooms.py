@@ -40,10 +40,10 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1875, 1700),
-    Room("asd/rules", ("asd/rules",), 4057, 3300),
+    Room("asd/rules", ("asd/rules",), 4019, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2916, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2907, 1900),
     Room("asd/dumps", ("asd/dumps",), 5884, 4500),
     Room("asd/cli", ("asd/cli",), 4210, 2800),
     Room("operators", ("operators",), 5863, 7500),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44863, 390
+MOST_SOURCE, MOST_FILES = 44816, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -36,7 +36,6 @@ _HEADER = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)
 _TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]", re.IGNORECASE)
 _LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)(?![\w.])", re.IGNORECASE)
 _PRINTER = re.compile(r"\[rank[ _-]?(\d{1,9})\]:|^\s*\[\d+,(\d{1,9})\]<std(?:out|err)>", re.ASCII)
-_GREP = re.compile(r"\bdevice-(\d{1,6})[/\\]device-\d+", re.ASCII)
 _OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)
 _DEVICE = re.compile(r"device-(\d{1,6})", re.ASCII | re.IGNORECASE)
 _WORKER = re.compile(r"worker_(\d{1,9})\.log(?:\..*)?", re.ASCII)
@@ -70,12 +69,6 @@ class LogLine:
         """The rank that printed it, where the logger or the launcher put it in front."""
         match = _PRINTER.search(self.text)
         return int(match[1] or match[2]) if match else None
-
-    @functools.cached_property
-    def device(self) -> str:
-        """The device in the name of the file that `grep` put in front; empty without."""
-        match = _GREP.search(self.text)
-        return f"Ascend:{int(match[1])}" if match else ""
 
 
 def messages(text: str) -> Iterator[LogLine]:

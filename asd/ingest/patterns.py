@@ -154,7 +154,6 @@ def _silent_check(line: LogLine, source: re.Match[str], _: _Given) -> dict[str, 
         "value": math.nan if value is None else value,
         "limits": _limits({name: found for name, text in said.items() if (found := number(text)) is not None}),
         "step": whole(said.get("step", "")),
-        "device": line.device,
     }
 
 
@@ -189,7 +188,6 @@ def _first_generation(line: LogLine, _match: re.Match[str], _: _Given) -> dict[s
         "feature": "" if value is None else "l2",
         "value": math.nan if value is None else value,
         "step": whole(said.get("step", "")),
-        "device": line.device,
     }
 
 

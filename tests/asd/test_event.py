@@ -1,6 +1,7 @@
 """The event: a CloudEvent 1.0 that says the same wherever it is read."""
 
 import json
+import math
 import re
 from datetime import datetime
 from functools import partial

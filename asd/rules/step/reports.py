@@ -57,20 +57,19 @@ class Reports:
                 a device.
         """
         verdict, feature, broken = judged
-        limits = (broken,) if math.isfinite(broken) else ()
         kind, reason = "anomaly", verdict.reason
         if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
             if attribution.origin not in (None, self._origin.rank):
                 kind = "follower"
             reason = _with(reason, attribution.reason)
         event = self._event(
-            step,
-            reading.checkpoint,
-            verdict.value,
-            limits,
-            verdict.level,
             kind,
+            step,
             reason,
+            checkpoint=reading.checkpoint,
+            value=verdict.value,
+            limits=(broken,) if math.isfinite(broken) else (),
+            level=verdict.level,
             refused=refused,
             feature=feature,
             rule=rule,
@@ -96,17 +95,9 @@ class Reports:
     def state_anomaly(self, step: int, name: str, verdict: Verdict) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        words = {"checkpoint": name, "feature": "max", "key": "state"}
         return self._event(
-            step,
-            name,
-            verdict.value,
-            limits,
-            verdict.level,
-            "anomaly",
-            verdict.reason,
-            refused=False,
-            feature="max",
-            key="state",
+            "anomaly", step, verdict.reason, value=verdict.value, limits=limits, level=verdict.level, **words
         )
 
     def follower(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
@@ -114,7 +105,7 @@ class Reports:
         reason = "another rank refused the update" if refused else "another rank differs from the rest"
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
-        return self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
+        return self._event("follower", step, reason, refused=refused)
 
     def weights_differ(self, step: int, found: Difference) -> Event:
         """The weights of the ranks are not alike; an anomaly on those that differ from the majority.
@@ -124,56 +115,27 @@ class Reports:
         rank = self._origin.rank
         anomaly = rank in found.odd or (not found.odd and rank == 0)
         event = self._event(
-            step,
-            "weights",
-            float(len(found.weights)),
-            (0.0,),
-            Level.ERROR if anomaly else Level.NORMAL,
             "anomaly" if anomaly else "follower",
+            step,
             f"the weights of the ranks are not alike: {found.reason}",
-            refused=False,
+            checkpoint="weights",
+            value=float(len(found.weights)),
+            limits=(0.0,),
+            level=Level.ERROR if anomaly else Level.NORMAL,
+            rule="weight_hash",
+            feature="differing",
         )
-        event = replace(event, rule="weight_hash", feature="differing")
-        if anomaly and not found.odd:
-            event = _of_nobody(event)
-        return event
+        return _of_nobody(event) if anomaly and not found.odd else event
 
     def problem(self, step: int, checkpoint: str, reason: str) -> Event:
         """The detector itself could not do its work; nothing is said of the device."""
-        return self._event(
-            step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason, code=NO_FAULT
-        )
+        return self._event("problem", step, reason, checkpoint=checkpoint, key=reason, code=NO_FAULT)
 
-    def _event(
-        self,
-        step: int,
-        checkpoint: str,
-        value: float,
-        limits: tuple[float, ...],
-        level: Level,
-        kind: str,
-        reason: str,
-        *,
-        refused: bool,
-        feature: str = "",
-        rule: str = "",
-        **more: Any,
-    ) -> Event:
-        return Event(
-            origin=self._origin,
-            step=step,
-            checkpoint=checkpoint,
-            value=value,
-            limits=limits,
-            level=level,
-            kind=kind,
-            rule=rule or self._rule,
-            feature=feature or self._feature,
-            reason=reason,
-            refused=refused,
-            time=self._clock(),
-            **more,
-        )
+    def _event(self, kind: str, step: int, reason: str, **more: Any) -> Event:
+        """An event of this rank; without `more` it is about no value."""
+        usual = {"checkpoint": "", "value": math.nan, "limits": (), "level": Level.NORMAL, "refused": False}
+        usual |= {"rule": self._rule, "feature": self._feature, "time": self._clock()}
+        return Event(origin=self._origin, kind=kind, step=step, reason=reason, **{**usual, **more})
 
 
 def _of_nobody(event: Event) -> Event:
