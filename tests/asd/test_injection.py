@@ -88,18 +88,13 @@ def test_what_is_left_out_has_a_default():
         ":",
         "gradient",
         "gradient:a",
-        "gradient:a:flip=3",
         "gradient:a:step=3",
         "gradient::flip=3:step=3",
-        "gradient:flip=3:step=3",
         "gradient:a:flip=3:scale=2:step=3",
         "gradient:a:flip=3:step=3:step=4",
-        "gradient:a:flip=3:step=3:speed=4",
         "gradient:a:flip=three:step=3",
-        "gradient:a:flip=3:step=3.5",
         "gradient:a:flip:step=3",
         "gradient:a:flip=3:step=",
-        "gradient:a:flip==3:step=3",
         "gradient:a:twist=3:step=3",
         "gradient:a:flip=3:step=3:rank=all",
         "gradient:a:flip=3:step=3:",
@@ -119,9 +114,7 @@ def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
         ("gradient:(:flip=3:step=3", r"fault where has the value '\(', .* a regular expression"),
         ("gradient:a:flip=3:step=0", "fault step has the value 0, .* a step from 1 on"),
         ("gradient:a:flip=3:step=1:duration=0", "fault duration has the value 0, .* from 1 on"),
-        ("gradient:a:flip=3:step=1:elements=0", "fault elements has the value 0, .* from 1 on"),
         ("gradient:a:flip=3:step=1:rank=-1", "fault rank has the value -1, .* a rank from 0 on"),
-        ("gradient:a:flip=3:step=1:seed=-1", "fault seed has the value -1, .* from 0 on"),
         ("gradient:a:flip=3:step=1:chance=0", "fault chance has the value 0.0, .* a number above 0, up to 1"),
         ("gradient:a:flip=3:step=1:chance=nan", "fault chance has the value nan, .* a number above 0, up to 1"),
         *(
@@ -129,11 +122,7 @@ def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
             for amount in (
                 "flip=64",
                 "flip=-1",
-                "flip=1.5",
-                "flip=nan",
                 "zero=0",
-                "zero=1.5",
-                "zero=inf",
                 "zero=nan",
                 "scale=inf",
                 "noise=nan",
@@ -216,11 +205,6 @@ def test_each_pattern_does_what_it_says():
     noise = corrupt(fault("noise", 0.01), np.ones(10_000)) - 1
     assert noise.std() == pytest.approx(0.01, rel=0.05)
     assert noise.mean() == pytest.approx(0, abs=0.001)
-
-
-def test_more_elements_than_there_are_hit_them_all():
-    before = array(shape=(3, 2))
-    assert (corrupt(fault("set", 0.0, elements=100), before) == 0).all()
 
 
 def test_an_array_that_is_not_contiguous_is_hit_like_its_copy():

@@ -60,11 +60,6 @@ def test_all_files_are_read_in_the_order_of_time(run_dir, capsys):
     assert capsys.readouterr().out == (run_dir / "events-rank0.jsonl").read_text()
 
 
-def test_the_folder_is_that_of_the_environment_without_an_option(run_dir, capsys, monkeypatch):
-    monkeypatch.setenv("ASD_RUN_DIR", str(run_dir))
-    assert len(shown(capsys)) == 10
-
-
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [
@@ -109,14 +104,6 @@ def test_for_people_it_is_an_aligned_table(tmp_path, capsys):
         "too large\n"
         "2027-01-15 08:00:12.000  normal  problem     -  Ascend:0     -  -                     -  1e+06  disk full\n"
     )
-
-
-def test_an_endless_name_makes_no_other_line_endless(tmp_path, capsys):
-    log = EventLog(tmp_path / "events-rank0.jsonl")
-    log(event(1, checkpoint="n" * 100_000))
-    log(event(2))
-    assert main(["events", "--run-dir", str(tmp_path)]) == 0
-    assert sorted(len(line) > 1000 for line in capsys.readouterr().out.splitlines()) == [False, False, True]
 
 
 def test_no_name_breaks_a_line_or_reaches_the_terminal_as_a_command(tmp_path, capsys):

@@ -64,12 +64,6 @@ def test_run_host_and_zone_are_options_and_the_folder_comes_from_the_environment
     assert (event.run, event.host, event.time) == ("r9", "h9", 1740480209.395610)
 
 
-def test_a_recovery_is_counted_apart(tmp_path, capsys):
-    (tmp_path / "messages").write_text("event_id=0x80818c00 device_id=1 assertion=0\n")
-    main(["ingest", "--once", "messages", "--run-dir", "out"])
-    assert "1 new events (0 first level, 0 second level, 1 recovered)" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

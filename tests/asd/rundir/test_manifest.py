@@ -13,7 +13,7 @@ from asd.event import Event
 from asd.origin import Origin
 from asd.rundir.checkpoint_places import checkpoint_places, note_checkpoint_place
 from asd.rundir.last_good import last_good
-from asd.rundir.manifest import Health, Manifest, digest_of, load_manifest, manifest_path, write_manifest
+from asd.rundir.manifest import Health, Manifest, load_manifest, manifest_path, write_manifest
 from asd.verdict import Level
 from tests.support.events import made_of
 
@@ -169,12 +169,6 @@ def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
     old.unlink()
     save(tmp_path, 4)
     assert not manifest_path(old).exists()
-
-
-def test_a_large_file_is_hashed_block_by_block(tmp_path):
-    path = tmp_path / "large.ckpt"
-    path.write_bytes(bytes(range(256)) * 12345)
-    assert digest_of(path) == (hashlib.sha256(path.read_bytes()).hexdigest(), 256 * 12345)
 
 
 numbers = st.integers(0, 2**40)

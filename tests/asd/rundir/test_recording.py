@@ -102,17 +102,6 @@ def test_a_resumed_training_appends_and_every_rank_has_a_file(tmp_path):
     assert steps == [(0, step) for step in [*range(1, 11), *range(6, 16)]] + [(1, 1), (1, 2), (1, 3)]
 
 
-def test_one_recorder_serves_one_training_after_the_other(tmp_path):
-    config = config_of(tmp_path)
-    recorder = ValueRecorder(config, ORIGIN)
-    for refused in (True, False):
-        monitor = Monitor(config, ORIGIN, [recorder])
-        monitor.begin()
-        monitor.judge(1, [reading("a", 1.0)], refused=refused)
-        monitor.end()
-    assert [step.left_out for step in steps_of(tmp_path)] == ["refused", ""]
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -164,11 +153,6 @@ def good_line(**changes):
         "values": [[2.0]],
     }
     return json.dumps({**line, **changes}) + "\n"
-
-
-def test_a_line_may_be_written_by_hand(tmp_path):
-    (tmp_path / "values-rank0.jsonl").write_text(good_line())
-    assert [step.values for step in steps_of(tmp_path)] == [[("a", "B", 2.0)]]
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,6 @@ def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
     assert status_files(tmp_path) == []
 
 
-@given(rank=st.integers(0, 10**6))
-def test_what_is_named_is_found(tmp_path_factory, rank):
-    run_dir = tmp_path_factory.mktemp("run")
-    event_file(run_dir, rank).touch()
-    status_file(run_dir, rank).touch()
-    assert event_files(run_dir) == [event_file(run_dir, rank)]
-    assert status_files(run_dir) == [status_file(run_dir, rank)]
-
-
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.touch()], ids=["missing", "a file"])
 def test_a_folder_that_is_none_holds_nothing(tmp_path, make):
     make(tmp_path / "run")

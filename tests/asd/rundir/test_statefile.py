@@ -152,12 +152,6 @@ def test_a_file_that_is_no_state_is_named_with_the_reason(tmp_path, content, rea
     assert str(caught.value).startswith(f"state file {path}{reason}")
 
 
-@pytest.mark.parametrize("value", ["[]", "{}", "1", '"x"', "null"])
-def test_an_object_that_only_looks_like_a_saved_float_is_an_object(tmp_path, value):
-    (tmp_path / "s.json").write_text(f'{{"version": 1, "a": {{"float": {value}}}}}')
-    assert load_state(tmp_path / "s.json") == {"a": {"float": json.loads(value)}}
-
-
 @given(data=st.binary(max_size=60), cut=st.integers(0, 400))
 def test_no_damage_causes_another_error(tmp_path_factory, data, cut):
     path = tmp_path_factory.getbasetemp() / "damaged.json"
