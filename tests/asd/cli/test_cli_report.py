@@ -27,7 +27,7 @@ def run_dir(tmp_path):
     monitor.begin()
     for step in range(1, 6):
         value = 5e8 if step == 5 else 1.0
-        monitor.judge(step, [Reading("a", value, value, 0, 1)], refused=step == 5)
+        monitor.judge(step, [Reading("a", value)], refused=step == 5)
     monitor.end()
     status_file(folder, 3).write_text(monitor.status.to_json())
     return folder

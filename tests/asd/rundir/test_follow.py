@@ -182,8 +182,8 @@ def test_a_long_line_that_comes_in_pieces_is_read_once_even_across_a_restart(fol
 
 def test_one_poll_takes_bounded_memory_however_long_the_lines(folder):
     add(folder.x, ("x" * 999_999 + "\n") * 40)
-    counts = [len(folder.follower.poll()) for _ in range(4)]
-    assert (sum(counts), max(counts)) == (40, 17)
+    counts = [len(folder.follower.poll()) for _ in range(9)]
+    assert (sum(counts), max(counts)) == (40, 5)
 
 
 def test_a_folder_in_the_place_of_a_file_is_named(folder):
