@@ -35,10 +35,6 @@ class Threshold(Rule):
         upper: First- and second-level absolute threshold, in units of the norm. Each at least 3, first > second.
         sigma: First- and second-level jump threshold, in ranges (max - min). Each at least 3, first > second.
         min_steps: Values to learn before jumps are judged, at least 1.
-        vendor_exact: Judge and learn as the vendor kernel does, weaknesses included: every value is learned, flagged
-            or not, and a range of 0 makes any rise a jump.
-        learn_errors: Only with `vendor_exact`: whether first-level values are learned too, as in the vendor's mode
-            that only logs. Its modes that end the training leave the state unchanged.
 
     Examples:
         >>> rule = Threshold(upper=(1000, 100), sigma=(50, 5), min_steps=3)
@@ -55,24 +51,15 @@ class Threshold(Rule):
     """
 
     name = "threshold"
-    takes = ("upper", "sigma", "learn_errors")
+    takes = ("upper", "sigma")
     feature = "l2"
 
     def __init__(
-        self,
-        upper: tuple[float, float] = UPPER,
-        sigma: tuple[float, float] = SIGMA,
-        min_steps: int = 100,
-        *,
-        vendor_exact: bool = False,
-        learn_errors: bool = True,
+        self, upper: tuple[float, float] = UPPER, sigma: tuple[float, float] = SIGMA, min_steps: int = 100
     ) -> None:
         self.upper = check_pair("upper", upper)
         self.sigma = check_pair("sigma", sigma)
         self.min_steps = check_count("min_steps", min_steps, 1)
-        self.vendor_exact = vendor_exact
-        # The most serious level that is still learned.
-        self._learns = Level.NORMAL if not vendor_exact else Level.ERROR if learn_errors else Level.WARNING
         self._know(0.0, 0.0, 0.0, 0)
 
     def update(self, value: float) -> Verdict:
@@ -88,7 +75,7 @@ class Threshold(Rule):
             self.broken = self.upper[1] if value > self.upper[1] else second
         else:
             level, reason = Level.NORMAL, ""
-        if level <= self._learns:
+        if level is Level.NORMAL:
             low, high = (min(self._min, value), max(self._max, value)) if self._count else (value, value)
             self._know(value, low, high, self._count + 1)
         return Verdict(level, reason, value, limit)
@@ -101,9 +88,7 @@ class Threshold(Rule):
         """How far `value` is above the one before, in widths of the range; NaN while no jump is judged."""
         if self._count < self.min_steps:
             return nan
-        spread = self._max - self._min
-        if not self.vendor_exact:
-            spread = max(spread, self._max * SMALLEST_RANGE)
+        spread = max(self._max - self._min, self._max * SMALLEST_RANGE)
         return (value - self._pre) / spread if spread > 0.0 else nan
 
     def state(self) -> dict[str, float]:
@@ -115,7 +100,7 @@ class Threshold(Rule):
         values = check_state(self, state)
         pre, low, high = values["pre"], values["min"], values["max"]
         for key in ("pre", "min", "max"):
-            if not (self.vendor_exact or isfinite(values[key])):
+            if not isfinite(values[key]):
                 raise bad_state(self, key, values[key], "a finite number")
         if low > high:
             raise bad_state(self, "min", low, f"at most max, which is {high!r}")
@@ -128,10 +113,8 @@ class Threshold(Rule):
         self._pre, self._min, self._max, self._count = pre, low, high, count
         first = self._second = inf
         if count >= self.min_steps:
-            spread = high - low
-            if not self.vendor_exact:
-                spread = max(spread, high * SMALLEST_RANGE)
-            if self.vendor_exact or not spread <= 0.0:
+            spread = max(high - low, high * SMALLEST_RANGE)
+            if spread > 0.0:
                 first, self._second = pre + self.sigma[0] * spread, pre + self.sigma[1] * spread
         self._limit = first if first < self.upper[0] else self.upper[0]
 

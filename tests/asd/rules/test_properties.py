@@ -15,14 +15,12 @@ from asd.verdict import Level
 FACTORIES = {
     **{name: functools.partial(make_rule, name) for name in RULES},
     "threshold, short warm-up": lambda: Threshold((1000, 100), (50, 5), 3),
-    "threshold, vendor": lambda: Threshold((1000, 100), (50, 5), 3, vendor_exact=True),
-    "threshold, vendor that aborts": lambda: Threshold((1e6, 1e3), (7, 3), 1, vendor_exact=True, learn_errors=False),
     "silent_check_v3 that aborts": lambda: SilentCheckV3((100, 10), 0.9, learn_errors=False),
     "combined, tight": lambda: Combined(3, 3),
     "adaptive, short warm-up": lambda: Adaptive((1000, 100), (50, 5), 3),
 }
 EXACT = [name for name in FACTORIES if not name.startswith("combined")]
-MENDED = [name for name in FACTORIES if name.startswith(("adaptive", "threshold")) and "vendor" not in name]
+MENDED = [name for name in FACTORIES if name.startswith(("adaptive", "threshold"))]
 
 SPECIAL = (0.0, 1e-45, 1e-38, 1e-9, 1.0, 1e9, 3.4e38, 1.2e77, math.inf, math.nan)
 HEALTHY = st.floats(0.5, 2.0)
