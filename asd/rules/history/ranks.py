@@ -32,8 +32,6 @@ LASTING_FROM = 100
 """Steps before that mean is judged."""
 DEVIATIONS = 6.1
 """How far above the mean of the medians a rank must be, in deviations: half of what clean runs stay below."""
-SMALLEST = -1100.0
-"""Bits that stand for 0: below the smallest float64."""
 
 
 class Ranks:
@@ -149,7 +147,7 @@ class _Differences:
 
     def judge(self, sizes: Sequence[float]) -> list[tuple[Level, str, float]]:
         """Level, reason and limit of each rank."""
-        x = list(map(_bits, sizes))
+        x = list(map(log2, sizes))
         above, below, middles = _distances(x)
         nearer = [min(up, -down, key=abs) for up, down in zip(above, below, strict=True)]
         self.window = [*self.window[1 - 2 * WINDOW :], nearer]
@@ -177,8 +175,6 @@ class _Differences:
     def learn(self) -> None:
         """Takes in the step that was judged, of its differences no more than what is no error."""
         x, above, below, lasts = self._judged
-        if SMALLEST in x:
-            return
         first = self.center.n < FIRST
         self.high = max(min(max(above), inf if first else self.high + MARGIN), self.high - DECAY, 0.0)
         self.low = max(min(max(below), inf if first else self.low + MARGIN), self.low - DECAY, 0.0)
@@ -245,7 +241,3 @@ def _both(verdicts: list[Verdict]) -> list[Verdict]:
         return verdicts
     reason = f"{worst.reason}: of two ranks either may be at fault"
     return [Verdict(worst.level, reason, verdict.value, verdict.limit) for verdict in verdicts]
-
-
-def _bits(size: float) -> float:
-    return log2(size) if size > 0.0 else SMALLEST

@@ -3,20 +3,19 @@
 import math
 
 import pytest
-from asd.rules.readings.features import FEATURES, Features
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level
 from asd.origin import Origin
-from asd.rules.history import History
+from asd.rules import Adaptive
 from asd.rules.readings.reading import SAMPLE, Reading
 from asd.rules.step.confirmation import BURST, Allowance, vanished
 from asd.rules.step.monitor import Monitor
 
 
 def reading(name, value, kind="W"):
-    return Reading(name, value, value, 0 if math.isfinite(value) else 1, 1, mean_abs=value, kind=kind)
+    return Reading(name, value, kind=kind)
 
 
 def taught(**readings):
@@ -41,7 +40,7 @@ def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, st
 
 
 def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanished():
-    first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly", "counted")]
+    first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly")]
     first[3] = reading("nearly", 6.0, "B")
     first += [reading("fine", 1.0), reading("weight", 9.0)]
     again = [
@@ -49,40 +48,23 @@ def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanis
         reading("stays", 9.0),
         reading("fine", 9.0),
         reading("nearly", 4.9),
-        reading("counted", 1.0, "B")._replace(calls=2),
-        reading("weight", 1.0)._replace(calls=2),
+        reading("weight", 1.0),
     ]
-    found = vanished(first, again, lambda seen: seen.l2 > 5)
+    found = vanished(first, again, lambda seen: seen.value > 5)
     assert [seen.checkpoint for seen in found] == ["gone", "weight"]
     first[-1] = first[-1]._replace(order=-1)  # seen before all others
-    assert [seen.checkpoint for seen in vanished(first, again, lambda seen: seen.l2 > 5)] == ["weight", "gone"]
+    assert [seen.checkpoint for seen in vanished(first, again, lambda seen: seen.value > 5)] == ["weight", "gone"]
 
 
 @given(st.sampled_from("BWA"), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=30), st.floats(-3, 16))
-def test_above_the_second_level_limit_is_where_a_history_of_gradients_begins_to_warn(kind, sizes, bits):
-    history = History(kind)
+def test_above_the_second_level_limit_is_where_a_gradient_begins_to_be_a_warning(kind, sizes, bits):
+    rule = Adaptive(kind=kind)
     for size in sizes:
-        history.update(Features(size, 9 * size, size / 4))
-    first, second = history.limit(), history.second_limit()
-    assert all(second[feature] <= first[feature] for feature in FEATURES)
-    size = 2.0**bits
-    seen = Features(size, 9 * size, size / 4)
-    above = any(seen[i] > second[feature] * (1 + 1e-12) for i, feature in enumerate(FEATURES))
-    verdict = history.update(seen)
-    if above:
-        assert verdict.level is not Level.NORMAL
-    elif "recent largest" in verdict.reason or "deviations above" in verdict.reason:
-        assert any(seen[i] >= second[feature] * (1 - 1e-12) for i, feature in enumerate(FEATURES))
-
-
-@given(st.sampled_from("YBWA"), st.lists(st.floats(0.5, 2.0), min_size=1, max_size=30))
-def test_the_second_level_limit_does_not_depend_on_who_asked_for_the_first(kind, sizes):
-    asked, silent = History(kind), History(kind)
-    for i, size in enumerate(sizes):
-        for history in (asked, silent):
-            history.update(Features(size * 1.5**i, 9 * size, size / 4))
-        asked.limit()
-        assert silent.second_limit() == asked.second_limit()
+        rule.update(size)
+    first, second, size = rule.limit(), rule.second_limit(), 2.0**bits
+    verdict = rule.update(size)
+    assert second <= first
+    assert (verdict.level is Level.NORMAL or "recent smallest" in verdict.reason) is (size <= second)
 
 
 @pytest.mark.parametrize(("value", "level"), [(100.0, "second"), (1e9, "first"), (math.nan, "first")])

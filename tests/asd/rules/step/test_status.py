@@ -116,7 +116,7 @@ def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
 @pytest.mark.parametrize(
     ("field", "value", "valid"),
     [
-        ("run", 1, "a text"),
+        ("run", 1, "a text of at most 512 characters"),
         ("rank", -2, "a whole number from -1 on"),
         ("checks", -1, "a whole number from 0 on"),
         ("checks", 2**63, "a whole number from 0 on"),

@@ -1,15 +1,12 @@
-"""The numbers of tiers against the same arithmetic, written down as plainly as the documentation has it."""
+"""What a trace learns, against the same written down as plainly as the documentation has it."""
 
 from random import Random
 
 import pytest
-from asd.rules.history.unchanged_output import UnchangedOutput
 
 from asd.errors import StateError
-from asd.rules.history import StateBound
 from asd.rules.saved import saved_number
 from asd.rules.trace import Trace
-from asd.verdict import Level
 
 
 def test_a_trace_learns_as_its_documentation_says():
@@ -29,31 +26,6 @@ def test_a_trace_learns_as_its_documentation_says():
         expected = {"mu": mu, "dev": dev, "env": env, "rise": rise, "low": low, "n": n + 1}
         assert trace.state() == pytest.approx(expected)
         assert trace.deviations(2.0) == pytest.approx((2.0 - mu) / max(dev, 0.05))
-
-
-def test_an_idle_output_ends_once_it_changes():
-    idle = UnchangedOutput()
-    seen = []
-    for x in ([1.0, None], [1.0, None], [1.0, 2.0], [1.0 + 2.0**-12, 2.0], [1.0 + 1.9 * 2.0**-12, 2.0]):
-        idle.update(x)
-        seen.append((idle.now, idle.ended))
-    assert seen == [(False, False), (True, False), (False, True), (False, False), (True, False)]
-
-
-def test_a_bound_without_values_names_nothing_and_is_healthy():
-    bound = StateBound()
-    assert bound.name == ""
-    assert bound.update({}) == (Level.NORMAL, "", 0.0, float("inf"))
-
-
-def test_the_value_that_is_most_times_its_limit_is_the_one_that_is_named():
-    bound = StateBound()
-    for _ in range(30):
-        bound.update({"max_weight": 1.0})
-    bound.update({"max_weight": 1.0, "min_v": 0.5})
-    assert bound.name == "max_weight"
-    bound.update({"min_v": 0.5, "max_weight": 1.0})
-    assert bound.name == "max_weight"
 
 
 def test_of_many_values_nothing_is_left_of_growth_by_a_power():
