@@ -43,7 +43,7 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 3994, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2907, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2801, 1900),
     Room("asd/dumps", ("asd/dumps",), 5884, 4500),
     Room("asd/cli", ("asd/cli",), 4210, 2800),
     Room("operators", ("operators",), 5863, 7500),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4965, 4300),
-    Room("tests", ("tests",), 42294, 34000),
+    Room("tests", ("tests",), 42209, 34000),
     Room("benchmarks", ("benchmarks",), 5617, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44791, 390
+MOST_SOURCE, MOST_FILES = 44685, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -17,8 +17,6 @@ _WORDS = (
     "strikerecord",
     "strikes out on rank",
     "checksum",
-    "grad-norm spike",
-    "feature detection detects",
     "sensitivity feature abnormal",
     "80818c0",
     "sensor type",

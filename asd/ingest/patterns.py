@@ -14,7 +14,7 @@ from asd.ingest.fields import fields, labelled, number, whole
 from asd.ingest.log_line import LogLine
 from asd.verdict import Level
 
-__all__ = ["STRIKE_OUT", "LogFinding", "read"]
+__all__ = ["LogFinding", "read"]
 
 STRIKE_OUT = "strike-out"
 _RECOVERED = {"recovery", "recover", "recovered", "0"}
@@ -31,7 +31,7 @@ class LogFinding:
     """An alarm as it stands in a line; what the line does not say is left at its default.
 
     Attributes:
-        rule: Who raised it: `silent_check_v2`, `silent_check_v3`, `combined`, `torch_npu` or `driver`.
+        rule: Who raised it: `silent_check_v2`, `silent_check_v3`, `combined` or `driver`.
         level: `Level.ERROR` for the first level, `Level.WARNING` for the second, `Level.NORMAL` for a recovery.
         reason: Why, in a few words.
         kind: `anomaly` or `recovery`.
@@ -46,8 +46,7 @@ class LogFinding:
         when: Local time of the alarm as it stands there, where it has one of its own; empty for that of the line.
         time: The same in seconds since the epoch, where that is what stands there.
         code: Fault code.
-        fact: Names what happened, where several lines may tell the same; empty when the line is all there is.
-        by_many: Whether several ranks print it, or rank 0 once more for another, within a minute.
+        by_many: Whether every rank prints it, within a minute.
     """
 
     rule: str
@@ -65,20 +64,7 @@ class LogFinding:
     when: str = ""
     time: float | None = None
     code: str = CODE
-    fact: str = ""
     by_many: bool = False
-
-
-class _Given(NamedTuple):
-    """What is known besides the line.
-
-    Attributes:
-        chips: Chips on one card.
-        rank: The rank whose strike-out was the last in this file; -1 when it is not known.
-    """
-
-    chips: int
-    rank: int
 
 
 class _Pattern(NamedTuple):
@@ -86,7 +72,7 @@ class _Pattern(NamedTuple):
 
     Attributes:
         word: Is in every such line, in small letters; a line without is not searched.
-        pattern: Its named groups `rank` and `when` are fields of the finding.
+        pattern: Its named group `rank` is a field of the finding.
         rule: Who prints such lines.
         level: Of the alarm.
         reason: What it means.
@@ -99,41 +85,29 @@ class _Pattern(NamedTuple):
     rule: str = ""
     level: Level = Level.ERROR
     reason: str = ""
-    read: Callable[[LogLine, re.Match[str], _Given], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
+    read: Callable[[LogLine, re.Match[str], int], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
     by_many: bool = False
 
 
-def read(line: LogLine, *, chips_per_card: int, list_rank: int) -> list[LogFinding]:
+def read(line: LogLine, *, chips_per_card: int) -> list[LogFinding]:
     """The alarms in one message; the first row of the table that fits is right.
 
     Args:
         line: The message.
         chips_per_card: To tell the device from the numbers of card and chip that the device plugin prints.
-        list_rank: The rank of the strike-out that a list of spikes stands below; -1 when it is not known.
     """
-    given = _Given(chips_per_card, list_rank)
     for row in _TABLE:
         match = row.pattern.search(line.text) if row.word in line.lower else None
-        said = row.read(line, match, given) if match is not None else None
+        said = row.read(line, match, chips_per_card) if match is not None else None
         if said is not None and match is not None:
             found = said if isinstance(said, list) else [said]
             common = {"rule": row.rule, "level": row.level, "reason": row.reason, "by_many": row.by_many}
-            common |= _groups(match)
+            common |= {"rank": int(match["rank"])} if "rank" in match.groupdict() else {}
             return [LogFinding(**{**common, **each}) for each in found]
     return []
 
 
-def _groups(match: re.Match[str]) -> dict[str, Any]:
-    """The fields that are groups of a pattern; a rank that is no number is not known."""
-    said = match.groupdict()
-    found: dict[str, Any] = {"when": said["when"] or ""} if "when" in said else {}
-    if "rank" in said:
-        text = said["rank"]
-        found["rank"] = int(text) if text.isdecimal() and len(text) < 10 else -1
-    return found
-
-
-def _silent_check(line: LogLine, source: re.Match[str], _: _Given) -> dict[str, Any] | None:
+def _silent_check(line: LogLine, source: re.Match[str], _: int) -> dict[str, Any] | None:
     """The check on the chip prints `val` and its thresholds in any order, also for normal values."""
     match = _LEVEL.search(line.text)
     level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(line.level, Level.NORMAL)
@@ -178,7 +152,7 @@ def _jump(said: dict[str, float]) -> float:
     return previous + factor * (high - low) if step >= first else math.inf
 
 
-def _first_generation(line: LogLine, _match: re.Match[str], _: _Given) -> dict[str, Any] | None:
+def _first_generation(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any] | None:
     if line.level != "ERROR":
         return None
     said = fields(line.text)
@@ -191,7 +165,8 @@ def _first_generation(line: LogLine, _match: re.Match[str], _: _Given) -> dict[s
     }
 
 
-def _strike(line: LogLine, match: re.Match[str], _: _Given) -> dict[str, Any] | None:
+def _strike(line: LogLine, match: re.Match[str], _: int) -> dict[str, Any] | None:
+    """A value that stands out is the second level, and the first when it is not finite."""
     if any(trace in line.lower for trace in _TRACES):
         return None
     body = match["body"]
@@ -200,56 +175,31 @@ def _strike(line: LogLine, match: re.Match[str], _: _Given) -> dict[str, Any] | 
     value = number(said.get("value", ""))
     if value is None:
         return None
+    finite = math.isfinite(value)
+    state = ", ".join(f"{label} {said[key]}" for label, key in (("mean", "avg"), ("last", "prevalue")) if key in said)
     return {
-        **_level_of("strike", value, said, "avg", "prevalue"),
+        "level": Level.WARNING if finite else Level.ERROR,
+        "reason": f"strike{'' if finite else ', not finite'}{f'; before it: {state}' if state else ''}",
+        "feature": "max_square",
+        "value": value,
         "step": whole(said.get("count", "")),
         "checkpoint": name["name"] if name else "",
         "time": number(said.get("timestamp", "")) or None,
     }
 
 
-def _spike(_line: LogLine, match: re.Match[str], given: _Given) -> dict[str, Any]:
-    """A spike of torch_npu; those in the list below a strike-out have no rank of their own."""
-    said = labelled(_SPIKE_LABEL, match["body"])
-    text = said.get("abnormal value", "")
-    value = number(text)
-    return {
-        **_level_of("spike", value, said, "history avg", "previous value"),
-        "step": whole(said.get("bp time", "")),
-        "checkpoint": said.get("param name", ""),
-        **({} if "rank" in match.groupdict() else {"rank": given.rank}),
-        "fact": f"spike {match['when']} {text}" if match["when"] else "",
-    }
-
-
-def _level_of(what: str, value: float | None, said: dict[str, str], mean: str, last: str) -> dict[str, Any]:
-    """A value that stands out is the second level, and the first when it is not finite."""
-    finite = value is None or math.isfinite(value)
-    state = ", ".join(f"{label} {said[key]}" for label, key in (("mean", mean), ("last", last)) if key in said)
-    return {
-        "level": Level.WARNING if finite else Level.ERROR,
-        "reason": f"{what}{'' if finite else ', not finite'}{f'; before it: {state}' if state else ''}",
-        "feature": "max_square",
-        "value": math.nan if value is None else value,
-    }
-
-
-def _strike_out(line: LogLine, _match: re.Match[str], _: _Given) -> dict[str, Any]:
+def _strike_out(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any]:
     count = _STRIKES.search(line.text)
     return {"reason": f"{STRIKE_OUT} after {count[1]} strikes"} if count else {}
 
 
-def _torch_strike_out(_line: LogLine, match: re.Match[str], _: _Given) -> dict[str, Any]:
-    return {"fact": f"strike-out {match['when']}" if match["when"] else ""}
-
-
-def _plugin(_line: LogLine, match: re.Match[str], given: _Given) -> list[dict[str, Any]]:
+def _plugin(_line: LogLine, match: re.Match[str], chips: int) -> list[dict[str, Any]]:
     """A message of the device plugin, with its own names for node, card and chip."""
     said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
     codes = {code.upper() for code in _CODE.findall(said.get("faultcode", ""))}
     recovered = said.get("assertion", "").lower() in _RECOVERED
     place = {
-        "device": _plugin_device(said, given.chips),
+        "device": _plugin_device(said, chips),
         "host": said.get("nodename", ""),
         "when": said.get("alarmraisedtime", ""),
     }
@@ -267,7 +217,7 @@ def _plugin_device(said: dict[str, str], chips: int) -> str:
     return f"Ascend:{int(card) * chips + int(chip)}"
 
 
-def _driver(line: LogLine, _match: re.Match[str], _: _Given) -> list[dict[str, Any]]:
+def _driver(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
     """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
     codes = {
         f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
@@ -308,9 +258,6 @@ _NAME = re.compile(
 _TRACES = ("strike happened", "will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
 _STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
-_SPIKE_LABEL = re.compile(
-    r"(?:^|,\s*)(param name|abnormal value|previous value|history avg|bp time|normal count)\b\s*[:=]?", re.IGNORECASE
-)
 _PLUGIN_LABEL = re.compile(
     r"(?:^|,\s*)(nodeName|assertion|cardID|deviceID|logicID|faultCodes?|faultLevelName|alarmRaisedTime)\s*[:=]",
     re.IGNORECASE,
@@ -322,38 +269,9 @@ _SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
 _STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
 _ASSERTION = _compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
 _DEVICE = _compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
-_WHEN = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)"
-_TORCH = rf"(?:\[{_WHEN}\]\s*)?\[\s*Rank\s*:?\s*(?P<rank>\w+)\s*\]\s*:?\s*"
 _RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
 
 _TABLE = (
-    # torch_npu: rank 0 prints once more what others found, and a strike-out lists its spikes; `fact` tells them apart.
-    _Pattern(
-        word="grad-norm spike",
-        pattern=_compiled(rf"Grad-norm spike\s*:\s*index\s*:?\s*\d+\s*,\s*time\s*:?\s*{_WHEN}\s*,\s*(?P<body>.*)"),
-        rule="torch_npu",
-        read=_spike,
-    ),
-    _Pattern(
-        word="grad-norm spike",
-        pattern=_compiled(_TORCH + r"A grad-norm spike may happen\W*(?P<body>.*)"),
-        rule="torch_npu",
-        read=_spike,
-    ),
-    _Pattern(
-        word="feature detection detects",
-        pattern=_compiled(_TORCH + r"feature detection detects? abnormal results?(?!\s*,)"),
-        rule="torch_npu",
-        reason=STRIKE_OUT,
-        read=_torch_strike_out,
-    ),
-    _Pattern(
-        word="checksum",
-        pattern=_compiled(_TORCH + r"The result of Matmul checksum is abnormal"),
-        rule="torch_npu",
-        reason="checksum: wrong matmul",
-        by_many=True,
-    ),
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
     _Pattern(
         word="strikerecord",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -64,7 +64,6 @@ class Ingest:
         self._unwritten = False
         given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
         self.follower = Follower(self._list, given.follower)
-        self._alarms.restore(given.alarms)
         self._saved = dict(state) if state is not None else None
 
     def step(self, limit: int = 10_000) -> bool:
@@ -107,7 +106,7 @@ class Ingest:
                 if len(self._known) > _REMEMBERED:
                     del self._known[next(iter(self._known))]
             self._pending.popleft()
-        state = {"version": _VERSION, "follower": self.follower.state(), "alarms": self._alarms.state()}
+        state = {"version": _VERSION, "follower": self.follower.state()}
         if state != self._saved:
             self._save(state)
             self._saved = state
@@ -121,4 +120,3 @@ class Ingest:
 class _Saved:
     version: Annotated[Literal[1], Meta(description=str(_VERSION))] = _VERSION
     follower: Annotated[dict[str, Any] | None, Meta(description="an object")] = None
-    alarms: Annotated[dict[str, Any], Meta(description="an object")] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Turns the alarms in the vendor's logs into the same events as ours, through rotation and restarts.
 
 It follows device logs of Ascend (SilentCheck V2, V3 and later), application logs of MindSpore (strikes, strike-outs,
-checksums), logs of torch_npu, and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin.
+checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin.
 """
 
 from __future__ import annotations
