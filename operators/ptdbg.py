@@ -41,7 +41,7 @@ __all__ = [
 
 _DEFAULT_TAG = "ptdbg_dump"
 _path: list[Path] = [Path(f"./{_DEFAULT_TAG}_v2.0")]
-_MODES = ("all", "list", "range")
+_MODES = ("all", "list")
 _PREFIXES = ("Functional", "Tensor", "Mint", "MintFunctional", "Primitive", "Torch")
 
 
@@ -165,8 +165,7 @@ def set_dump_switch(switch: str, mode: str = "all", scope: Sequence[str] = ()) -
 
     Args:
         switch: `ON` or `OFF`.
-        mode: `all`: everything; `list`: only the APIs that `scope` names; `range`: from the first of `scope` to the
-            second.
+        mode: `all`: everything; `list`: only the APIs that `scope` names.
         scope: Names of APIs, in the older style (`Functional_linear_145_backward`) or today's.
 
     Raises:
@@ -176,14 +175,11 @@ def set_dump_switch(switch: str, mode: str = "all", scope: Sequence[str] = ()) -
         raise ConfigError("switch", switch, "valid is ON or OFF")
     if mode not in _MODES:
         raise ConfigError("mode", mode, f"valid is {', '.join(_MODES)}")
-    names = [_todays_name(name) for name in scope]
-    if mode == "range" and len(names) != 2:
-        raise ConfigError("scope", names, "valid with the mode range is the first and the last API")
     registered = _hooked.registered
     if registered is None:
         raise ConfigError("switch", switch, "register_hook() has to be called before")
     if switch == "ON" and registered.task != "overflow_check":
-        inner = {"list": {"list": names}, "range": {"scope": names}}.get(mode, {})
+        inner = {"list": [_todays_name(name) for name in scope]} if mode == "list" else {}
         content = {"task": "tensor", "level": "L1", "dump_path": str(registered.dump_path), "tensor": inner}
         _hooked.use(DebuggerConfig.of(content, "set_dump_switch"))
     _hooked.switch(switch == "ON")

@@ -44,7 +44,7 @@ ROOMS = (
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2801, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5884, 4500),
+    Room("asd/dumps", ("asd/dumps",), 5883, 4500),
     Room("asd/cli", ("asd/cli",), 4210, 2800),
     Room("operators", ("operators",), 5863, 7500),
     Room("operators/rerun and the like", RERUN, 3362, 4500),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44685, 390
+MOST_SOURCE, MOST_FILES = 44684, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

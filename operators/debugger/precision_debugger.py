@@ -17,7 +17,7 @@ from asd.dumps.formats.new_file import check_writable
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
-from asd.errors import ASDError, ConfigError, OverflowDetected
+from asd.errors import ASDError, ConfigError, OverflowDetected, StateError
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.hooks.apis import ApiHooks
@@ -76,13 +76,14 @@ class PrecisionDebugger:
         step: Sequence[int | str] | None = None,
     ) -> None:
         given = {"task": task, "dump_path": dump_path and str(dump_path), "level": level, "step": step and list(step)}
-        self.config = _settings(config_path, {key: value for key, value in given.items() if value is not None})
+        self._file = Path(config_path) if isinstance(config_path, (str, Path)) else None
+        self._given = {key: value for key, value in given.items() if value is not None}
+        self.config = _settings(config_path, self._given)
         check_writable(self.config.dump_path)
         if self.config.not_done:
             _LOG.warning("the config of the debugger asks for what is not done: %s.", "; ".join(self.config.not_done))
         self._step = 0
         self._said: set[str] = set()
-        self._said_compiled = False
         self._nets: tuple[nn.Cell, ...] = ()
         self._apis: ApiHooks | None = None
         self._session: Session | None = None
@@ -95,20 +96,22 @@ class PrecisionDebugger:
         """Begins to record, if the current step and this rank are wanted.
 
         Args:
-            model: The network, or several. Its modules are recorded, it itself is not. Without it only functions are.
+            model: The network, or several, recorded as `Cell.model` with its modules. Without it only functions are.
 
         Raises:
-            ConfigError: `model` is no network, or is missing where modules are asked for; or another debugger records.
+            ConfigError: `model` is no network, or is missing where modules are asked for.
+            StateError: Another debugger records.
             OverflowDetected: Enough calls overflowed, see `stop`.
         """
         self.stop()
-        if current_session() is not None:
-            valid = (
-                "valid is one debugger at a time: a dump and an overflow check can't be on together; another records "
-                "now, and its stop() has to come first"
+        running = current_session()
+        if running is not None:
+            raise StateError(
+                f"Another debugger records now, with the task {running.config.task}, and one can at a time: call its "
+                f"stop() before this start() with the task {self.config.task}."
             )
-            raise ConfigError("start()", self.config.task, valid)
-        if self.config.gradients is not None:
+        self._read_again()
+        if self.config.gradients is not None or self.config.enabled is False:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
@@ -120,6 +123,14 @@ class PrecisionDebugger:
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         self._begin(Session(self.config, self._recording()))
+
+    def _read_again(self) -> None:
+        """A file with `dump_enable` may have been changed while the training runs."""
+        if self._file is not None and self.config.enabled is not None:
+            try:
+                self.config = DebuggerConfig.read(self._file, **self._given)
+            except ConfigError as error:
+                self._say(f"the settings of the debugger stay as they were: {error}")
 
     def _begin(self, session: Session) -> None:
         self._session = session
@@ -218,8 +229,7 @@ class PrecisionDebugger:
             _LOG.error("a dump that was cut short below %s can't be mended: %s", self.config.dump_path, error)
 
     def _say_compiled(self, name: str) -> None:
-        if not self._said_compiled:
-            self._said_compiled = True
+        if not any("ms.jit" in sentence for sentence in self._said):
             self._say(f"{name} is under ms.jit: what a compiled function computes is recorded without ms.jit alone.")
 
     def _say(self, sentence: str) -> None:

@@ -8,7 +8,7 @@ output of the call made again here. So a dump whose output alone is wrong tells 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,11 +58,10 @@ class _Reference(NamedTuple):
 
 
 class _Outputs(NamedTuple):
-    """One direction of a call: what its dump describes and holds, and what it gave when it was made again."""
+    """One direction of a call: what its dump holds, and what it gave when it was made again."""
 
     job: _CheckJob
     entry: str
-    described: Any
     run: Any
     places: list[Place]
     dumped: Values
@@ -145,7 +144,7 @@ class Check:
         places = [place for place in places or again if place in dumped or place in again]
         if not places:
             raise NotCheckable("it gives no tensor that could be compared")
-        return self._rows(_Outputs(job, entry, described, run, places, dumped, again)), messages
+        return self._rows(_Outputs(job, entry, run, places, dumped, again)), messages
 
     def _rows(self, outputs: _Outputs) -> list[Detail]:
         job, run = outputs.job, outputs.run
@@ -154,18 +153,13 @@ class Check:
         def rows(*, final: bool) -> list[Detail]:
             noisy = final and self._rule != "seed" and reference.function is not None
             noise = _noise(job, reference.function, reference.values, run) if noisy else {}  # type: ignore[arg-type]
-            three = [dict(values) for values in (outputs.again, reference.values, noise)]
-            if run is _CheckJob.backward:
-                for values in three:
-                    _add_twins(job.args, outputs.described, values)
-            again, right, noise = three
             return [
                 self._detail(
                     job,
                     outputs.entry,
                     place,
-                    (outputs.dumped.get(place), again.get(place)),
-                    right[place],
+                    (outputs.dumped.get(place), outputs.again.get(place)),
+                    reference.values[place],
                     noise.get(place),
                 )
                 for place in outputs.places
@@ -306,20 +300,6 @@ def _noise(job: _CheckJob, function: Callable[..., Any], reference: Values, run:
             for place, total in sums.items()
             if np.isfinite(total).any()
         }
-
-
-def _add_twins(args: Any, described: Any, values: Values) -> None:
-    """Adds the gradient of an argument given twice, as in x * x: a dump has the sum, at the first place."""
-    told = {place for place, each in leaves(described) if isinstance(each, TensorArgument)}
-    given = [(place, each) for place, each in leaves(args) if isinstance(each, Value) and each.dtype in FLOATING]
-    for index, (place, each) in enumerate(given):
-        if place in told or place not in values:
-            continue
-        for other, twin in given[:index]:
-            same = twin.dtype == each.dtype and twin.array.shape == each.array.shape
-            if other in told and other in values and same and np.array_equal(twin.array, each.array, equal_nan=True):
-                values[other] = replace(values[other], array=values[other].array + values[place].array)
-                break
 
 
 def _status(details: list[Detail]) -> str:

@@ -20,7 +20,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.dumps.formats.slots import is_random
 from asd.operators.precheck.arguments import NotCheckable, from_json
 
-__all__ = ["find"]
+__all__ = ["TENSOR_METHODS", "find"]
 
 _OF_NO_VALUE = re.compile(r"^(empty|empty_like|new_empty|Empty.*)$")
 _NEVER = re.compile(
@@ -32,7 +32,7 @@ _NEVER = re.compile(
     r"|^(dist|inner)comm|^push$|^pull$|to_?device|to_?host|^string|mapuniform|^switch",
     re.IGNORECASE,
 )
-_TENSOR_EXTRAS = frozenset(
+TENSOR_METHODS = frozenset(
     """
     astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat contiguous
     copy new_ones new_zeros new_full fill_diagonal masked_scatter ptp sum_to_size index_put add_ sub_ mul_ div_ exp_
@@ -79,12 +79,12 @@ def _refuse(prefix: str, name: str) -> None:
         raise NotCheckable("its result is random")
     if _OF_NO_VALUE.match(name):
         raise NotCheckable("its result has no defined value")
-    if _NEVER.search(name) or (name.startswith("_") and name not in _TENSOR_EXTRAS):
+    if _NEVER.search(name) or (name.startswith("_") and name not in TENSOR_METHODS):
         raise NotCheckable("it does more than compute, or is not public")
 
 
 def _method(name: str) -> Callable[..., Any]:
-    public = name in _TENSOR_EXTRAS or name in ops.__all__ or name in mint.__all__
+    public = name in TENSOR_METHODS or name in ops.__all__ or name in mint.__all__
     method = getattr(Tensor, name, None) if public else None
     if not callable(method):
         raise NotCheckable(f"this MindSpore has no method of Tensor called {name}")

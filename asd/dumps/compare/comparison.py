@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from asd.dumps.compare.calls import CallRows, compare_dumps
@@ -215,10 +214,9 @@ def _compare_pair(
     table = ResultTable(mode, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
     pair = Pair(*key, mode)
     first = FirstDifference(tested, trusted, mode, carried.get(key[1], 0.0))
-    with ExitStack() as results:
-        csv_path = target.with_name(f"{target.name}.csv")
-        raw = results.enter_context(new_file(csv_path))
-        text = results.enter_context(_unclosed(raw))
+    csv_path = target.with_name(f"{target.name}.csv")
+    with new_file(csv_path) as file:
+        text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
         write = csv.writer(text, lineterminator="\n").writerow
         pair.files.append(csv_path)
         write(table.header)
@@ -228,20 +226,9 @@ def _compare_pair(
             _count(pair, call)
             first.add(call)
             options.told(call)
-        text.flush()
     pair.divergence, pair.explained = first.result(), first.explained
     carried[key[1]] = first.carried
     return pair
-
-
-def _unclosed(raw: Any) -> Any:
-    """Text over a file that is closed by its owner."""
-
-    class Text(io.TextIOWrapper):
-        def __exit__(self, *_: object) -> None:
-            self.detach()
-
-    return Text(raw, encoding="utf-8", errors="backslashreplace", newline="", write_through=False)
 
 
 def _count(pair: Pair, call: CallRows) -> None:

@@ -72,7 +72,7 @@ class FirstDifference:
             return self._rows(first, agrees, "statistics", f"{self._undecided(first)}{_HIDDEN}")
         if shifted := self._shifted(first):
             return self._rows(first, agrees, "bits", shifted)
-        return self._named(graph, graph.origin(first, agrees), agrees, unread)
+        return self._named(graph, first, agrees, unread)
 
     def _other(self) -> str:
         """Why sound runs need not be equal bit for bit, in words; empty where they have to be."""
@@ -127,7 +127,8 @@ class FirstDifference:
         rows = [row for row in call.rows if agrees(row) is False]
         return self._divergence(call, rows, "rows", basis, reason)
 
-    def _named(self, graph: CallGraph, call: CallRows, agrees: Agrees, unread: list[ComparedRow]) -> Divergence:
+    def _named(self, graph: CallGraph, first: CallRows, agrees: Agrees, unread: list[ComparedRow]) -> Divergence:
+        call = graph.origin(first, agrees)
         taken = graph.taken(call)
         wrong_taken = [row for row in taken if agrees(row) is False]
         if wrong_taken:
@@ -144,7 +145,8 @@ class FirstDifference:
             return self._rows(call, agrees, "bits", f"{why}; {suffix_of(call, wrong[0])} differs")
         agree = "agrees" if len(taken) == 1 else "agree"
         how = "bit for bit" if self._mode == "tensor" else "by CRC32"
-        reason = f"its {counted(len(taken), 'input')} {agree} {how} and {suffix_of(call, wrong[0])} differs"
+        shown = f", which {first.name} shows first" if _kind(call.name) == "module" and first is not call else ""
+        reason = f"its {counted(len(taken), 'input')} {agree} {how} and {suffix_of(call, wrong[0])} differs{shown}"
         return self._divergence(call, wrong, _kind(call.name), "bits", reason)
 
     def _divergence(

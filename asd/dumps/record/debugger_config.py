@@ -62,6 +62,7 @@ class DebuggerConfig:
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
+        enabled: The key `dump_enable`: whether a step is recorded; a file is read again when it changed. None: always.
         not_done: Keys of the file that change nothing here, with the reasons.
         gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
@@ -79,6 +80,7 @@ class DebuggerConfig:
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
+    enabled: bool | None = None
     not_done: tuple[str, ...] = ()
     gradients: GradientOptions | None = None
 
@@ -130,12 +132,14 @@ class DebuggerConfig:
             "step": given.numbers("step"),
             "high": given.one_of("precision", ("low", "high"), "low") == "high",
         }
+        if isinstance(content, dict) and content.get("dump_enable") is not None:
+            settings["enabled"] = given.flag("dump_enable")
         if given.flag("async_dump"):
             valid = "false: a tensor is written before the training goes on, which may change it"
             raise given.wrong("async_dump", True, valid)  # noqa: FBT003 - the value
         section = given.take(task, {})
         inner = ConfigObject(section, f"{task} in {where}")
-        given.end({*TASKS, *OTHER_TASKS, *NOT_DONE})  # a file may hold the settings of several tasks
+        given.end({*TASKS, *OTHER_TASKS, *NOT_DONE, "dump_enable"})  # a file may hold the settings of several tasks
         idle = not_done(content, section=False) | not_done(section, section=True)
         settings["not_done"] = tuple(f"{key} ({reason})" for key, reason in idle.items())
         if task == "overflow_check":

@@ -17,6 +17,7 @@ from typing import Any
 from mindspore import Tensor, mint, nn, ops
 
 from asd.operators.debugger.hooks.session import Label, eager_session
+from asd.operators.precheck.lookup import TENSOR_METHODS
 
 __all__ = ["ApiHooks"]
 
@@ -44,16 +45,8 @@ _OF_SHAPES = frozenset({"shape", "dyn_shape", "rank", "size", "numel", "nelement
 """Recorded as functions alone."""
 _CALLED = {"astype": "to"}
 """Methods that are recorded as the method of MindSpore that they call, which is what the vendor's tool sees."""
-_METHODS = _words("""
-    nelement astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
-    contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
-    add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
-    index_copy_ index_fill_ index_put_ masked_scatter_ addmm_ remainder_ floor_divide_ __add__ __radd__ __iadd__
-    __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __floordiv__
-    __ifloordiv__ __rfloordiv__ __mod__ __rmod__ __imod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__
-    __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
-    __getitem__ __setitem__
-""")
+_METHODS = {*TENSOR_METHODS, "__ifloordiv__", "__imod__", "__setitem__", "nelement", "new_empty"}
+"""Methods that are recorded beside the functions of their names."""
 _COLLECTIVES = _words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
     reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
@@ -96,7 +89,7 @@ class ApiHooks:
                 by_original.setdefault(id(original), hook)
                 self._replaced.append((module, name, original, hook))
         known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
-        for name in sorted((known & set(dir(Tensor))) - _OF_SHAPES | set(_METHODS)):
+        for name in sorted((known & set(dir(Tensor))) - _OF_SHAPES | _METHODS):
             method = getattr(Tensor, name, None)
             if callable(method):
                 own = Tensor.__dict__.get(name)
@@ -149,8 +142,16 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def hook(*args: Any, **kwargs: Any) -> Any:
         session = eager_session()
-        if session is None or _OURS.match(sys._getframe(1).f_globals.get("__name__", "")):
+        if session is None or _OURS.match(_caller()):
             return original(*args, **kwargs)
         return session.call(label, original, args, kwargs)
 
     return hook
+
+
+def _caller() -> str:
+    """The module that calls a hook, not that of a method of Tensor which hands on to another."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindspore.common."):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mindspore import Parameter, nn, ops
+from mindspore import nn, ops
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.session import Label, eager_session
@@ -46,10 +46,10 @@ class _Hook:
 
 
 def hook_modules(nets: Sequence[nn.Cell]) -> None:
-    """Hooks every module inside `nets`; the nets themselves have no name, so they are left out.
+    """Hooks `nets` and every module inside them.
 
     Args:
-        nets: One network, or several whose modules are named after their index.
+        nets: One network, which is called `model`, or several, which are called after their index as their modules are.
     """
     for path, cell in list(_modules(nets)):
         if _HOOK not in vars(cell):
@@ -58,7 +58,7 @@ def hook_modules(nets: Sequence[nn.Cell]) -> None:
 
 def hook_operators(nets: Sequence[nn.Cell]) -> None:
     """Hooks every operator that is an attribute of a module or of one of `nets`."""
-    for cell in (*nets, *(cell for _, cell in _modules(nets))):
+    for cell in dict.fromkeys((*nets, *(cell for _, cell in _modules(nets)))):
         for name, holder, place, value in list(_operators(cell)):
             recorded = isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name)
             if recorded and not name.startswith("asd_"):
@@ -79,10 +79,13 @@ def _operators(cell: nn.Cell) -> Iterator[tuple[str, object, str, Any]]:
 
 
 def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell]]:
-    """Path and module."""
+    """Path and module; the network itself where no module of it has its name."""
     for index, net in enumerate(nets):
         prefix = "" if len(nets) == 1 else f"{index}."
-        for path, cell in list(net.cells_and_names()):
+        cells = dict(net.cells_and_names())
+        if "model" not in cells:
+            yield prefix[:-1] or "model", net
+        for path, cell in cells.items():
             if path and not is_ours(path) and not isinstance(cell, _HOLDERS):
                 yield prefix + path, cell
 
@@ -96,17 +99,13 @@ def _hook_module(cell: nn.Cell, label: Label) -> None:
             if session is None:
                 return super().__call__(*args, **kwargs)
             hook: _Hook = getattr(self, _HOOK)
-            own = _own_parameters(self)
+            own = {name: each for name, each in own_parameters(self).items() if each is not None}
             run = super().__call__
             return session.call(hook.label, run, args, kwargs, parameters=own)
 
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
     object.__setattr__(cell, _HOOK, _Hook(label))
     put_on(cell, Hooked)
-
-
-def _own_parameters(cell: nn.Cell) -> dict[str, Parameter]:
-    return {name: parameter for name, parameter in own_parameters(cell).items() if parameter is not None}
 
 
 class _Operator(nn.Cell):

@@ -47,11 +47,11 @@ class GradientWatch:
             tell: Gets each gradient: those of the outputs are the `input` of the backward call.
             done: Called when the gradients of all inputs are known.
         """
-        targets: dict[Edge, int] = {}
+        targets: dict[Edge, list[int]] = {}
         for place, tensor in enumerate(inputs):
             edge = self._edge(tensor)
             if edge is not None:
-                targets.setdefault(edge, place)
+                targets.setdefault(edge, []).append(place)
         made = [(self._edge(tensor), place) for place, tensor in enumerate(outputs)]
         ends = {edge: place for edge, place in made if edge is not None and edge not in targets}
         consumers, used_inside = self._consumers(list(ends), targets)
@@ -90,7 +90,7 @@ class GradientWatch:
         return number
 
     def _consumers(
-        self, ends: list[Edge], targets: dict[Edge, int]
+        self, ends: list[Edge], targets: dict[Edge, list[int]]
     ) -> tuple[list[tuple[Any, list[tuple[int, int]]]], set[Edge]]:
         """The nodes inside the call with an edge to one of its inputs; per node `(index of the edge, input)`.
 
@@ -104,7 +104,7 @@ class GradientWatch:
         visited = {*to_visit, *borders}
         while to_visit:
             here = self._edges[to_visit.pop()]
-            edges = [(edge.at, targets[edge.end]) for edge in here.edges if edge.end in targets]
+            edges = [edge for edge in here.edges if edge.end in targets]
             if edges:
                 found.append((here.node, edges))
             for edge in here.edges:
@@ -112,7 +112,21 @@ class GradientWatch:
                 if edge.end[0] not in visited and self._edges[self._known(edge.node)].age > oldest:
                     to_visit.append(edge.end[0])
                 visited.add(edge.end[0])
-        return found, used_inside
+        placed = [(node, _places(edges, targets)) for node, edges in found]
+        return [(node, places) for node, places in placed if places], used_inside
+
+
+def _places(edges: Sequence[_Edge], targets: dict[Edge, list[int]]) -> list[tuple[int, int]]:
+    """For each edge of a node its index, and which input it leads to.
+
+    One tensor given twice, as in `x * x`, has an edge for each place. Where it has another number of them nobody knows
+    which is whose, and none is recorded.
+    """
+    counts = Counter(edge.end for edge in edges)
+    left = {end: list(places) for end, places in targets.items() if len(places) == counts[end]}
+    sole = {end: places[0] for end, places in targets.items() if len(places) == 1}
+    ours = [edge for edge in edges if edge.end in sole or edge.end in left]
+    return [(edge.at, sole[edge.end] if edge.end in sole else left[edge.end].pop(0)) for edge in ours]
 
 
 class _Edge(NamedTuple):

@@ -47,6 +47,8 @@ def test_numbers_may_be_texts_and_ranges():
         ({"task": ["tensor"]}, "valid is statistics, tensor"),
         ({"task": "everything"}, "overflow_check, grad_probe."),
         ({"task": "free_benchmark"}, "grad_probe; a second computation with noise is not made."),
+        ({"task": "nan_check"}, "and not at the registers of a device"),
+        ({"dump_enable": "yes"}, "valid is true or false"),
         ({"level": "L2"}, "mix; kernels of Ascend are not dumped."),
         ({"async_dump": True}, "valid is false: a tensor is written before the training goes on"),
         ({"level": "L7"}, "valid is L0, L1, mix"),
@@ -94,15 +96,19 @@ def test_the_file_that_the_known_tool_ships_is_accepted_as_it_is(task):
 
 def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
     content = {**SHIPPED, "task": "tensor", "extra_info": False, "seed": 1, "is_deterministic": True}
-    content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
+    content |= {"risk_level": "high", "request_id": "r1", "nan_check": {}}
+    content["tensor"] = {"slice": [0, 1], "file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
     told = DebuggerConfig.of(content).not_done
     assert [each.partition(" ")[0] for each in told] == [
         "extra_info",
+        "risk_level",
+        "request_id",
         "seed",
         "is_deterministic",
         "file_format",
         "backward_input",
         "online_run_ut",
+        "slice",
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from asd.cli import main
 from asd.dumps.compare.comparison import Options, compare, compare_runs
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.compare.rows import ComparedRow, judge
@@ -177,16 +178,6 @@ def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
         assert f"bit {bit} flipped" in found.sentence
 
 
-def test_what_an_operation_that_was_not_dumped_did_is_told_as_such(tmp_path):
-    x, y, z = (np.full((3,), value, np.float32) + np.arange(3, dtype=np.float32) for value in (1, 2, 3))
-    for side, middle in (("golden", y), ("run", y * 2)):
-        dump = dumps.DumpWriter(tmp_path / side, level="L1")
-        dump.forward("Mint.sin.0.forward", [x], [z]).forward("Mint.cos.0.forward", [middle], [x + middle]).write()
-    found = compared(tmp_path, tmp_path / "run/dump.json", tmp_path / "golden/dump.json").pairs[0].divergence
-    assert (found.call, found.kind) == ("Mint.cos.0.forward", "given")
-    assert "no call in the dump gave it, so it is data, or of an operation that the dump does not hold" in found.reason
-
-
 def test_communication_is_its_own_kind(tmp_path):
     x = np.arange(4, dtype=np.float32)
     for side, off in (("golden", 0), ("run", 1)):
@@ -234,37 +225,52 @@ def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
     assert gamma == "Module.net.fc1.Linear.forward.0.parameters.weight"
 
 
-def layers(folder, framework, names, value):
-    """A stack of layers with other names in each framework; `names`: the wrapper, the attention, its projection."""
-    outer, attention, projection = names
-    cell, dense = ("Cell", "Dense") if framework == MS else ("Module", "Linear")
+def layers(folder, framework, top, attention, projection, names):
+    """A stack of layers with other names in each framework, as one tool or the other dumps them backward."""
+    cell = "Cell" if framework == MS else "Module"
     dump = dumps.DumpWriter(folder, framework, level="L0")
     for index in range(2):
-        base = f"{cell}.{outer}.layers.{index}"
-        x = np.full((2, 3), index + value, np.float32)
-        dump.forward(f"{base}.{attention}.{projection}.{dense}.forward.0", [x], [x * 2])
-        dump.forward(f"{base}.{attention}.Attention.forward.0", [x], [x * 2])
-        dump.forward(f"{base}.Layer.forward.0", [x], [x * 3])
+        base = f"{cell}.{top}.layers.{index}"
+        x = np.full((2, 3), index + 1, np.float32)
+        for name in (f"{attention}.{projection}.Linear", f"{attention}.ParallelAttention", *names):
+            dump.backward(f"{base}.{name}.backward.0", [x], [x * 2])
+        dump.backward(f"{base}.ParallelTransformerLayer.backward.0", [x], [x * 3])
     return dump.write()
 
 
 MAPPING = """
 TopLayer:
-  network: module.model (wrapped)
-Layer:
-  attention.qkv_proj: self_attention.query_key_value
+  network_with_loss: module (wrapped)
+Embedding:
+  dropout: embedding_dropout
+ParallelTransformerLayer:
+  attention.core: self_attention.middle
   attention: self_attention
+ParallelAttention:
+  qkv_proj: query_key_value
+  out_proj: dense
+ParallelMLP:
+  mapping: dense_h_to_4h
+  projection: dense_4h_to_h
 """
 
 
-def test_layers_of_other_names_meet_by_a_mapping(tmp_path):
-    ours = layers(tmp_path / "ms", MS, ("network", "attention", "qkv_proj"), 1)
-    theirs = layers(tmp_path / "pt", PT, ("module.model", "self_attention", "query_key_value"), 1)
+def test_layers_of_other_names_meet_by_the_mapping_and_the_line_of_the_documents(tmp_path, monkeypatch, capsys):
+    mlp, core = "ColumnParallelLinear", "Core"
+    names = (f"mlp.mapping.{mlp}", "mlp.ParallelMLP", f"attention.core.{core}")
+    ours = layers(tmp_path / "ms", MS, "network_with_loss", "attention", "qkv_proj", names)
+    names = (f"mlp.dense_h_to_4h.{mlp}", "mlp.ParallelMLP", f"self_attention.middle.{core}")
+    theirs = layers(tmp_path / "pt", PT, "module", "self_attention", "query_key_value", names)
     with pytest.raises(StateError, match="a layer mapping may tell which belong together"):
         compared(tmp_path, ours, theirs)
-    (tmp_path / "map.yaml").write_text(MAPPING)
-    (pair,) = compared(tmp_path, ours, theirs, layer=tmp_path / "map.yaml").pairs
-    assert pair.verdicts == {"Yes": 12}
+    (tmp_path / "layer_mapping.yaml").write_text(MAPPING)
+    (tmp_path / "compare.json").write_text(
+        json.dumps({"npu_path": str(ours), "bench_path": str(theirs), "is_print_compare_log": True})
+    )
+    monkeypatch.chdir(tmp_path)
+    line = "-f mindspore compare -i ./compare.json -o ./output -lm ./layer_mapping.yaml"
+    assert main(line.split()) == 0
+    assert "24 rows of 12 calls (24 Yes)" in capsys.readouterr().out
 
 
 def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arrays):

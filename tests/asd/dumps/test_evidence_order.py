@@ -206,11 +206,6 @@ def test_between_other_tools_and_frameworks_what_rounding_does_not_explain_is_sh
     assert "was taken for rounding (limit" in found.sentence
 
 
-def test_of_one_tool_the_last_bit_counts(tmp_path):
-    found = outcome_of(tmp_path, [{}, {}], fault=1e-6).pairs[0].divergence
-    assert (found.call, found.kind, found.basis) == ("Cell.l2.Dense.forward.0", "module", "bits")
-
-
 def test_by_statistics_nobody_is_named(tmp_path):
     found = outcome_of(tmp_path, [{}, {}], "statistics", fault=1e-5).pairs[0].divergence
     assert (found.rows, found.kind) == (("Cell.l2.Dense.forward.0.output.0",), "rows")

@@ -16,7 +16,13 @@ from asd.operators import DumpConfig, PrecisionDebugger, ptdbg
 
 pytestmark = pytest.mark.usefixtures("clean")
 
-MODULES = ["Cell.first.Dense", "Cell.branches.Branches", "Cell.branches.dense.Dense", "Cell.head.Dense"]
+MODULES = [
+    "Cell.model.Net",
+    "Cell.first.Dense",
+    "Cell.branches.Branches",
+    "Cell.branches.dense.Dense",
+    "Cell.head.Dense",
+]
 
 
 @cache
@@ -42,12 +48,13 @@ def test_every_module_is_recorded_forward_and_backward(dumped):
     assert set(names) <= set(dump["data"])
     assert set(stack) == {name for name in names if ".forward." in name}
     assert construct["Cell.branches.dense.Dense.backward.0"] == "Cell.branches.Branches.backward.0"
-    assert construct["Cell.branches.Branches.forward.0"] is None
+    assert construct["Cell.branches.Branches.forward.0"] == "Cell.model.Net.forward.0"
+    assert construct["Cell.model.Net.forward.0"] is None
     assert list(dump["data"]["Cell.head.Dense.forward.0"]["parameters"]) == ["weight", "bias"]
     weight = dump["data"]["Cell.first.Dense.forward.0"]["input_args"][0]
     saved = np.load(dumped[1] / "step0" / "rank0" / "dump_tensor_data" / weight["data_name"])
     assert saved.tobytes() == batches(1)[0].asnumpy().tobytes()
-    assert len(dump["data"]) == 11
+    assert len(dump["data"]) == 13
 
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16])
@@ -82,15 +89,21 @@ def test_the_gradient_of_an_input_is_that_of_the_module_alone(tmp_path):
             return (self.twice(value) + 5.0 * value).sum()
 
     net = Around()
-    config = {"task": "tensor", "level": "L0", "dump_path": str(tmp_path)}
+    config = {"task": "tensor", "level": "mix", "dump_path": str(tmp_path)}
     debugger = PrecisionDebugger(DebuggerConfig.of(config))
     debugger.start(net)
     total = ms.grad(net)(x)
     debugger.stop()
-    name = "Cell.twice.Twice.backward.0.output.0.npy"
-    inner = np.load(tmp_path / "step0" / "rank0" / "dump_tensor_data" / name)
-    assert inner == pytest.approx(2 * x.asnumpy() + 1)
+    gradients = {
+        path.name.partition(".backward.")[2]: np.load(path)
+        for path in (tmp_path / "step0" / "rank0" / "dump_tensor_data").glob("Cell.twice.*.backward.0.*")
+    }
+    assert gradients["0.output.0.npy"] == pytest.approx(2 * x.asnumpy() + 1)
     assert total.asnumpy() == pytest.approx(2 * x.asnumpy() + 6)
+    for place in (0, 1):  # of value * value, one for each place
+        name = f"Tensor.__mul__.1.backward.output.{place}.npy"
+        product = np.load(tmp_path / "step0" / "rank0" / "dump_tensor_data" / name)
+        assert product == pytest.approx(x.asnumpy())
 
 
 def test_functions_operators_and_modules_are_recorded_together_in_pynative(tmp_path):
@@ -199,3 +212,19 @@ def test_in_graph_mode_nothing_is_recorded_and_one_sentence_says_what_to_do(tmp_
     assert not (tmp_path / "dump").exists()
     (said,) = [record.message for record in caplog.records]
     assert said.startswith("nothing is recorded in graph mode: train in PyNative, or on a device dump the graph by")
+
+
+def test_dump_enable_switches_a_dump_on_and_off_while_the_training_runs(tmp_path, caplog):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    config, net = tmp_path / "config.json", Net()
+    content = {"dump_enable": False, "dump_path": str(tmp_path / "dump")}
+    config.write_text(json.dumps(content))
+    debugger = PrecisionDebugger(config)
+    for change in (False, True, None, False, "yes"):
+        if change is not None:
+            config.write_text(json.dumps({**content, "dump_enable": change}))
+        debugger.start(net)
+        net(batches(1)[0])
+        debugger.step()
+    assert sorted(path.name for path in (tmp_path / "dump").iterdir()) == ["step1", "step2"]
+    assert "the settings of the debugger stay as they were: dump_enable" in caplog.text

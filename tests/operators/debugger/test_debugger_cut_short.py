@@ -14,6 +14,7 @@ from asd.dumps.formats.journal_file import JOURNAL
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
+from asd.operators import PrecisionDebugger
 
 TRAINING = """
 import sys
@@ -88,6 +89,11 @@ def test_after_ctrl_c_in_a_step_every_command_reads_the_journal(tmp_path, capsys
     printed = capsys.readouterr()
     assert told in printed.err
     assert " 0 error" in printed.out
+    PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path / "run")}))
+    dump, stack, construct = dump_of(tmp_path / "run")
+    assert set(stack) == set(construct) == set(dump["data"])
+    output = dump["data"]["Cell.head.Dense.forward.0"]["output"][0]
+    assert (rank / "dump_tensor_data" / output["data_name"]).stat().st_size > 0
 
 
 def test_an_exception_in_a_step_leaves_the_files_of_what_was_computed(tmp_path):

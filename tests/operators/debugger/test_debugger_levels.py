@@ -29,7 +29,7 @@ def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(tmp_pa
         names[level], parents[level] = set(dump["data"]), construct
         assert set(stack) == {name for name in names[level] if "forward" in name}
     modules = {name for name in names["mix"] if name.startswith("Cell.")}
-    assert len(modules) == 11
+    assert len(modules) == 13
     assert names["L0"] == modules
     assert names["L1"] == names["mix"] - modules
     assert "Functional.tanh.0.forward" in names["L1"]

@@ -10,7 +10,7 @@ from debugged_nets import dump_of
 from mindspore import Tensor, mint, nn, ops
 
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.errors import ConfigError, OverflowDetected
+from asd.errors import OverflowDetected, StateError
 from asd.operators import PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -121,11 +121,12 @@ def test_a_dump_and_an_overflow_check_refuse_each_other(tmp_path):
     dump = PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path / "dump")}))
     check = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path / "check")}))
     dump.start()
-    with pytest.raises(ConfigError, match="a dump and an overflow check can't be on together"):
+    sentence = "Another debugger records now, with the task statistics, and one can at a time: call its stop"
+    with pytest.raises(StateError, match=sentence):
         check.start()
     dump.stop()
     check.start()
-    with pytest.raises(ConfigError, match="one debugger at a time"):
+    with pytest.raises(StateError, match="with the task overflow_check, and one can at a time"):
         dump.start()
     check.stop()
 
