@@ -46,8 +46,8 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2801, 1900),
     Room("asd/dumps", ("asd/dumps",), 5883, 4500),
     Room("asd/cli", ("asd/cli",), 4210, 2800),
-    Room("operators", ("operators",), 5863, 7500),
-    Room("operators/rerun and the like", RERUN, 3362, 4500),
+    Room("operators", ("operators",), 5945, 7500),
+    Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
     ),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4965, 4300),
-    Room("tests", ("tests",), 42209, 34000),
+    Room("tests", ("tests",), 42450, 34000),
     Room("benchmarks", ("benchmarks",), 5617, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44684, 390
+MOST_SOURCE, MOST_FILES = 44789, 391
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -19,6 +19,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.tap import make_observer, note
+from asd.operators.private.boundary import shielded
 from asd.operators.table.gate import Gate
 from asd.operators.table.guard_state import GuardState
 from asd.operators.table.site import Site
@@ -76,6 +77,7 @@ class GateCell(nn.Cell):
         """Whether its monitor guards no other optimizer."""
         return self.state.is_alone
 
+    @shielded
     def refuses(self, gradients: Sequence[Any]) -> bool:
         """Whether the update must not be applied, on any rank; for updates that Python makes."""
         slots, state = table(), self.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asd.operators.gate.part import Part
+from asd.operators.private.boundary import listen
 
 __all__ = ["Problems"]
 
@@ -12,6 +13,7 @@ class Problems(Part):
 
     def __init__(self) -> None:
         self._told: set[str] = set()
+        listen(self)
 
     def once(self, reason: str) -> bool:
         """Reports a problem; the second time and later it is only counted.
@@ -20,8 +22,10 @@ class Problems(Part):
             Whether it was the first time.
         """
         if reason in self._told:
-            self.monitor.status.problems += 1
+            if hasattr(self, "monitor"):
+                self.monitor.status.problems += 1
             return False
         self._told.add(reason)
-        self.monitor.problem(reason)
+        if hasattr(self, "monitor"):  # else no training has begun
+            self.monitor.problem(reason)
         return True

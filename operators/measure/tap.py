@@ -20,6 +20,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.statistics import Statistics, statistics
 from asd.operators.private.backward import bprop_getters
+from asd.operators.private.boundary import shielded
 from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.site import Site
@@ -99,16 +100,16 @@ class _Write(CheckCell):
 
     def construct(self, tensors, worst):
         """After the last of its writes."""
-        if self.apart:
-            done = worst
-            for i in range(self.count):
-                value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
-                value = self.select(self.equal(value, value), value, self.one_infinite)
-                done = F.depend(self.keep_worst(worst, self.each_at[i], value), done)
-            return done
-        values = self.measure(tensors)
-        # The larger of two numbers may drop what is none.
-        return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
+        if not (self.apart or self.count == 1):
+            values = self.measure(tensors)
+            # The larger of two numbers may drop what is none.
+            return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
+        done = worst
+        for i in range(self.count):
+            value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
+            value = self.select(self.equal(value, value), value, self.one_infinite)
+            done = F.depend(self.keep_worst(worst, self.each_at[i], value), done)
+        return done
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
@@ -164,6 +165,7 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     return bprop
 
 
+@shielded
 def note(site: Site, gradient: Any) -> None:
     """Measures a gradient that Python has for `site`."""
     if gradient.size > 0:

@@ -17,7 +17,6 @@ from asd.operators.gate.guard import is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
-from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun import random_state
 from asd.operators.table.gate import Gate
@@ -75,7 +74,6 @@ class RepeatableStep:
         optimizer: A guarded optimizer.
         sites: The checkpoints whose values belong to the answer of a step.
         also: More Parameters that a step may change, such as those of a loss scaler.
-        ranks: How many ranks make each step together.
         keeps_moving: Whether moving statistics are kept before each step too, so that one can be made anew.
 
     Attributes:
@@ -90,7 +88,6 @@ class RepeatableStep:
         optimizer: nn.Cell,
         sites: Sequence[Site],
         also: Sequence[Parameter],
-        ranks: int,
         *,
         keeps_moving: bool = False,
     ) -> None:
@@ -101,7 +98,7 @@ class RepeatableStep:
         self._is_current = False
         self._optimizer = optimizer
         self._updates_before = self._others_before = 0
-        self._net, self._sites, self._ranks = net, sites, ranks
+        self._net, self._sites = net, sites
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
@@ -190,9 +187,6 @@ class RepeatableStep:
         if self._before is None:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
             return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
-        mode = division("parallel_mode")
-        if self._ranks > 1 and operators_are_divided():
-            return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
         cells = self._reached()
         optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)

@@ -73,7 +73,7 @@ class Rerun(Part):
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         also = [value for value in held if isinstance(value, Parameter)]
-        self.again = RepeatableStep(net, optimizer, self.gate.sites, also, self.ranks.size, keeps_moving=self.confirms)
+        self.again = RepeatableStep(net, optimizer, self.gate.sites, also, keeps_moving=self.confirms)
         self._weights = weights_in(net, optimizer)
 
     def report_protection(self, *, after_first_step: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from mindspore import Parameter
 
 from asd.event import Event
+from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep
@@ -57,6 +58,8 @@ def run_together(
         The verdict about this rank.
     """
     near, groups = exchange.near, exchange.groups
+    if operators_are_divided():
+        return _run_own(again, exchange, original, suspects, abnormal)
     if not groups.replicas:
         return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
     bad = sorted({groups.replica_of(rank) for rank in suspects})
@@ -98,6 +101,32 @@ def run_together(
         unsteady=unsteady[0] if unsteady else "",
     )
     return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
+
+
+def _run_own(
+    again: RepeatableStep,
+    exchange: Exchange,
+    original: StepResult,
+    suspects: Sequence[int],
+    abnormal: Callable[[StepResult], bool],
+) -> Diagnosis:
+    """All ranks make their own step again, twice: MindSpore divides each batch itself, and gives none to another."""
+    answers = []
+    for _ in range(2):
+        answer, failure = again.rerun_discarding()
+        told = exchange.tell(failure=failure, changed=difference(original, answer))
+        failures = [words["failure"] for words in told if words["failure"]]
+        if failures:
+            return Diagnosis("undetermined", failures[0])
+        answers.append(answer)
+    finding = find(
+        original,
+        answers[0],
+        repeated=answers[1],
+        abnormal=abnormal,
+        no_sibling="MindSpore divides each batch itself, so no rank can be given another's",
+    )
+    return _of_one(finding, suspects)
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:

@@ -15,6 +15,7 @@ from mindspore.train import Callback
 from asd.config import Config, unknown_variables
 from asd.errors import ConfigError
 from asd.event import Event
+from asd.operators.private.boundary import shielded
 from asd.operators.rerun.repeatable_step import Step, is_known
 from asd.operators.step import TrainingWatch
 from asd.rules.step.delivery import Sink
@@ -119,8 +120,12 @@ class StepMonitor(Callback):
             ConfigError: `reducer` is none for this optimizer.
         """
         if self.config.enabled:
-            self._training.attach(net, optimizer, reducer)
+            self._attach(net, optimizer, reducer)
         return optimizer
+
+    @shielded
+    def _attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None) -> None:
+        self._training.attach(net, optimizer, reducer)
 
     def step(self, outputs: Any = None) -> list[Event]:
         """Judges the step that has just been made.
@@ -137,6 +142,10 @@ class StepMonitor(Callback):
                 alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
             RankLostError: Another rank died or hangs while the ranks exchange what they know.
         """
+        return self._step(outputs) or []
+
+    @shielded
+    def _step(self, outputs: Any) -> list[Event]:
         return self._training.step(outputs)
 
     def watch_step(
@@ -161,17 +170,18 @@ class StepMonitor(Callback):
         """
         if (save is None) != (restore is None):
             raise ConfigError("watch_step", "save" if save else "restore", "valid is both of save and restore, or none")
-        training, declared = self._training, Step(step, save=save, restore=restore)
+        declared, remember = Step(step, save=save, restore=restore), shielded(self._training.rerun.remember)
         if isinstance(step, nn.Cell):
             self._declared[id(step)] = declared
 
         @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            training.rerun.remember(declared._replace(args=args, kwargs=kwargs))
+            remember(declared._replace(args=args, kwargs=kwargs))
             return step(*args, **kwargs)
 
         return watched
 
+    @shielded
     def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
         self._training.rerun.remember(Step(step, args, kwargs))
@@ -194,12 +204,14 @@ class StepMonitor(Callback):
         """
         self._training.save_manifest(Path(checkpoint_file))
 
+    @shielded
     def close(self) -> None:
         """Takes the guard's limits away and says that the training has ended."""
         self._training.close()
 
     # What MindSpore calls.
 
+    @shielded
     def on_train_begin(self, run_context: Any) -> None:
         """Attaches to the network that is about to be trained."""
         if not self.config.enabled:
@@ -217,6 +229,7 @@ class StepMonitor(Callback):
                 "dataset sink mode: values are judged once every sink_size steps; the worst of them counts"
             )
 
+    @shielded
     def on_train_step_begin(self, run_context: Any) -> None:
         """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
         self._training.save_new_states()
@@ -226,6 +239,7 @@ class StepMonitor(Callback):
         if batch is not None and step is not None and not training.get("dataset_sink_mode"):
             self._training.rerun.remember(step._replace(args=tuple(batch)))
 
+    @shielded
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""
         training = run_context.original_args()
@@ -239,6 +253,7 @@ class StepMonitor(Callback):
         if err and err[0] is not None:
             self.close()
 
+    @shielded
     def on_train_end(self, run_context: Any) -> None:
         """Saves the state of a last checkpoint and lets the gate go."""
         self._training.save_new_states()

@@ -334,9 +334,9 @@ class TrainingWatch:
                 self.save_state(file)
                 if self.config.manifest:
                     self.save_manifest(file)
-            except OSError as error:
-                reason = f"what belongs beside {file} can't be written: {error.strerror or error}"
-                self.monitor.problem(reason)
+            except Exception as error:  # whatever it is must not end a training, nor keep back another file
+                why = getattr(error, "strerror", None) or error
+                self.monitor.problem(f"what belongs beside {file} can't be written: {why}")
 
     def _active(self) -> Monitor:
         if self.monitor is None:

@@ -20,7 +20,12 @@ from mindspore.communication import init
 from mindspore.nn.wrap.cell_wrapper import _TrainGradAccuStepCell
 from mindspore.parallel.auto_parallel import AutoParallel
 
-MODULES = {"llama": "llama", "qwen": "qwen", "qwen_moe": "qwen"}
+MODULES = {
+    "llama": "llama",
+    "qwen": "qwen",
+    "qwen_moe": "qwen",
+    **dict.fromkeys(("one_layer", "two_layers", "whole_vocabulary"), "seven"),
+}
 
 
 def main():

@@ -1,0 +1,59 @@
+"""The one boundary between MindSpore and us: an exception of ours is a problem, and ends no training."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
+
+from asd.errors import AnomalyDetected, ConfigError, RankLostError
+
+__all__ = ["listen", "shielded"]
+
+_LOG = logging.getLogger("asd")
+_MEANT = (AnomalyDetected, ConfigError, RankLostError)
+"""What is raised on purpose: an anomaly that ends a training, a wrong setting, a rank that died."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Listener(Protocol):
+    def once(self, reason: str) -> bool:
+        """Reports a problem, once."""
+
+
+_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+_logged: set[str] = set()
+
+
+def listen(listener: _Listener) -> None:
+    """Has `listener` report problems from now on, as long as it lives."""
+    _listeners.add(listener)
+
+
+def shielded(function: _Function) -> _Function:
+    """`function`, which MindSpore or a training calls; it returns None where it fails."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except _MEANT:
+            raise
+        except Exception as error:  # whatever it is: a detector's own failure must not end a training
+            _report(f"{function.__name__} failed, and what it checks is not checked: {error!r}")
+            return None
+
+    return cast("_Function", call)
+
+
+def _report(reason: str) -> None:
+    for listener in list(_listeners):
+        try:
+            listener.once(reason)
+        except Exception as error:  # as of a sink
+            reason = f"{reason}; and it could not be reported: {error!r}"
+    if reason not in _logged:
+        _logged.add(reason)
+        _LOG.error("%s", reason)

@@ -1,0 +1,185 @@
+"""What the checks cost on a device, counted from graphs compiled for one: bytes and launches, for Llama-2 7B.
+
+python tests/ascend/cost.py            # every layout, into benchmarks/results/cost.json
+python tests/ascend/cost.py --only tensor
+
+The model is an upper bound: each operator that is added reads its operands from memory and writes its result there,
+nothing is fused. A 910B moves 1.6 TB/s and computes 313 TFLOPS in bfloat16, of which a step uses 45 %. Layers are
+alike, so one and two of them are compiled, with the sizes that they have, and the others are added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compile_matrix import PROGRAM, PROTECTIONS
+from empty_cann import build, compile_on, why_not
+from layout import Layout
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "cost.json"
+BANDWIDTH, PEAK, USED = 1.6e12, 313e12, 0.45
+LAYERS, WIDTH, LENGTH, PARAMETERS = 32, 4096, 4096, 6.74e9
+_EIGHT: dict[str, Any] = {"parallel": "semi_auto_parallel", "ranks": 8}
+LAYOUTS = {
+    "tensor": Layout(**_EIGHT, tensor=8),
+    "sequence": Layout(**_EIGHT, tensor=8, sequence=True),
+    "data": Layout("data_parallel", ranks=8, data=8),
+    "ZeRO": Layout(**_EIGHT, data=8, optimizer="level1"),
+}
+MOST = {"document": {"tensor": 2.0}, "full": {}}
+"""Percent of a step that the bytes may take where it is more than 1 for `document` and 3 for `full`."""
+_BYTES = {
+    "Float32": 4,
+    "Float16": 2,
+    "BFloat16": 2,
+    "Int32": 4,
+    "Int64": 8,
+    "Bool": 1,
+    "Int8": 1,
+    "UInt8": 1,
+    "Float64": 8,
+}
+_OPERATOR = re.compile(r"^ +%\d+\([^)]*\) = (?:Prim\w*?_)?([A-Z]\w*)\(.*\n +: (.*)$", re.MULTILINE)
+_TENSOR = re.compile(r"(?:Ref\[)?Tensor\[(\w+)\]\]?, \(([\d, ]*)\)")
+_FREE = {
+    "Load",
+    "Depend",
+    "UpdateState",
+    "MakeTuple",
+    "TupleGetItem",
+    "Return",
+    "Switch",
+    "Partial",
+    "Reshape",
+    "ExpandDims",
+}
+"""They order, pass on, or look at the same memory in another shape."""
+_IN_PLACE = {"ScatterMax"}
+"""They touch a few elements of the first operand alone."""
+
+
+class Count(NamedTuple):
+    """What a graph moves and calls.
+
+    Attributes:
+        bytes: Read and written by its operators.
+        launches: Operators.
+    """
+
+    bytes: float
+    launches: float
+
+    def minus(self, other: Count) -> Count:
+        """How much more it is."""
+        return Count(self.bytes - other.bytes, self.launches - other.launches)
+
+    def plus(self, other: Count, times: float = 1) -> Count:
+        """Both together."""
+        return Count(self.bytes + times * other.bytes, self.launches + times * other.launches)
+
+
+def count(graph: str) -> Count:
+    """Of a graph as MindSpore writes it."""
+    total = launches = 0
+    for name, types in _OPERATOR.findall(graph):
+        if name in _FREE:
+            continue
+        launches += 1
+        if name not in _IN_PLACE:
+            total += sum(_size(*found) for found in _TENSOR.findall(types))
+    return Count(total, launches)
+
+
+def _size(kind: str, shape: str) -> int:
+    size = _BYTES[kind]
+    for length in shape.replace(" ", "").strip(",").split(","):
+        size *= int(length) if length else 1
+    return size
+
+
+def step_seconds(ranks: int) -> float:
+    """What a step of one sequence takes, of a rank that shares it with others."""
+    operations = 6 * PARAMETERS * LENGTH + 12 * LAYERS * WIDTH * LENGTH**2
+    return operations / (PEAK * USED) / ranks
+
+
+def measure(cann: Path, name: str) -> dict[str, dict[str, float]]:
+    """What each protection adds to a step under one layout.
+
+    Raises:
+        RuntimeError: It does not compile.
+    """
+    layout, protections = LAYOUTS[name], ("none", "document", "full")
+    counts = {
+        net: _count_all(cann, net, layout, protections) for net in ("one_layer", "two_layers", "whole_vocabulary")
+    }
+    shared = layout.tensor if layout.parallel == "semi_auto_parallel" else 1
+    seconds = step_seconds(shared)
+    found = {}
+    for place, protection in enumerate(protections[1:], 1):
+        one, two, whole = (counts[net][place].minus(counts[net][0]) for net in counts)
+        added = whole.plus(two.minus(one), LAYERS - 1)
+        found[protection] = {
+            "megabytes": round(added.bytes / 1e6, 1),
+            "launches": round(added.launches),
+            "percent": round(100 * added.bytes / BANDWIDTH / seconds, 2),
+            "step_ms": round(1000 * seconds, 1),
+        }
+    return found
+
+
+def _count_all(cann: Path, net: str, layout: Layout, protections: Sequence[str]) -> list[Count]:
+    settings = json.dumps([PROTECTIONS[each] for each in protections])
+    with tempfile.TemporaryDirectory() as folder:
+        code, printed = compile_on(
+            cann,
+            Path(folder),
+            PROGRAM,
+            net,
+            json.dumps(layout._asdict()),
+            settings,
+            ranks=layout.ranks,
+            seconds=1500,
+        )
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"error"')][1:]
+        if len(lines) != len(protections) or any(line["error"] for line in lines):
+            raise RuntimeError(f"{net} does not compile (exit code {code}): {[line['error'] for line in lines]}")
+        return [sum_of(line["graphs"]) for line in lines]
+
+
+def sum_of(graphs: Sequence[str]) -> Count:
+    """Of all graphs of a step."""
+    total = Count(0, 0)
+    for graph in graphs:
+        total = total.plus(count(Path(graph).read_text(encoding="utf-8")))
+    return total
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measures, prints a table, and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=LAYOUTS, help="one layout; the others stay as they are")
+    options = parser.parse_args(words)
+    if reason := why_not():
+        print(f"nothing can be compiled for Ascend here: {reason}", file=sys.stderr)
+        return 1
+    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        cann = build(Path(folder) / "cann")
+        for name in [options.only] if options.only else LAYOUTS:
+            found[name] = measure(cann, name)
+            RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            for protection, row in found[name].items():
+                print(name, protection, *(f"{key} {value}" for key, value in row.items()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
