@@ -28,7 +28,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import Event, Level, Verdict
 from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
@@ -105,7 +104,7 @@ def cost_of_a_scrape(repeats: int, past_events: int) -> dict[str, Any]:
         for step in range(events):
             ledger.add(event(step, Level.ERROR, rank=step % RANKS))
         registry = CollectorRegistry()
-        registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=CheckpointChoice.parse("all")))
+        registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=9999))
         times = []
         for _ in range(repeats):
             began = time.process_time()

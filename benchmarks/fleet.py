@@ -22,7 +22,6 @@ from _wilson import wilson
 
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
-from asd.handler.policy import RULES
 from asd.origin import Origin
 from asd.verdict import Level
 
@@ -103,9 +102,11 @@ def _tick_until(handler: FaultHandler, clock: _Clock, until: float) -> list[Deci
     return decisions
 
 
+RULES = {"suspicion": 30 * DAY, "strikes": 0.01 * DAY}  # half-lives; by the second a strike is forgotten
+
+
 def policy_of(rule: str) -> Policy:
-    """The default's numbers, without the circuit breaker and without a release."""
-    return Policy(rule=rule, max_devices=1_000_000, max_percent=100.0, release_after_seconds=0.0)
+    return Policy(half_life_seconds=RULES[rule], max_devices=1_000_000, max_percent=100.0, release_after_seconds=0.0)
 
 
 def healthy(rule: str, rate: float) -> dict[str, Any]:

@@ -45,7 +45,7 @@ ROOMS = (
     Room("asd/handler", ("asd/handler",), 4281, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2801, 1900),
     Room("asd/dumps", ("asd/dumps",), 5883, 4500),
-    Room("asd/cli", ("asd/cli",), 4210, 2800),
+    Room("asd/cli", ("asd/cli",), 4209, 2800),
     Room("operators", ("operators",), 5945, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
@@ -57,13 +57,13 @@ ROOMS = (
         2999,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4965, 4300),
-    Room("tests", ("tests",), 42450, 34000),
+    Room("exporters of the network", ("exporters",), 4930, 4300),
+    Room("tests", ("tests",), 42449, 34000),
     Room("benchmarks", ("benchmarks",), 5617, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44789, 391
+MOST_SOURCE, MOST_FILES = 44753, 391
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

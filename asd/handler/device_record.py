@@ -14,7 +14,7 @@ from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import StrikeCount, Strikes
-from asd.handler.policy import SUSPICION, Policy
+from asd.handler.policy import Policy
 from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
 __all__ = ["DeviceRecord", "device_records", "policy_of", "records_json"]
@@ -32,7 +32,7 @@ class DeviceRecord:
         rank: Rank of the last event about it; -1 when it is not known.
         strikes: Strikes of the window that count or may still count.
         limit: So many take it out.
-        suspicion: What its strikes come to with those of the months before, 0 by the rule `strikes`.
+        suspicion: What its strikes come to with those of the months before.
         verdicts: How often a replay found each of `asd.event.VERDICTS`.
         state: `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`.
         isolated_by: Which isolator took it out, `others` when somebody else did; else empty.
@@ -47,6 +47,7 @@ class DeviceRecord:
         unheard_since: Since when the agent of its machine is not heard, in seconds since the epoch; 0 while it can,
             and where no agent is pulled from.
         number: Its number in the store; 0 where there is none.
+        serial: What its maker calls it; empty when it is not known.
     """
 
     host: str
@@ -68,6 +69,7 @@ class DeviceRecord:
     sound: bool = False
     unheard_since: float = 0.0
     number: int = 0
+    serial: str = ""
 
     @property
     def suspect(self) -> bool:
@@ -106,7 +108,6 @@ def _moment(seconds: float) -> str | None:
 def policy_of(store: Store) -> Policy:
     """The numbers by which the handler that acts on a store counts strikes."""
     return Policy(
-        rule=store.meta("rule", SUSPICION),
         strikes=int(store.number("strikes", LIMIT)),
         window_seconds=store.number("window_seconds", WINDOW_SECONDS),
         half_life_seconds=store.number("half_life_seconds", Policy().half_life_seconds),
@@ -122,13 +123,13 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
     """Every known device, by host and name, as of `now` in seconds since the epoch."""
     cases = Cases(store)
     rows = store.db.execute(
-        f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound "
-        "FROM device ORDER BY host, length(name), name, shared_rank"
+        f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound, serial "
+        "FROM device ORDER BY host, length(name), name, shared_rank, last"
     ).fetchall()
     strikes = Strikes(store, policy).of_all(now)
     unheard = {agent.node: agent.since for agent in silent_agents(store).values()}
     records = []
-    for number, host, name, rank, *counts, evidence, tested, sound in rows:
+    for number, host, name, rank, *counts, evidence, tested, sound, serial in rows:
         found = strikes.get(number, StrikeCount(0, 0))
         record = DeviceRecord(
             host,
@@ -136,13 +137,14 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
             rank,
             strikes=found.strikes,
             limit=policy.strikes,
-            suspicion=0.0 if policy.forgets else round(found.score, 3),
+            suspicion=round(found.score, 3),
             verdicts=dict(zip(VERDICTS, counts, strict=True)),
             evidence=evidence,
             tested=tested,
             sound=bool(sound),
             unheard_since=unheard.get(host, 0.0),
             number=number,
+            serial=serial,
         )
         case = cases.last(number)
         records.append(record if case is None else _with_case(record, case))
@@ -156,7 +158,7 @@ def _with_case(record: DeviceRecord, case: Case) -> DeviceRecord:
             record,
             reason=reason,
             state=case.state,
-            isolated_by=case.isolator,
+            isolated_by="others" if case.state == "others" else case.isolator,
             since=case.opened,
             error=case.error,
             attempts=case.attempts,

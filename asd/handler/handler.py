@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from asd.errors import StateError
 from asd.event import Event
@@ -26,6 +26,7 @@ LED_BY = "led by"
 """Under this name the store keeps which other handler acts; empty or missing when this one does."""
 _PRUNE_SECONDS = 300.0
 _PRUNE_EVENTS = 100_000
+_PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
 _CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
 
@@ -33,11 +34,7 @@ _CLOSED = "The window of the circuit breaker has passed: it is closed, what was 
 class FaultHandler:
     """Decides about devices, and has the isolator do it. Every method may be called from any thread.
 
-    A store has one handler at a time. So where many ranks train, one process follows their logs, as `asd handler` does,
-    and no rank has a handler of its own.
-
-    Events may come late, twice and in any order. Strikes that wait for others of their job, retries, releases and the
-    circuit breaker need `tick` about once a second.
+    Events may come late, twice and in any order. What time makes due needs `tick` about once a second.
 
     Args:
         store: What is known.
@@ -51,6 +48,8 @@ class FaultHandler:
             clock that is set anew tells. None believes the clock.
         leadership: Says whether this handler is the one of several that acts; each has a store of its own and takes in
             the same events. None: it is the only one.
+        hosts_of: On which hosts a job runs, by the scheduler or a list; None where all who write events are believed
+            about every job.
 
     Attributes:
         triage: Decides; it has the strikes and the cases.
@@ -74,6 +73,7 @@ class FaultHandler:
         from_beginning: bool = False,
         uptime: Callable[[], tuple[str, float]] | None = None,
         leadership: Leadership | None = None,
+        hosts_of: Callable[[str], Collection[str]] | None = None,
     ) -> None:
         self.store = store
         self.policy = policy
@@ -83,7 +83,7 @@ class FaultHandler:
         self._uptime = uptime
         self._from_beginning = from_beginning
         self._lock = threading.RLock()
-        self.triage = Triage(store, policy, isolator.name)
+        self.triage = Triage(store, policy, isolator.name, hosts_of)
         self._leadership = leadership
         self._leads = leadership is None
         self._adopted = ""
@@ -195,7 +195,6 @@ class FaultHandler:
                 self.store.set_meta("last_now", now)
             self.store.set_meta("strikes", str(self.policy.strikes))  # for those who look at the devices
             self.store.set_meta("window_seconds", self.policy.window_seconds)
-            self.store.set_meta("rule", self.policy.rule)
             self.store.set_meta("half_life_seconds", self.policy.half_life_seconds)
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
@@ -275,10 +274,15 @@ class FaultHandler:
                 self.triage.strikes.clear(case.device, now)
 
     def _prune(self, now: float) -> None:
-        if self._unpruned >= _PRUNE_EVENTS or not 0 <= now - self._pruned < _PRUNE_SECONDS:
-            self._unpruned, self._pruned = 0, now
+        strikes = self.triage.strikes
+        if (
+            self._unpruned >= _PRUNE_EVENTS
+            or strikes.written >= _PRUNE_CHARACTERS
+            or not 0 <= now - self._pruned < _PRUNE_SECONDS
+        ):
+            self._unpruned, self._pruned, strikes.written = 0, now, 0
             self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
-            self.triage.strikes.forget_cache()
+            strikes.forget_cache()
 
     def reset_breaker(self) -> bool:
         """Closes the circuit breaker by hand; what happened before is no reason to act. Returns whether it was open."""

@@ -1,7 +1,4 @@
-"""What the events add up to, for programs that show it and isolate nobody: each event counts once, in any order.
-
-It takes the same memory after a million events as after some thousands.
-"""
+"""What the events add up to, for programs that show it and isolate nobody; of bounded size."""
 
 from __future__ import annotations
 
@@ -26,10 +23,8 @@ from asd.verdict import Level
 
 __all__ = ["Ledger", "RankCounts"]
 
-VERSION = 3
+VERSION = 4
 _TABLES = ("device", "strike", "passed", "software", "sighting")
-_MOST_EVENTS = 1000
-_MOST_CHARACTERS = 4 * 1024 * 1024  # of the texts in these events
 _MOST_IDS = 20_000
 _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has a chance of 1 in 10**11
 _MOST_RUNS = 64
@@ -70,8 +65,7 @@ class RankCounts:
 class Ledger:
     """Counts events; every method may be called from any thread.
 
-    It keeps the last 1000 events, the last 20,000 ids, the last 64 runs with at most 1024 ranks together, and the last
-    1024 devices.
+    It keeps the last 20,000 ids, the last 64 runs with at most 1024 ranks together, and the last 1024 devices.
 
     Args:
         policy: What a strike is, how long it counts, and how many make a device suspect.
@@ -84,8 +78,6 @@ class Ledger:
     def __init__(self, policy: Policy | None = None, clock: Callable[[], float] = time.time) -> None:
         self.policy = policy or Policy()
         self._clock = clock
-        self._recent: deque[Event] = deque()
-        self._characters = 0
         self._lock = threading.Lock()
         self._ids: deque[str] = deque()
         self._known: set[str] = set()
@@ -106,22 +98,8 @@ class Ledger:
             self._ids.append(short)
             if len(self._ids) > _MOST_IDS:
                 self._known.remove(self._ids.popleft())
-            self._keep(event)
             self._count(event, identity)
         return True
-
-    def recall(self, event: Event) -> bool:
-        """Puts an event that was counted before `restore` back among the last ones; returns whether it was counted."""
-        with self._lock:
-            known = event.id[:_ID] in self._known
-            if known:
-                self._keep(event)
-        return known
-
-    def events(self) -> list[Event]:
-        """The last events, the oldest first; a copy."""
-        with self._lock:
-            return list(self._recent)
 
     def counts(self) -> dict[Origin, RankCounts]:
         """What was counted of each rank; a copy."""
@@ -133,8 +111,9 @@ class Ledger:
         with self._lock:
             isolated = self._isolated.copy()
             found = self._strikes.of_all(now)
-            named = self._store.db.execute("SELECT n, host, name, shared_rank FROM device").fetchall()
-        strikes = {(host, name, rank): found[number].strikes for number, host, name, rank in named if number in found}
+            named = self._store.db.execute("SELECT n, host, name, shared_rank FROM device ORDER BY last, n").fetchall()
+        in_use = {(host, name, rank): number for number, host, name, rank in named}  # in place of what was replaced
+        strikes = {key: found[number].strikes for key, number in in_use.items() if number in found}
         limit = self.policy.strikes
         return {
             key: DeviceRecord(
@@ -144,7 +123,7 @@ class Ledger:
         }
 
     def state(self) -> dict[str, Any]:
-        """The counts and the ids, JSON-able and bounded; not the last events themselves."""
+        """The counts and the ids, JSON-able and bounded."""
         with self._lock:
             return {
                 "version": VERSION,
@@ -179,8 +158,6 @@ class Ledger:
             self._ids, self._known = deque(ids), set(ids)
             self._runs, self._isolated = runs, isolated
             self._store, self._strikes = strikes, Strikes(strikes, self.policy)
-            self._recent.clear()
-            self._characters = 0
 
     def _rows(self, table: str) -> dict[str, list[Any]]:
         found = self._store.db.execute(f"SELECT * FROM {table}")
@@ -191,12 +168,6 @@ class Ledger:
 
     def _copies(self) -> dict[Origin, RankCounts]:
         return {origin: counts.copy() for ranks in self._runs.values() for origin, counts in ranks.items()}
-
-    def _keep(self, event: Event) -> None:
-        self._recent.append(event)
-        self._characters += _size(event)
-        while len(self._recent) > _MOST_EVENTS or self._characters > _MOST_CHARACTERS:
-            self._characters -= _size(self._recent.popleft())
 
     def _count(self, event: Event, identity: str) -> None:
         new = self._is_strike(event)
@@ -242,11 +213,8 @@ class Ledger:
         with self._store.transaction() as db:
             self._store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
             for table in ("strike", "software", "sighting"):
-                order = "received" if table == "software" else "n"
-                db.execute(
-                    f"DELETE FROM {table} WHERE {order} <= "
-                    f"(SELECT {order} FROM {table} ORDER BY {order} DESC LIMIT 1 OFFSET {_MOST_FACTS})"
-                )
+                newest = f"SELECT n FROM {table} ORDER BY n DESC LIMIT 1 OFFSET {_MOST_FACTS}"
+                db.execute(f"DELETE FROM {table} WHERE n <= ({newest})")
             kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
             db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
             for table in ("strike", "passed"):
@@ -270,10 +238,6 @@ class Ledger:
         for ranks in self._runs.values():
             while len(ranks) > _MOST_RANKS:
                 del ranks[next(iter(ranks))]
-
-
-def _size(event: Event) -> int:
-    return sum(len(value) for value in members(event).values() if isinstance(value, str)) + 8 * len(event.limits)
 
 
 def _fill_table(store: Store, table: str, saved: Any) -> None:

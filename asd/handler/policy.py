@@ -8,10 +8,7 @@ from dataclasses import dataclass, fields
 from asd.errors import ConfigError
 from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
-__all__ = ["RULES", "STRIKES", "SUSPICION", "Policy"]
-
-SUSPICION, STRIKES = "suspicion", "strikes"
-RULES = (SUSPICION, STRIKES)
+__all__ = ["Policy"]
 
 _LARGEST = 10 * 366 * 86400.0
 _FEW = 2
@@ -25,20 +22,19 @@ class Policy:
     """When a device is taken out and given back. Times are seconds.
 
     Attributes:
-        rule: `suspicion`, or `strikes` for the published rule alone. By both so many strikes in the window take a
-            device out. By suspicion a strike counts less and less after that, for months, and so many of these do
-            too; a passed stress test lowers that a little, and only a person clears it.
-        strikes: So many strikes take a device out; from 1.
+        strikes: So many strikes in the window take a device out; from 1. After it a strike counts less and less, for
+            months, and so many of these do too; a passed stress test lowers that a little, and only a person clears it.
         window_seconds: How long a strike counts whole.
         half_life_seconds: After the window a strike counts half of what it did so much earlier; above 0.
         many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
         burst_seconds: How far apart they may be.
         settle_seconds: How long a strike waits for others of its job before it counts, unless a replay confirms it.
-        max_devices: So many devices are taken out in `breaker_seconds`, then the circuit breaker opens; 0 takes none.
-        max_percent: The same as a share of the known devices, 0 to 100; of few devices it never means less than 2.
+        max_devices: So many devices of one node are taken out in `breaker_seconds`; 0 takes none.
+        max_percent: Of so many nodes, as a share of those that are known, are devices taken out in this time, then the
+            circuit breaker opens; 0 to 100, of few nodes it never means less than 2.
         breaker_seconds: The window of the circuit breaker, and how long it stays open unless it is reset.
-        release_after_seconds: A device without a new fault for so long is given back, by suspicion only if it
-            passed a stress test since; 0 means only by hand.
+        release_after_seconds: A device without a new fault for so long is given back if it passed a stress test
+            since; 0 means only by hand.
         skew_seconds: The clocks of two hosts are no further apart.
         stale_seconds: A verdict that comes later than this takes no device out any more.
         retries: After so many failures of the engine it is reported; tries go on.
@@ -51,7 +47,6 @@ class Policy:
         ConfigError: A number is out of its range.
     """
 
-    rule: str = SUSPICION
     strikes: int = LIMIT
     window_seconds: float = WINDOW_SECONDS
     half_life_seconds: float = 30 * 86400.0
@@ -71,8 +66,6 @@ class Policy:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise ConfigError("rule", self.rule, f"valid is one of {', '.join(RULES)}")
         if self.half_life_seconds == 0:
             raise ConfigError("half_life_seconds", self.half_life_seconds, "it must be above 0")
         for name, smallest in (("strikes", 1), ("many_devices", 2), ("max_devices", 0), ("retries", 1)):
@@ -87,18 +80,12 @@ class Policy:
             raise ConfigError("max_percent", self.max_percent, "it must be a number from 0 to 100")
 
     def allowed(self, known: int) -> int:
-        """How many of `known` devices may be taken out within `breaker_seconds`.
+        """Of how many of the `known` nodes devices may be taken out within `breaker_seconds`.
 
-        >>> Policy(max_devices=50).allowed(known=1000), Policy(max_devices=50).allowed(known=8), Policy().allowed(8)
-        (50, 2, 2)
+        >>> Policy().allowed(known=1000), Policy().allowed(known=8)
+        (100, 2)
         """
-        share = math.floor(known * self.max_percent / 100)
-        return min(self.max_devices, max(_FEW, share) if self.max_percent else 0)
-
-    @property
-    def forgets(self) -> bool:
-        """Whether a strike counts no more after the window, after a passed test and when its device is given back."""
-        return self.rule != SUSPICION
+        return max(_FEW, math.floor(known * self.max_percent / 100)) if self.max_percent else 0
 
     def weight(self, age: float, tests: int = 0) -> float:
         """What a strike counts.
@@ -112,14 +99,12 @@ class Policy:
         ([1.0, 0.5, 0.13], 0.8)
         """
         after = max(0.0, age - self.window_seconds)
-        if self.forgets:
-            return float(age < self.window_seconds)
         return float(_TRUST_IN_A_TEST**tests * 0.5 ** (after / self.half_life_seconds))
 
     @property
     def strike_memory_seconds(self) -> float:
         """How long strikes are kept."""
-        return max(self.memory_seconds, 0.0 if self.forgets else _HALF_LIVES * self.half_life_seconds)
+        return max(self.memory_seconds, _HALF_LIVES * self.half_life_seconds)
 
     @property
     def memory_seconds(self) -> float:

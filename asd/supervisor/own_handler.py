@@ -119,7 +119,7 @@ class OwnHandler:
     def repeated(self, event: Event) -> str:
         """How an anomaly is known to be software or data; empty when it is not."""
         job = job_of(event.run)
-        if not self._book.is_software(job, event.step):
+        if not self._book.is_software(job, event.step, event.host):
             return ""
         row = self._store.db.execute(
             "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE job = ? AND step = ? AND run <> ? "

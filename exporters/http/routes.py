@@ -21,7 +21,7 @@ from asd.exporters.http.response import Response, json_error, sentence
 from asd.exporters.http.server import HttpServer, listen
 from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.http.worker import Worker
-from asd.handler.inputs.cursor import CURSOR_HEADER
+from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR_HEADER
 
 __all__ = ["Journal", "start_server"]
 
@@ -164,7 +164,8 @@ class _Routes:
             await asyncio.sleep(_GLANCE_SECONDS)
         page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         body = ("[" + ",\n".join(page.events) + "]\n").encode()
-        headers = {CURSOR_HEADER: page.cursor, "X-ASD-Missed": str(page.missed), "Connection": "keep-alive"}
+        headers = {CURSOR_HEADER: page.cursor, CLOCK_HEADER: f"{time.time():.3f}", "X-ASD-Missed": str(page.missed)}
+        headers["Connection"] = "keep-alive"
         return Response(200, body, "application/json", headers)
 
     async def _answer_devices(self, request: HTTPServerRequest, query: Query) -> Response:

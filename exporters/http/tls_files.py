@@ -17,6 +17,7 @@ import msgspec
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs.targets import read_stamp
 
 __all__ = ["ClientConfig", "WebConfig", "WebSettings"]
 
@@ -136,7 +137,7 @@ class _TlsFile(Generic[_Settings]):
             raise self._wrong(f"{authority} must hold certificates in PEM") from error
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in (self.path, *self._files)]
+        return [read_stamp(path) for path in (self.path, *self._files)]
 
     def _wrong(self, valid: str) -> ConfigError:
         return ConfigError(f"the {self.name}", str(self.path), valid)
@@ -177,12 +178,3 @@ class ClientConfig(_TlsFile[Access]):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._load(context, tls.cert_file, tls.key_file, tls.ca_file)
         return Access(context, server_name=tls.server_name)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What is another when a file has changed; None for one that is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,19 +1,20 @@
-"""Agents that run as pods: the API server says where each is, and which node it is on."""
+"""What the API server knows of pods: where the agents are, and on which nodes the pods of a job run."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from lightkube import operators
 from lightkube.resources.core_v1 import Pod
 
 from asd.errors import ConfigError
 from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.handler.inputs.targets import Target
 
-__all__ = ["PodTargets"]
+__all__ = ["JobPods", "PodTargets"]
 
 _SECONDS = 10.0  # between two looks
 _PATIENCE = 60.0  # seconds in which a new pod may have no address, and nobody hears of it
@@ -92,3 +93,52 @@ class PodTargets:
             return None
         lacks = "address" if node else "node"
         return Target(name, self._port, node, node or name, away=f"its pod {name} is {phase} and has no {lacks}")
+
+
+class JobPods:
+    """The pods of all namespaces with a label whose value is the name of their run; asked every 10 s.
+
+    Args:
+        label: The label's name, for example `asd.mindspore.org/run`.
+        api: The client, as in `PodTargets`.
+        clock: Seconds from any point in time.
+
+    Attributes:
+        problem: What keeps it from knowing the pods now, in one sentence without a full stop; empty for nothing.
+
+    Raises:
+        ConfigError: The label is not valid, or there is no usable configuration.
+    """
+
+    def __init__(self, label: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", label, re.ASCII):
+            raise ConfigError("--jobs", f"kubernetes:{label}", "it must be kubernetes:LABEL")
+        self._label: dict[str, Any] = {label: operators.exists()}
+        self._name = label
+        self._api = api or KubeApi()
+        self._clock = clock
+        self._next = clock()
+        self._jobs: dict[str, set[str]] = {}
+        self.problem = ""
+
+    def look(self) -> list[Target]:
+        """Asks where the pods of each run are; when the API server does not say, they stay as they were."""
+        if self._clock() < self._next:
+            return []
+        self._next = self._clock() + _SECONDS
+        found: dict[str, set[str]] = {}
+        try:
+            with self._api.asking("listing the pods of jobs") as client:
+                for pod in client.list(Pod, namespace="*", labels=self._label, chunk_size=_AT_ONCE):
+                    meta, spec = pod.to_dict()["metadata"], pod.to_dict().get("spec") or {}
+                    if node := spec.get("nodeName"):
+                        found.setdefault(meta["labels"][self._name], set()).add(node)
+        except KubeError as error:
+            self.problem = f"the jobs stay as they were, for {error.reason}"
+        else:
+            self._jobs, self.problem = found, ""
+        return []
+
+    def hosts(self, job: str) -> Collection[str]:
+        """On which nodes a job runs."""
+        return self._jobs.get(job, ())

@@ -18,7 +18,7 @@ from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.exporters.prometheus.agent_state import SavedState, StateLock, last_events
+from asd.exporters.prometheus.agent_state import SavedState, StateLock
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -291,9 +291,6 @@ class Agent:
             self.ledger.restore(Ledger().state())
         self._saved = follower.state()
         self._had_state = saved is not None
-        if saved:
-            for event in last_events(self._folders.event_files()):
-                self.ledger.recall(event)
         return follower
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:

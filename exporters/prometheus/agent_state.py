@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +12,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from asd.errors import StateError
-from asd.event import Event
 from asd.records import fill, load_if_there
-from asd.rundir.disk import HeldError, open_to_read, take_lock, write_whole
+from asd.rundir.disk import HeldError, take_lock, write_whole
 
-__all__ = ["SavedState", "StateLock", "last_events"]
+__all__ = ["SavedState", "StateLock"]
 
 _VERSION = 1
-_TAIL_BYTES = 1 << 18  # of each event log, to find its last events again
 _MOST_BYTES = 1 << 28
 
 
@@ -91,16 +88,3 @@ class StateLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def last_events(paths: Iterable[Path]) -> list[Event]:
-    """The last events of each log, sorted by time."""
-    events: dict[str, Event] = {}
-    for path in paths:
-        with contextlib.suppress(OSError), open(open_to_read(path, links=False), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            for line in file.read(_TAIL_BYTES).split(b"\n"):
-                with contextlib.suppress(StateError):
-                    event = Event.from_json(line.decode(errors="replace"))
-                    events[event.id] = event
-    return sorted(events.values(), key=lambda event: event.time)

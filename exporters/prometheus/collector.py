@@ -7,9 +7,10 @@ by which it joins with the series of npu-exporter.
 
 from __future__ import annotations
 
+import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -19,7 +20,6 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 import asd
-from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
 from asd.handler import Policy
@@ -32,7 +32,6 @@ SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
 """The package's own sinks, which can drop events from the first step on."""
 
 _BOUNDS = (*map(floatToGoString, RATIO_BOUNDS), "+Inf")
-_NO_CHECKPOINTS = CheckpointChoice()
 
 _STATUS_COUNTERS = (
     ("asd_steps_total", "steps", "Training steps judged."),
@@ -91,7 +90,7 @@ class AsdCollector(Collector):
     Args:
         statuses: Lists what the ranks counted. Of two with the same labels the one written last is taken.
         ledger: What the events add up to; ranks that are known from events only have series of that.
-        checkpoints: Which checkpoints get series of their own.
+        checkpoints: So many of each rank, those nearest to their limit, get two series of their own each.
         alive: Whether the process of a status lives.
         devices: Tells the other names of a device.
         clock: Seconds since the epoch.
@@ -102,7 +101,7 @@ class AsdCollector(Collector):
         statuses: Callable[[], Sequence[Status]],
         ledger: Ledger,
         *,
-        checkpoints: CheckpointChoice = _NO_CHECKPOINTS,
+        checkpoints: int = 0,
         alive: Callable[[Status], bool] = _lives,
         devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
@@ -144,11 +143,26 @@ class AsdCollector(Collector):
         for row in rows:
             checkpoints = dict(row.status.checkpoints) if row.status is not None else {}  # the training goes on
             for name, (value, limit) in {
-                clean(name): checkpoints[name] for name in self.checkpoints.choose(checkpoints)
+                clean(name): checkpoints[name] for name in _nearest(checkpoints, self.checkpoints)
             }.items():
                 values.add_metric((*row.labels, name), value)
                 limits.add_metric((*row.labels, name), limit)
         yield from (values, limits)
+
+
+def _nearest(checkpoints: Mapping[str, tuple[float, float]], most: int) -> list[str]:
+    """The names of those that are nearest to their limit, sorted."""
+    by_ratio = sorted(checkpoints, key=lambda name: (-_ratio(*checkpoints[name]), name))
+    return sorted(by_ratio[:most])
+
+
+def _ratio(value: float, limit: float) -> float:
+    """How near `value` is to `limit`: 1 is at the limit, and what is not finite is beyond all."""
+    if not math.isfinite(value):
+        return math.inf
+    if math.isinf(limit):
+        return 0.0
+    return value / limit if limit > 0 else math.inf
 
 
 def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:

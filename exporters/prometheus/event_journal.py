@@ -26,6 +26,7 @@ __all__ = ["EventJournal"]
 _MOST_BYTES = 200 << 20  # of the events that are kept: about 200,000
 _SLACK = 64  # a share more than the most before the oldest are dropped
 _SIZE = "length(CAST(text AS BLOB))"
+_RECENT, _MOST_RECENT = 1000, 4 << 20  # events and characters of what is shown
 _PATIENCE_SECONDS = 1.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, is_whole INTEGER NOT NULL);
@@ -140,6 +141,22 @@ class EventJournal:
                 events.append(text)
                 reached = number
             return Page(events, f"{self._name}.{reached}", missed)
+
+    def recent(self) -> list[Event]:
+        """The last events, the oldest first; at most 1000, fewer when they are long.
+
+        Raises:
+            StateError: They can't be read.
+        """
+        with self._lock, self._guard():
+            rows = self._db.execute("SELECT text FROM event ORDER BY n DESC LIMIT ?", (_RECENT,)) if self._db else ()
+            texts, size = [], 0
+            for (text,) in rows:
+                size += len(text)
+                if size > _MOST_RECENT:
+                    break
+                texts.append(text)
+        return [Event.from_json(text) for text in reversed(texts)]
 
     def has_after(self, after: Sequence[str]) -> bool:
         """Whether there is something after the cursors, or something to complain about; looks at no file."""

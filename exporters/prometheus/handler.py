@@ -22,29 +22,23 @@ _GAUGES = {
     "devices_refused": (
         "Devices that the engine has refused, or failed, to isolate or to release so far; it is asked again."
     ),
+    "clock_difference_seconds": "How far the clock of an agent is from this one, the largest of all.",
     "run_folders": "Folders in which the handler found something of a rank.",
     "agents_unknown": "1 while who the agents are can't be looked up, or there are none, where some are to be.",
 }
-"""By field of the counts: gauges of that name behind `asd_handler_`."""
+"""By the number's name: gauges of that name behind `asd_handler_`."""
 
 _TIMES = {
     "last_event": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
     "last_look": "When the handler last looked for events, in seconds since the epoch.",
 }
 _COUNTERS = {
-    "events": ("events", "Events taken in."),
-    "refused_events": (
-        "events_refused",
-        "Events that their agent may not tell, such as of devices of other nodes; they were refused.",
-    ),
-    "missed_events": (
-        "events_missed",
-        "Events that agents had dropped, for there were too many, before they were fetched.",
-    ),
-    "agent_failures": ("agent_failures", "Times that an agent was asked in vain."),
-    "failed_tries": ("failed_tries", "Times that the engine was asked and did not do it."),
+    "events": "Events taken in.",
+    "refused_events": "Events that their agent may not tell, such as of devices of other nodes; they were refused.",
+    "missed_events": "Events that agents had dropped, for there were too many, before they were fetched.",
+    "agent_failures": "Times that an agent was asked in vain.",
+    "failed_tries": "Times that the engine was asked and did not do it.",
 }
-"""By the middle of the name: the field of the counts, and what it is."""
 
 
 class HandlerCollector(Collector):
@@ -59,13 +53,13 @@ class HandlerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All metrics."""
-        counts = self._counts
-        for field, about in _GAUGES.items():
-            yield GaugeMetricFamily(f"asd_handler_{field}", about, float(getattr(counts, field)))
-        for field, about in _TIMES.items():
-            yield GaugeMetricFamily(f"asd_handler_{field}_timestamp_seconds", about, getattr(counts, field))
-        for name, (field, about) in _COUNTERS.items():
-            yield CounterMetricFamily(f"asd_handler_{name}_total", about, getattr(counts, field))
+        counts, numbers = self._counts, self._counts.numbers.copy()
+        for name, about in _GAUGES.items():
+            yield GaugeMetricFamily(f"asd_handler_{name}", about, float(numbers.get(name, 0)))
+        for name, about in _TIMES.items():
+            yield GaugeMetricFamily(f"asd_handler_{name}_timestamp_seconds", about, numbers.get(name, 0))
+        for name, about in _COUNTERS.items():
+            yield CounterMetricFamily(f"asd_handler_{name}_total", about, numbers.get(name, 0))
         agents = counts.agents.copy()
         yield GaugeMetricFamily("asd_handler_agents", "Agents that events are pulled from.", len(agents))
         yield GaugeMetricFamily(

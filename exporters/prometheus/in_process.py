@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "MetricsSink", "open_metrics"]
 
+_MOST_EVENTS = 1000  # that are shown
 _MOST_TRAININGS = 16  # of one process, whose counts are shown
 
 
@@ -39,6 +41,7 @@ class Endpoint:
 
     Attributes:
         ledger: What the events add up to.
+        events: The last ones.
         server: The running server.
 
     Raises:
@@ -52,12 +55,13 @@ class Endpoint:
         from asd.exporters.prometheus.collector import AsdCollector
 
         self.ledger = Ledger()
+        self.events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._statuses: dict[Origin, Status] = {}
         registry = CollectorRegistry()
         registry.register(AsdCollector(self.statuses, self.ledger))
         self.server: HttpServer = start_server(
             registry=registry,
-            ledger_events=self.ledger.events,
+            ledger_events=lambda: list(self.events),
             ready=lambda: "",
             address=config.metrics_address,
             port=config.metrics_port,
@@ -102,7 +106,8 @@ class MetricsSink:
 
     def __call__(self, event: Event) -> None:
         """Counts `event`."""
-        self.endpoint.ledger.add(event)
+        if self.endpoint.ledger.add(event):
+            self.endpoint.events.append(event)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - the signature of a sink
         """Remembers where the counts are."""

@@ -12,13 +12,10 @@ from asd.exporters.http.routes import start_server
 from asd.exporters.http.server import HttpServer
 from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 
 __all__ = ["NodeCollector", "serve_node"]
-
-_NO_CHECKPOINTS = CheckpointChoice()
 
 
 class NodeCollector(AsdCollector):
@@ -26,13 +23,11 @@ class NodeCollector(AsdCollector):
 
     Args:
         agent: Follows the run folders of the node's ranks.
-        checkpoints: Which checkpoints get series of their own.
+        checkpoints: So many of each rank get series of their own.
         devices: Tells the other names of a device.
     """
 
-    def __init__(
-        self, agent: Agent, checkpoints: CheckpointChoice = _NO_CHECKPOINTS, devices: DeviceMap = name_device
-    ) -> None:
+    def __init__(self, agent: Agent, checkpoints: int = 0, devices: DeviceMap = name_device) -> None:
         super().__init__(agent.statuses, agent.ledger, checkpoints=checkpoints, alive=agent.alive, devices=devices)
         self.agent = agent
 
@@ -88,7 +83,7 @@ def serve_node(
     agent = collector.agent
     return start_server(
         registry=registry,
-        ledger_events=agent.ledger.events,
+        ledger_events=agent.journal.recent,
         ready=agent.ready,
         address=address,
         port=port,

@@ -71,7 +71,7 @@ class Seen:
             "--port",
             port,
             "--checkpoints",
-            "top:3",
+            "3",
             "--poll",
             "0.5",
             ready=f"http://127.0.0.1:{port}/readyz",

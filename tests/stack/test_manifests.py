@@ -71,14 +71,14 @@ def test_the_chart_puts_its_values_in():
         image="registry.example/asd:1",
         handler__dryRun="false",
         handler__args="{--max-devices=4}",
-        agent__args="{--checkpoints=all}",
+        agent__args="{--checkpoints=5}",
     )
     agent, handler = made[("DaemonSet", "asd", "asd-agent")], made[("Deployment", "asd", "asd-handler")]
     (container,) = handler["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/asd:1"
     assert "--dry-run" not in container["args"]
     assert container["args"][-1] == "--max-devices=4"
-    assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=all"
+    assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=5"
 
 
 def test_the_chart_goes_into_another_namespace():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import threading
 import time
 from collections import deque
@@ -63,7 +62,6 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
-_LEARN_SECONDS = 10.0
 _GLANCE_SECONDS = 0.1
 
 
@@ -76,9 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="D",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR, or none to read with --agents)",
-    )
-    parser.add_argument(
-        "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
     add_agent_arguments(parser)
     add_lease_argument(parser)
@@ -103,7 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", type=number(0.01, 3600), default=0.2, metavar="S", help="seconds between two looks; default 0.2"
     )
     parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
-    parser.add_argument("--set-aside", action="store_true", help="rename a corrupt database and begin anew")
     parser.add_argument("--reset-breaker", action="store_true", help="close the circuit breaker and end")
     parser.add_argument("--json", action="store_true", help="print decisions as JSON, one a line")
 
@@ -114,10 +108,8 @@ def run(args: argparse.Namespace) -> int:
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args)
     endpoints, lease = read_endpoints(args), read_lease(args)
-    store = Store(args.state or state_file(home, dry_run=args.dry_run), set_aside=args.set_aside)
+    store = Store(args.state or state_file(home, dry_run=args.dry_run))
     try:
-        if store.set_aside_as is not None:
-            say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
         job = _HandlerJob(args, home, store, policy, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
@@ -168,10 +160,11 @@ class _HandlerJob:
             from_beginning=args.from_beginning,
             uptime=machine_uptime,
             leadership=lease,
+            hosts_of=None if agents is None else agents.hosts_of,
         )
         with store.transaction():  # for `asd devices release`
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
-        self.feed = LogFeed(self.handler, self._run_dirs, args.follow)
+        self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
 
@@ -210,13 +203,9 @@ class _HandlerJob:
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
-        learned = -math.inf
         while not stop.is_set():
             self.wake.clear()
             try:
-                if time.monotonic() - learned >= _LEARN_SECONDS:
-                    learned = time.monotonic()
-                    self.feed.learn_devices()
                 more = self._look()
                 self._said.discard("state")
             except StateError as error:
@@ -227,17 +216,18 @@ class _HandlerJob:
         return 0
 
     def read_all(self, stop: threading.Event) -> int:
-        """Takes in what is there and waits for what follows from it."""
-        self.feed.learn_devices()
-        while not stop.is_set() and (self._look() or self._waits_for_agents() or self._waits()):
+        """Takes in what is there and does what follows from it; strikes settle, for nobody else is to come."""
+        while not stop.is_set() and (self._look() or self._waits_for_agents()):
             pass
+        self._print(self.handler.tick(time.time() + self.handler.policy.settle_seconds))
+        self._count()
         open_cases = self.store.db.execute(
             "SELECT count(*) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing')"
         ).fetchone()[0]
         if not self._args.json:
             devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
             out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
-            print(f"{self._counts.events} events taken in, {devices} devices known, {out} isolated.")
+            print(f"{self._counts.numbers['events']} events taken in, {devices} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning.")
         silent = self._agents is not None and not all(self._counts.agents.values())
@@ -249,22 +239,6 @@ class _HandlerJob:
             return False
         self.wake.wait(_GLANCE_SECONDS)
         self.wake.clear()
-        return True
-
-    def _waits(self) -> bool:
-        """Waits for the next thing that is due, if there is one."""
-        due = self.handler.triage.strikes.next_due()
-        row = self.store.db.execute(
-            "SELECT min(next_try) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing') "
-            "AND attempts < ?",
-            (self.handler.policy.retries,),
-        ).fetchone()
-        times = [when for when in (due, None if self._args.dry_run else row[0]) if when is not None]
-        if not times:
-            return False
-        if due is not None and due > time.time():
-            self._once("due", f"waiting {due - time.time():.0f} s for others of the job, see --settle.")
-        self.wake.wait(min(max(min(times) - time.time(), 0.01), 1.0))
         return True
 
     def _look(self) -> bool:
@@ -294,12 +268,10 @@ class _HandlerJob:
         """Lets others see how it stands."""
         counts, agents = self._counts, self._agents
         counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        counts.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
+        counts.numbers["run_folders"], self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
             counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
-            counts.agents_unknown = agents.unknown
-            counts.agent_failures, counts.events_refused = agents.puller.failures, agents.refused
-            counts.events_missed = agents.missed
+            counts.numbers |= agents.numbers()
             self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
 
     def _publish(self, event: Event) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from asd.errors import ConfigError
 from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs.job_hosts import FileJobs
 from asd.handler.inputs.targets import FileTargets, TargetSource
+
+if TYPE_CHECKING:
+    from asd.exporters.kubernetes.pods import JobPods
 
 __all__ = ["Agents", "add_agent_arguments", "allow_many_files", "read_agents"]
 
@@ -25,10 +29,12 @@ class Agents(NamedTuple):
     Attributes:
         sources: What knows the agents.
         access: How to speak to them.
+        hosts_of: On which hosts a job runs, by who knows.
     """
 
     sources: list[TargetSource]
     access: Callable[[], Access]
+    hosts_of: Callable[[str], Collection[str]]
 
 
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +53,16 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="whose certificates agents must show, and ours, as of Prometheus: tls_config",
     )
+    parser.add_argument(
+        "--jobs",
+        metavar="FILE|kubernetes:LABEL",
+        help="on which nodes each job runs: JSON, or the pods whose LABEL names the run; without it no node is heeded "
+        "about devices of others",
+    )
+
+
+def _no_hosts(_job: str) -> Collection[str]:
+    return ()
 
 
 def read_agents(args: argparse.Namespace) -> Agents | None:
@@ -58,10 +74,14 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
     """
     sources: list[TargetSource] = [_source(text) for text in args.agents]
     if not sources:
-        if args.agents_config is not None:
-            raise ConfigError("--agents-config", str(args.agents_config), "it goes with --agents")
+        for option, value in (("--agents-config", args.agents_config), ("--jobs", args.jobs)):
+            if value is not None:
+                raise ConfigError(option, str(value), "it goes with --agents")
         return None
-    return Agents(sources, _access(args.agents_config))
+    if args.jobs is None:
+        return Agents(sources, _access(args.agents_config), _no_hosts)
+    jobs = _jobs(args.jobs)
+    return Agents([*sources, jobs], _access(args.agents_config), jobs.hosts)
 
 
 def _source(text: str) -> TargetSource:
@@ -70,6 +90,14 @@ def _source(text: str) -> TargetSource:
     from asd.exporters.kubernetes.pods import PodTargets
 
     return PodTargets(text.removeprefix(_KUBERNETES))
+
+
+def _jobs(text: str) -> FileJobs | JobPods:
+    if not text.startswith(_KUBERNETES):
+        return FileJobs(Path(text))
+    from asd.exporters.kubernetes.pods import JobPods
+
+    return JobPods(text.removeprefix(_KUBERNETES))
 
 
 def _access(path: Path | None) -> Callable[[], Access]:

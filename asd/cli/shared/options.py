@@ -11,7 +11,6 @@ from pathlib import Path
 
 from asd.config import Config
 from asd.handler import Policy
-from asd.handler.policy import RULES, SUSPICION
 from asd.rules.step.strikes import WINDOW_SECONDS
 
 __all__ = [
@@ -84,13 +83,6 @@ def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
     add("--strikes", whole_number(1, 1000), 3, "so many take a device out")
     add("--window", number(0.01, 527_040), 480, "minutes a strike counts")
     add("--many", whole_number(2), 3, "so many devices at once are software")
-    parser.add_argument(
-        "--policy",
-        choices=RULES,
-        default=SUSPICION,
-        help="suspicion: after the window a strike counts less and less, for months; strikes: no more "
-        "(default: %(default)s)",
-    )
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,16 +92,21 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     def add(name: str, kind: Callable[[str], float], default: float, words: str) -> None:
         parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
 
-    add("--half-life", number(0.01, 366), 30, "days in which suspicion halves what a strike counts")
-    add("--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
-    add("--max-devices", whole_number(0), 2, "isolations in 24 h at most")
-    add("--max-percent", number(0, 100), 10, "the same in percent of the known devices")
     add(
-        "--release-after",
-        number(0, 8784),
-        48,
-        "hours without a fault after which a device is given back, by suspicion once it passes a stress test; 0 never",
+        "--half-life",
+        number(0.01, 366),
+        30,
+        "days in which a strike counts half, after the window",
     )
+    add("--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
+    add("--max-devices", whole_number(0), 2, "isolations of one node in 24 h at most")
+    add(
+        "--max-percent",
+        number(0, 100),
+        10,
+        "nodes with isolations in 24 h at most, in percent, or two",
+    )
+    add("--release-after", number(0, 8784), 48, "hours without a fault until a stress test gives back; 0 never")
 
 
 def read_policy(args: argparse.Namespace) -> Policy:
@@ -129,7 +126,6 @@ def read_strike_policy(args: argparse.Namespace) -> Policy:
     """The policy that the options of `add_strike_arguments` make."""
     window = args.window * 60.0
     return Policy(
-        rule=args.policy,
         strikes=args.strikes,
         window_seconds=window,
         stale_seconds=max(window, WINDOW_SECONDS),

@@ -28,7 +28,7 @@ _EXAMPLES = """\
 Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
-  asd exporter --checkpoints top:5                         with values and limits of the 5 checkpoints nearest to theirs
+  asd exporter --checkpoints 5                             with values and limits of the 5 checkpoints nearest to theirs
   curl 'http://127.0.0.1:9464/events?level=first&limit=10'
 
 In Prometheus' configuration:
@@ -70,14 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--address", str, "A", "address to serve on (default: metrics_address of ASD_OPTIONS, or 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
-    add("--checkpoints", str, "WHICH", "which get series of their own: none, all, top:N or a pattern (default: none)")
+    add(
+        "--checkpoints",
+        whole_number(0, 10_000),
+        "N",
+        "series of the N nearest to their limit (default: 0)",
+    )
     add_strike_arguments(parser)
     add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices")
     add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
     add("--npu-exporter-file", Path, "FILE", "write the devices' states for npu-exporter")
-    parser.set_defaults(port=9464, poll=1.0, checkpoints="none")
+    parser.set_defaults(port=9464, poll=1.0, checkpoints=0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +90,6 @@ def run(args: argparse.Namespace) -> int:
     from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.npu_exporter_file import NpuExporterFile
     from asd.exporters.prometheus.agent import Agent
-    from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import name_device, read_device_map
     from asd.exporters.prometheus.node import NodeCollector, serve_node
 
@@ -95,14 +99,13 @@ def run(args: argparse.Namespace) -> int:
     host = config.node if args.host is None else args.host
     address = config.metrics_address if args.address is None else args.address
     web_config = None if args.web_config is None else WebConfig(args.web_config)
-    checkpoints = CheckpointChoice.parse(args.checkpoints)
     devices = read_device_map(args.device_map, host) if args.device_map else name_device
     # Blocked here and waited for below: a handler could come between any two writes of the agent.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=read_strike_policy(args))
         try:
-            collector = NodeCollector(agent, checkpoints, devices)
+            collector = NodeCollector(agent, args.checkpoints, devices)
             file = args.npu_exporter_file and NpuExporterFile(
                 collector, args.npu_exporter_file, host, agent.outlet_failed
             )

@@ -15,11 +15,7 @@ _STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set an
 
 
 def machine_uptime() -> tuple[str, float]:
-    """Which start of which machine this is, and the seconds since then, sleep included; nobody can set them.
-
-    >>> machine_uptime()[1] <= machine_uptime()[1]
-    True
-    """
+    """Which start of which machine this is, and the seconds since then, sleep included; nobody can set them."""
     try:
         boot = _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -28,9 +24,7 @@ def machine_uptime() -> tuple[str, float]:
 
 
 def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None, now: float) -> None:
-    """When the clock was set back, moments that seem to lie ahead would block everything until it gets there.
-
-    When it was set ahead, a device would be given back after no time at all. Used within a transaction.
+    """Moves what was noted by a clock that was set: nothing is blocked, and nothing given back early; in a transaction.
 
     Args:
         store: What is known.
@@ -64,6 +58,7 @@ def _move_along(store: Store, boot: str, up: float, now: float) -> None:
             "UPDATE cases SET opened = min(opened + :jump, :now), last_fault = min(last_fault + :jump, :now)",
             {"jump": jump, "now": now},
         )
+        store.db.execute("UPDATE device SET tested = min(tested + ?, ?) WHERE tested > 0", (jump, now))
         opened = store.number("breaker_opened")
         if opened:
             store.set_meta("breaker_opened", min(opened + jump, now))

@@ -1,9 +1,4 @@
-"""What the handler has the engine do and then publishes, so that a crash or a failure at any point is made good later.
-
-An intention is in the store before the engine is asked. Whoever finds one asks who holds the device: when it is ours,
-the engine has done it and only the record is missing; when it is free, it is tried (again). What was done is in the
-outbox together with its record, and is published exactly once, however often the handler is killed.
-"""
+"""What the handler has the engine do and then publishes, exactly once, however often it is killed in between."""
 
 from __future__ import annotations
 
@@ -19,6 +14,8 @@ from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
 __all__ = ["Executor"]
+
+_OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 
 
 class Executor:
@@ -65,19 +62,20 @@ class Executor:
                 continue
             if not self._may_act():
                 break
-            decisions.append(self._do(case, now))
+            decision = self._do(case, now)
+            decisions += [decision] if decision is not None else []
         return decisions
 
     def due(self, now: float) -> list[Case]:
         """The cases about which the engine is to be asked now, the oldest first."""
         return [
             case
-            for case in self._cases.in_state("isolating", "releasing")
+            for case in self._cases.in_state("isolating", "others", "releasing")
             # Later than the longest pause: the clock was set back.
             if not now < case.next_try <= now + self._policy.longest_pause_seconds
         ]
 
-    def _do(self, case: Case, now: float) -> Decision:
+    def _do(self, case: Case, now: float) -> Decision | None:
         device = self._strikes.named(case.device)
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
@@ -118,20 +116,18 @@ class Executor:
         self._cases.tell(case, "isolation", reason, now)
         return self._decide("isolated", reason, case, device, now)
 
-    def _left_alone(self, case: Case, device: Device, now: float) -> Decision:
-        self._cases.change(case.n, state="others", closed=now)
-        return self._decide(
-            "others",
-            f"{device}: {case.reason}, but somebody else holds it out, so it is left alone.",
-            case,
-            device,
-            now,
-        )
+    def _left_alone(self, case: Case, device: Device, now: float) -> Decision | None:
+        """Waits until nobody else holds it out; said once."""
+        pause = min(_OTHERS_SECONDS, self._policy.longest_pause_seconds)
+        self._cases.change(case.n, attempts=0, next_try=now + pause, error="")
+        self._move(case, "others")
+        reason = f"{device}: {case.reason}, but somebody else holds it out; it is taken out when they give it back."
+        return None if case.state == "others" else self._decide("others", reason, case, device, now)
 
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
         device, name = self._strikes.named(case.device), self._isolator.name
-        if self._policy.forgets or NO_FAULT not in case.why_released:
+        if NO_FAULT not in case.why_released:
             self._strikes.clear(case.device, now)  # people did it
         if held is IsolationOwner.OTHERS:
             self._cases.change(case.n, state="others", closed=now)
@@ -151,7 +147,7 @@ class Executor:
         attempts, policy = case.attempts + 1, self._policy
         pause = min(policy.retry_seconds * 2.0 ** min(case.attempts, 30), policy.longest_pause_seconds)
         self._cases.change(case.n, attempts=attempts, next_try=now + pause, error=reason)
-        what = f"{device}: {self._isolator.name} can't {'isolate' if case.state == 'isolating' else 'release'} it"
+        what = f"{device}: {self._isolator.name} can't {'release' if case.state == 'releasing' else 'isolate'} it"
         if attempts >= policy.retries:
             what += f", {attempts} tries failed"
         sentence = f"{what} ({reason}); it is tried again in {pause:g} s."

@@ -23,9 +23,12 @@ def find_device(store: Store, host: str, device: str, rank: int | None = None) -
     """
     wanted = None if rank is None else store.device_key(host, device, rank)[2]
     rows = store.db.execute(
-        "SELECT n, shared_rank FROM device WHERE host = ? AND name = ? ORDER BY shared_rank", (host, device)
+        "SELECT n, shared_rank FROM device WHERE host = ? AND name = ? ORDER BY shared_rank, "
+        "n IN (SELECT device FROM cases WHERE closed IS NULL), last, n",
+        (host, device),
     ).fetchall()
-    found = [row for row in rows if wanted is None or row[1] == wanted]
+    in_use = {row[1]: row for row in rows}  # of each place the last: what was there before was replaced
+    found = [row for row in in_use.values() if wanted is None or row[1] == wanted]
     if not found:
         known = store.db.execute("SELECT host || ' ' || name FROM device ORDER BY last DESC LIMIT 3").fetchall()
         listed = ", ".join(sorted({str(row[0]) for row in known})) or "none is known yet"
@@ -71,7 +74,7 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
     cases = Cases(store)
     with store.transaction():
         case = cases.open_case(number)
-        if case is None or case.state not in ("isolating", "releasing") or cases.was_told(case):
+        if case is None or case.state not in ("isolating", "others", "releasing") or cases.was_told(case):
             return False
         cases.change(case.n, state="dropped", closed=now, why_released="its verdict was dropped by hand")
         _clear(store, number, now)

@@ -1,9 +1,4 @@
-"""What a handler leaves for the one that acts after it, and what that one makes of it.
-
-Both take in the same events, so both know the same strikes and come to the same verdicts. What people and time did is
-known to the one that acts alone, and is left: who is out or about to be, whose strikes count no more, how the circuit
-breaker stands.
-"""
+"""What a handler leaves for the one that acts after it: what people and time did; events both have seen."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ _MOST_CLEARED = 2000
 _ROUND_SECONDS = 30.0
 _STEADY_SECONDS = 60.0  # clocks of two machines that are no further apart agree
 _META = ("ignore_before", "breaker_opened", "breaker_reset")
-_OPEN = ("isolating", "isolated", "releasing")
+_OPEN = ("isolating", "others", "isolated", "releasing")
 
 
 class Leadership(Protocol):
@@ -56,13 +51,17 @@ class Leadership(Protocol):
         ...
 
 
+_Hardware = tuple[str, str, int, str]
+"""Host, name, rank and serial of a device."""
+
+
 class _Cleared(msgspec.Struct, array_like=True):
-    device: tuple[str, str, int]
+    device: _Hardware
     until: float
 
 
 class _Case(msgspec.Struct, array_like=True):
-    device: tuple[str, str, int]
+    device: _Hardware
     state: str
     opened: float
     closed: float | None
@@ -75,7 +74,7 @@ class _Case(msgspec.Struct, array_like=True):
 
 
 class _Record(msgspec.Struct):
-    form: Literal[2]
+    form: Literal[3]
     now: float
     meta: dict[str, float]
     cleared: list[_Cleared]
@@ -93,7 +92,7 @@ def record_of(store: Store, now: float) -> str:
     )
     kept = [*cases.closed(_MOST_CLOSED), *cases.in_state(*_OPEN)[-_MOST_CASES:]]
     record = _Record(
-        form=2,
+        form=3,
         now=now - now % _ROUND_SECONDS,
         meta={name: store.number(name) for name in _META},
         cleared=[_Cleared(named(number), until) for number, until in cleared],
@@ -108,7 +107,7 @@ def passed_on(text: str, now: float) -> str:
     Raises:
         StateError: It is nothing that `record_of` wrote.
     """
-    record = _read(text) if text else _Record(form=2, now=now, meta={}, cleared=[], cases=[])
+    record = _read(text) if text else _Record(form=3, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
     record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
     return _packed(record)
@@ -127,10 +126,10 @@ def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
     for name in _META:
         store.set_meta(name, record.meta.get(name, 0.0))
     for cleared in record.cleared:
-        strikes.clear(strikes.device(*cleared.device, now), cleared.until)
+        strikes.clear(_number(strikes, cleared.device, now), cleared.until)
     cases, open_there = Cases(store), set()
     for each in record.cases:
-        number = strikes.device(*each.device, now)
+        number = _number(strikes, each.device, now)
         values = {name: getattr(each, name) for name in _OF_CASE}
         _take_over(cases, number, values, now)
         if each.closed is None:
@@ -152,10 +151,7 @@ def _read(text: str) -> _Record:
 
 
 def _move_along(record: _Record, now: float) -> None:
-    """Moves what was noted by another clock, or before a time in which nobody looked, so that none of that is counted.
-
-    A device would be given back at once by a handler whose clock is days ahead.
-    """
+    """Moves what was noted by another clock, or before a time in which nobody looked: none of that is counted."""
     jump = now - record.now
     if abs(jump) <= _STEADY_SECONDS:
         return
@@ -177,7 +173,7 @@ def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) ->
         cases.change(case.n, **values)
     if values["closed"] is not None:
         cases.untell(case)
-    elif values["state"] != "isolating":
+    elif values["state"] not in ("isolating", "others"):
         cases.tell(cases.get(case.n), "isolation", f"{values['reason']}, so it is isolated.", now)
 
 
@@ -191,13 +187,17 @@ def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
         cases.change(case.n, state="dropped", closed=now, why_released=why, error="")
 
 
-def _devices(store: Store) -> Callable[[int], tuple[str, str, int]]:
+def _devices(store: Store) -> Callable[[int], _Hardware]:
     """What tells the device of a number from others in any store."""
 
-    def named(number: int) -> tuple[str, str, int]:
-        host, name, shared_rank, rank = store.db.execute(
-            "SELECT host, name, shared_rank, rank FROM device WHERE n = ?", (number,)
+    def named(number: int) -> _Hardware:
+        host, name, shared_rank, rank, serial = store.db.execute(
+            "SELECT host, name, shared_rank, rank, serial FROM device WHERE n = ?", (number,)
         ).fetchone()
-        return host, name, rank if shared_rank < 0 else shared_rank
+        return host, name, rank if shared_rank < 0 else shared_rank, serial
 
     return named
+
+
+def _number(strikes: Strikes, device: _Hardware, now: float) -> int:
+    return strikes.device(*device[:3], now, device[3])

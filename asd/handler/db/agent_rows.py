@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from asd.handler.db.store import Store
 
-__all__ = ["CURSORS", "SilentAgent", "forget_silent", "note_silent", "read_cursors", "silent_agents"]
+__all__ = ["CURSORS", "SilentAgent", "note_silent", "read_cursors", "silent_agents"]
 
-CURSORS, _SILENT = "cursors of ", "silent "
-"""Before the name of a node: its cursors are kept so, as a JSON list of texts."""
+CURSORS, _SILENT = "cursors of ", "silent"
+"""Before the name of a node: its cursors are kept so, as a JSON list of texts. And the agents that are not heard."""
 
 
 class SilentAgent(NamedTuple):
@@ -29,24 +30,15 @@ class SilentAgent(NamedTuple):
 
 def read_cursors(store: Store) -> dict[str, list[str]]:
     """The cursors of every node."""
-    return _rows(store, CURSORS)
+    rows = store.db.execute("SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(CURSORS), CURSORS))
+    return {name.removeprefix(CURSORS): json.loads(value) for name, value in rows}
 
 
 def silent_agents(store: Store) -> dict[str, SilentAgent]:
     """The agents that are not heard, by where they are."""
-    return {place: SilentAgent(*found) for place, found in _rows(store, _SILENT).items()}
+    return {place: SilentAgent(*found) for place, found in json.loads(store.meta(_SILENT, "{}")).items()}
 
 
-def note_silent(store: Store, place: str, agent: SilentAgent) -> None:
-    """Keeps that an agent is not heard; within a transaction."""
-    store.set_meta(_SILENT + place, json.dumps(agent))
-
-
-def forget_silent(store: Store, place: str) -> None:
-    """Keeps that it is, or is not asked any more; within a transaction."""
-    store.db.execute("DELETE FROM meta WHERE name = ?", (_SILENT + place,))
-
-
-def _rows(store: Store, head: str) -> dict[str, list[Any]]:
-    rows = store.db.execute("SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(head), head))
-    return {name.removeprefix(head): json.loads(value) for name, value in rows}
+def note_silent(store: Store, agents: Mapping[str, SilentAgent]) -> None:
+    """Keeps which agents are not heard, by where they are; within a transaction."""
+    store.set_meta(_SILENT, json.dumps(agents))

@@ -1,13 +1,12 @@
 """Cases: from the decision to take a device out until it is given back.
 
     isolating ──► isolated ──► releasing ──► released
-        │             └──► released, others  (the engine says it is not ours any more)
-        └──► others, dropped
+     │     ▲          └──► released, others  (the engine says it is not ours any more)
+     │     └─► others  (while somebody else holds it out)
+     └──► dropped
     dry ──► released                         (a dry run touches nothing)
 
-An engine that fails or refuses leaves a case where it is, and is asked again; only a person drops it.
-
-What is intended is written before the engine is asked, what was done together with the event that tells of it.
+An engine that fails or refuses is asked again; only a person drops a case.
 """
 
 from __future__ import annotations

@@ -9,22 +9,24 @@ VERSION = 5
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- Every device that was ever heard of. shared_rank is -1 unless several ranks share what has this name. tested is when
--- its last stress test was, sound whether it passed.
+-- Every device that was ever heard of: the hardware, where its serial is known, else what sits in a place of a host.
+-- shared_rank is -1 unless several ranks share what has this name. tested is when its last stress test was,
+-- sound whether it passed.
 CREATE TABLE device (
     n INTEGER PRIMARY KEY, host TEXT NOT NULL, name TEXT NOT NULL, shared_rank INTEGER NOT NULL,
     rank INTEGER NOT NULL, last REAL NOT NULL, cleared REAL NOT NULL DEFAULT 0, strikes INTEGER NOT NULL DEFAULT 0,
     anomalies INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, persistent INTEGER NOT NULL DEFAULT 0,
     software INTEGER NOT NULL DEFAULT 0, undetermined INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '',
-    tested REAL NOT NULL DEFAULT 0, sound INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (host, name, shared_rank));
+    tested REAL NOT NULL DEFAULT 0, sound INTEGER NOT NULL DEFAULT 0, serial TEXT NOT NULL DEFAULT '',
+    UNIQUE (host, name, shared_rank, serial));
 
 -- One training step in which a device was at fault. It counts when it is not revoked and either settled or confirmed.
+-- vouched is whether the job is known to run on the host, by others than the host itself.
 CREATE TABLE strike (
     n INTEGER PRIMARY KEY, device INTEGER NOT NULL, run TEXT NOT NULL, job TEXT NOT NULL, step INTEGER NOT NULL,
     time REAL NOT NULL, received REAL NOT NULL, due REAL NOT NULL, settled INTEGER NOT NULL,
     verdict TEXT NOT NULL DEFAULT '', revoked TEXT NOT NULL DEFAULT '', event TEXT NOT NULL,
-    UNIQUE (device, run, step));
+    vouched INTEGER NOT NULL, UNIQUE (device, run, step));
 CREATE INDEX strike_time ON strike (job, time);
 CREATE INDEX strike_step ON strike (job, step);
 CREATE INDEX strike_due ON strike (due) WHERE settled = 0;
@@ -35,18 +37,22 @@ CREATE INDEX strike_open_step ON strike (job, step) WHERE revoked = '' AND verdi
 CREATE TABLE passed (
     device INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (device, time)) WITHOUT ROWID;
 
--- Steps of a job whose anomalies come from software or data.
+-- Steps of a job whose anomalies on a host come from software or data.
 CREATE TABLE software (
-    job TEXT NOT NULL, step INTEGER NOT NULL, received REAL NOT NULL, PRIMARY KEY (job, step)) WITHOUT ROWID;
+    n INTEGER PRIMARY KEY, job TEXT NOT NULL, step INTEGER NOT NULL, host TEXT NOT NULL, received REAL NOT NULL,
+    UNIQUE (job, step, host));
 
--- In which attempt a job's value at a checkpoint and step was seen first.
-CREATE TABLE sighting (n INTEGER PRIMARY KEY, fact BLOB UNIQUE NOT NULL, run TEXT NOT NULL, received REAL NOT NULL);
+-- In which attempt a host saw a job's value at a checkpoint and step first.
+CREATE TABLE sighting (
+    n INTEGER PRIMARY KEY, fact BLOB NOT NULL, host TEXT NOT NULL, run TEXT NOT NULL, vouched INTEGER NOT NULL,
+    received REAL NOT NULL, UNIQUE (fact, host));
 
 -- Ids of events: those that count, and the others.
 CREATE TABLE seen (n INTEGER PRIMARY KEY, id BLOB UNIQUE NOT NULL, received REAL NOT NULL);
 CREATE TABLE noise (n INTEGER PRIMARY KEY, id BLOB UNIQUE NOT NULL, received REAL NOT NULL);
 
--- What was done about a device. Open are isolating, isolated, releasing, dry, closed are released, others, dropped.
+-- What was done about a device. Open are isolating, others, isolated, releasing, dry, closed are released, others,
+-- dropped.
 CREATE TABLE cases (
     n INTEGER PRIMARY KEY, device INTEGER NOT NULL, state TEXT NOT NULL, opened REAL NOT NULL, closed REAL,
     reason TEXT NOT NULL, verdict TEXT NOT NULL, event TEXT NOT NULL, last_fault REAL NOT NULL,

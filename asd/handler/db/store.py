@@ -1,7 +1,4 @@
-"""The store: what the fault handler knows, in one SQLite file that survives a kill at any point.
-
-Everything that one batch of events changes, the place up to which the logs were read included, is one transaction.
-"""
+"""The store: what the fault handler knows, in one SQLite file that survives a kill at any point."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 __all__ = ["Store", "events_file", "state_file"]
 
 _BUSY_SECONDS = 10.0
-_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
+_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "noise": 100_000, "outbox": 10_000}
 _MOST_OF_HOST = 1 << 20  # characters of the strikes of one host: about 800
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "noise", "software")
@@ -42,11 +39,9 @@ class Store:
 
     Args:
         path: The file; None keeps everything in memory.
-        set_aside: Whether a corrupt file is renamed and a new one begun; else it is an error.
 
     Attributes:
         db: The connection. Everything that changes something happens within `transaction`.
-        set_aside_as: Where a corrupt file went; None when there was none.
         numbered: Whether every device has a number of its own, as those of `asd run --ranks` do on a CPU too.
 
     Raises:
@@ -54,19 +49,12 @@ class Store:
         OSError: Its folder can't be made.
     """
 
-    def __init__(self, path: Path | None, *, set_aside: bool = False) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.set_aside_as: Path | None = None
         self._lease = -1
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.db = self._open()
-        except _CorruptError as error:
-            if not set_aside or path is None:
-                raise StateError(str(error)) from error
-            self.set_aside_as = _rename(path)
-            self.db = self._open()
+        self.db = self._open()
         self.numbered = bool(self.meta("numbered"))
 
     def number_devices(self) -> None:
@@ -115,8 +103,7 @@ class Store:
     def reader(self) -> Store:
         """Opens another connection, which can't change the database, for another thread of this process.
 
-        Not a second `Store(path)`: that looks at the file itself, and a process that closes a file of SQLite's beside
-        SQLite loses all its locks on it.
+        A second `Store(path)` would look at the file itself, and closing that costs SQLite all its locks.
 
         Raises:
             StateError: It can't be opened.
@@ -181,9 +168,7 @@ class Store:
         self.db.execute("DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases)", (strikes_before,))
 
     def take_lease(self) -> str:
-        """Makes this process the one that acts; returns why not, in one sentence, or an empty text.
-
-        The lease ends with the process, however it ends.
+        """Makes this process the one that acts until it ends; returns why not, in one sentence, or an empty text.
 
         Raises:
             StateError: Its file is a symbolic link, or can't be opened.
@@ -220,27 +205,20 @@ class Store:
             raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
         except sqlite3.DatabaseError as error:
             db.close()
-            raise _CorruptError(_corrupt(self.path, error)) from error
+            raise _corrupt(self.path, error) from error
         except StateError as error:
             db.close()
             raise StateError(f"the fault handler's state {self.path} {error}") from error
         return db
 
 
-class _CorruptError(Exception):
-    pass
-
-
 def _make_or_look(path: Path) -> None:
-    """Makes a database with its tables where there is none; refuses a file that SQLite would take for a new one.
-
-    SQLite would begin anew in a file of 0 or 1 bytes, as a full disk or a bad copy leaves one, and forget who is out.
-    """
+    """Makes a database where there is none; refuses an empty file, in which SQLite would begin anew and forget all."""
     try:
         journal = os.path.lexists(f"{path}-wal")
         if not os.path.lexists(path):
             if journal:
-                raise _CorruptError(_corrupt(path, "it is gone, and its -wal is there"))
+                raise _corrupt(path, "it is gone, and its -wal is there")
             _make(path)
         for name in (f"{path}-wal", f"{path}-shm"):
             with contextlib.suppress(FileNotFoundError):
@@ -254,7 +232,7 @@ def _make_or_look(path: Path) -> None:
         reason = error.strerror or str(error)
         raise StateError(f"the fault handler's state {error.filename or path} can't be opened: {reason}.") from error
     if size < _SMALLEST:
-        raise _CorruptError(_corrupt(path, f"it has {size} bytes"))
+        raise _corrupt(path, f"it has {size} bytes")
 
 
 def _make(path: Path) -> None:
@@ -276,8 +254,9 @@ def _create(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _corrupt(path: Path | None, why: object) -> str:
-    return f"the fault handler's state {path} is corrupt: {why}; `asd handler --set-aside` renames it and begins anew."
+def _corrupt(path: Path | None, why: object) -> StateError:
+    how = "put a copy back, or rename it with its -wal and -shm, and a new one is begun"
+    return StateError(f"the fault handler's state {path} is corrupt: {why}; {how}.")
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -307,14 +286,3 @@ def _check(version: int, damage: str) -> None:
         raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)
-
-
-def _rename(path: Path) -> Path:
-    """Gives a corrupt database and what belongs to it other names."""
-    number = 1
-    while (target := path.with_name(f"{path.name}.corrupt{number}")).exists():
-        number += 1
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).replace(f"{target}{suffix}")
-    return target

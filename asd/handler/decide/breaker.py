@@ -1,9 +1,4 @@
-"""The circuit breaker: after so many isolations something else is wrong, and nobody is isolated any more.
-
-A wrong threshold or a bad release of the software makes every device look guilty. The breaker opens when one device
-more than allowed were to be taken out. Then everything is only reported until it is reset by hand or its window has
-passed; what happened before that is no reason to act any more.
-"""
+"""The circuit breaker: when devices of too many nodes look guilty, something else is wrong; it is only reported."""
 
 from __future__ import annotations
 
@@ -34,24 +29,28 @@ class Breaker:
         reset_breaker(self._store, opened + self._policy.breaker_seconds)
         return True
 
-    def isolations(self, now: float) -> int:
-        """How many isolations are counted against the limit at `now`."""
-        since = max(now - self._policy.breaker_seconds, min(self._store.number("breaker_reset"), now))
-        row = self._store.db.execute(
-            "SELECT count(*) FROM cases WHERE opened > ? AND state NOT IN ('others', 'failed', 'dropped')", (since,)
-        ).fetchone()
-        return int(row[0])
-
-    def refusal(self, now: float, known: int) -> str:
-        """Why no further device may be taken out now; empty when it may. Opens the breaker where it is the first."""
-        count, allowed = self.isolations(now), self._policy.allowed(known)
+    def refusal(self, now: float, host: str) -> str:
+        """Why no further device of `host` may be taken out now; empty when it may. Opens the breaker if it has to."""
+        db, policy = self._store.db, self._policy
+        since = max(now - policy.breaker_seconds, min(self._store.number("breaker_reset"), now))
+        counted = db.execute(
+            "SELECT host, count(*) FROM cases JOIN device ON device.n = cases.device "
+            "WHERE opened > ? AND cases.state NOT IN ('others', 'failed', 'dropped') GROUP BY host",
+            (since,),
+        )
+        out, known = dict(counted.fetchall()), db.execute("SELECT count(DISTINCT host) FROM device").fetchone()[0]
+        hours, nodes, devices = policy.breaker_seconds / 3600, policy.allowed(known), policy.max_devices
+        here = out.get(host, 0)
+        too_many = here >= devices
         if not self.opened():
-            if count < allowed:
+            if not too_many and (here or len(out) < nodes):
                 return ""
+            if too_many and known > 1:
+                return f"{here} devices of {host} were taken out within {hours:g} h, and {devices} are allowed"
             self._store.set_meta("breaker_opened", now)
-        hours = self._policy.breaker_seconds / 3600
         return (
-            f"the circuit breaker is open: {count} devices were taken out within {hours:g} h, and {allowed} are allowed"
+            f"the circuit breaker is open: devices of {len(out)} nodes were taken out within {hours:g} h, {here} of "
+            f"{host}; allowed are {nodes} nodes, {devices} devices of each"
         )
 
 

@@ -7,19 +7,22 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
 | the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
-| the same step, checkpoint and value in another attempt of the job | software or data: the strikes are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: those of this host are revoked |
 | ... by the same device alone, under another rank | the strike stays |
 | replay: persistent or transient | the strike of that step counts at once |
-| replay: software | the strikes of that step are revoked |
+| replay: software | the strikes of that step on its host are revoked |
 | stress test: computed wrongly | a strike that counts at once |
-| stress test: nothing wrong | its strikes up to then count a little less; by the rule `strikes` no more |
+| stress test: nothing wrong | its strikes up to then count a little less |
 | the device was given back, and not by the handler itself | its strikes up to then count no more |
-| the handler gave it back after a time without a fault | its strikes count on; by the rule `strikes` no more |
+| the handler gave it back after a time without a fault | its strikes count on |
+
+What hosts say of a job counts for devices of other hosts only where the job is known to run on both, by somebody else.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,6 +39,8 @@ __all__ = ["Counted", "StrikeCount", "Strikes", "judged"]
 
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _MOST_CACHED = 20_000
+_MOST_OF_HOST = 1024  # devices of one host
+_HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _HARDWARE = "('transient', 'persistent')"
 _JUDGED = ("replay", "stress")
 
@@ -98,14 +103,22 @@ class Counted(NamedTuple):
 class Strikes:
     """Everything about strikes that the store holds. Used within a transaction, except for `of`.
 
+    Args:
+        store: Holds it.
+        policy: The numbers.
+        hosts_of: On which hosts a job runs, by who knows; None where all who are heard are believed about every job.
+
     Attributes:
         ignore_before: What happened earlier, in seconds since the epoch, is no reason to act; as of `begin`.
+        written: Characters that were written since this was set to 0.
     """
 
-    def __init__(self, store: Store, policy: Policy) -> None:
+    def __init__(self, store: Store, policy: Policy, hosts_of: Callable[[str], Collection[str]] | None = None) -> None:
         self._store = store
         self._policy = policy
-        self._numbers: dict[tuple[str, str, int], int] = {}
+        self._hosts_of = hosts_of
+        self._numbers: dict[tuple[str, str, int, str], int] = {}
+        self.written = 0
         self.begin()
 
     def begin(self) -> None:
@@ -116,24 +129,53 @@ class Strikes:
         """To be called when a transaction was rolled back, or rows were removed."""
         self._numbers.clear()
 
-    def device(self, host: str, device: str, rank: int, now: float) -> int:
-        """The number of a device, which is new if it has to be."""
-        key = self._store.device_key(host, device, rank)
+    def device(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
+        """The number of a device, which is new if it has to be.
+
+        Args:
+            host: Its machine.
+            device: Its name there.
+            rank: Whose it is, where several share what has this name.
+            now: Seconds since the epoch.
+            serial: Of the hardware; without it, what was last heard of in this place is meant.
+        """
+        key = (*self._store.device_key(host, device, rank), serial)
         number = self._numbers.get(key)
         if number is None:
-            row = self._store.db.execute(
-                "INSERT INTO device (host, name, shared_rank, rank, last) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET last = last RETURNING n",
-                (*key, rank, now),
-            ).fetchone()
+            number = self._hardware(*key) or self._new_device(key, rank, now)
             if len(self._numbers) >= _MOST_CACHED:
                 self._numbers.clear()
-            number = self._numbers[key] = int(row[0])
+            self._numbers[key] = number
         return number
 
-    def known(self) -> int:
-        """How many devices were heard of."""
-        return int(self._store.db.execute("SELECT count(*) FROM device").fetchone()[0])
+    def _hardware(self, host: str, name: str, shared_rank: int, serial: str) -> int:
+        """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
+        place = "host = ? AND name = ? AND shared_rank = ?"
+        where, values = f"{place} ORDER BY last DESC, n DESC", [host, name, shared_rank]
+        if serial:
+            where = f"host = ? AND serial = ? AND shared_rank = ? OR ({place} AND serial = '') ORDER BY serial DESC"
+            values = [host, serial, shared_rank, *values]
+        row = self._store.db.execute(f"SELECT n, name, serial FROM device WHERE {where} LIMIT 1", values).fetchone()
+        if row is None:
+            return 0
+        if serial and row[1:] != (name, serial):
+            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
+            self.forget_cache()
+        return int(row[0])
+
+    def _new_device(self, key: tuple[str, str, int, str], rank: int, now: float) -> int:
+        """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
+        db, host = self._store.db, key[0]
+        self.forget_cache()
+        if db.execute("SELECT count(*) FROM device WHERE host = ?", (host,)).fetchone()[0] >= _MOST_OF_HOST:
+            oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
+            for table, column in (("strike", "device"), ("passed", "device"), ("device", "n")):
+                db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
+        row = db.execute(
+            "INSERT INTO device (host, name, shared_rank, serial, rank, last) VALUES (?, ?, ?, ?, ?, ?) RETURNING n",
+            (*key, rank, now),
+        ).fetchone()
+        return int(row[0])
 
     def named(self, number: int) -> Device:
         """The device of a number."""
@@ -165,8 +207,8 @@ class Strikes:
         return Counted(device)
 
     def clears(self, event: Event) -> bool:
-        """Whether no strike counts any more after this event: people gave the device back, or the policy forgets."""
-        return self._policy.forgets or (event.kind == "recovery" and NO_FAULT not in event.reason)
+        """Whether no strike counts any more after this event: people gave the device back."""
+        return event.kind == "recovery" and NO_FAULT not in event.reason
 
     def is_stale(self, event: Event, now: float) -> bool:
         """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
@@ -176,12 +218,12 @@ class Strikes:
         device, job = self._heard_of(event, now), job_of(event.run)
         repeated = self._is_repeated(event, now)
         new = self._add(event, device, now)
-        software = self.is_software(job, event.step)
+        software = self.is_software(job, event.step, event.host)
         if repeated and not software:
             moved = self._has_moved(event, device)
             if moved is not None and not self.is_stale(event, now):
                 return Counted(device, new, moved=moved)
-            self._blame_software(job, event.step, now)
+            self._blame_software(event, now)
             return Counted(device, new, repeated=True)
         burst, of, first = self._revoke_burst(event, now) if new else (0, "", False)
         return Counted(device, new, software, burst=burst, of=of, first=first)
@@ -191,10 +233,10 @@ class Strikes:
         if names_device(event):
             device = self._heard_of(event, now)
             new = self._add(event, device, now, "software")
-        return Counted(device, new, revoked=self._blame_software(job_of(event.run), event.step, now))
+        return Counted(device, new, revoked=self._blame_software(event, now))
 
     def _heard_of(self, event: Event, now: float) -> int:
-        device = self.device(event.host, event.device, event.rank, now)
+        device = self.device(event.host, event.device, event.rank, now, event.serial)
         column = event.verdict if event.kind in _JUDGED else "anomalies" if event.kind == "anomaly" else ""
         counted = f"{column} = {column} + 1, " if column else ""
         self._store.db.execute(
@@ -218,10 +260,14 @@ class Strikes:
         time = min(event.time, now + policy.skew_seconds)
         old = event.time <= now - policy.settle_seconds - policy.skew_seconds  # the others are in the logs already
         job = job_of(event.run)
-        revoked = "software" if verdict == "software" or (not verdict and self.is_software(job, step)) else ""
+        revoked = (
+            "software" if verdict == "software" or (not verdict and self.is_software(job, step, event.host)) else ""
+        )
+        text = event.to_json()
+        self.written += len(text)
         db.execute(
-            "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
+            "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event, "
+            "vouched) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)",
             (
                 device,
                 event.run,
@@ -232,7 +278,8 @@ class Strikes:
                 now if old else now + policy.settle_seconds,
                 verdict,
                 revoked,
-                event.to_json(),
+                text,
+                self._is_vouched(event),
             ),
         )
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
@@ -275,8 +322,7 @@ class Strikes:
     def now_there(self, device: int, now: float) -> float:
         """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.
 
-        Strikes of one device bear the times of one clock. That it is hours behind ours makes none of them older than
-        they are to each other.
+        That it is hours behind ours makes no strike older than the others of this device.
         """
         row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
         return now if row[0] is None else min(now, float(row[0]))
@@ -307,34 +353,34 @@ class Strikes:
             db.execute("UPDATE strike SET settled = 1 WHERE settled = 0 AND due <= ?", (now,))
         return [int(row[0]) for row in rows]
 
-    def next_due(self) -> float | None:
-        """When the next strike has waited long enough that may take its device out; None when there is none."""
-        row = self._store.db.execute(
-            "SELECT min(due) FROM strike WHERE settled = 0 AND revoked = '' "
-            "AND device NOT IN (SELECT device FROM cases WHERE closed IS NULL) "
-            "AND (SELECT count(*) FROM strike AS other WHERE other.device = strike.device AND revoked = '') >= ?",
-            (self._policy.strikes,),
-        ).fetchone()
-        return None if row[0] is None else float(row[0])
+    def is_software(self, job: str, step: int, host: str) -> bool:
+        """Whether software or data was found to be the cause in this step on this host."""
+        query = "SELECT 1 FROM software WHERE job = ? AND step = ? AND host = ?"
+        return self._store.db.execute(query, (job, step, host)).fetchone() is not None
 
-    def is_software(self, job: str, step: int) -> bool:
-        """Whether software or data was found to be the cause in this step."""
-        return (
-            self._store.db.execute("SELECT 1 FROM software WHERE job = ? AND step = ?", (job, step)).fetchone()
-            is not None
-        )
-
-    def _blame_software(self, job: str, step: int, now: float) -> int:
-        """Revokes every strike of a step that no replay confirmed, and those to come; returns how many were."""
+    def _blame_software(self, event: Event, now: float) -> int:
+        """Revokes every strike of a step on a host that no replay confirmed, and those to come; returns how many."""
+        job, step, host = job_of(event.run), event.step, event.host
         if step <= 0:  # the step is not known
             return 0
         db = self._store.db
-        db.execute("INSERT OR IGNORE INTO software VALUES (?, ?, ?)", (job, step, now))
+        db.execute(
+            "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)", (job, step, host, now)
+        )
         return db.execute(
-            f"UPDATE strike SET revoked = 'software' WHERE job = ? AND step = ? AND revoked = '' "
+            f"UPDATE strike SET revoked = 'software' WHERE job = ? AND step = ? AND {_HARDWARE_OF} AND revoked = '' "
             f"AND verdict NOT IN {_HARDWARE}",
-            (job, step),
+            (job, step, host),
         ).rowcount
+
+    def _is_vouched(self, event: Event) -> bool:
+        """Whether somebody else than its host knows that its job runs there."""
+        return self._hosts_of is None or event.host in self._hosts_of(job_of(event.run))
+
+    def _heeded(self, event: Event) -> tuple[str, tuple[object, ...]]:
+        """Which strikes have to do with an event: those of its host, and of others where the job runs on both."""
+        both = f"({_HARDWARE_OF} OR vouched)" if self._is_vouched(event) else _HARDWARE_OF
+        return ("TRUE", ()) if self._hosts_of is None else (both, (event.host,))
 
     def _is_repeated(self, event: Event, now: float) -> bool:
         """Whether another attempt of the job saw the same value at the same checkpoint and step."""
@@ -342,19 +388,22 @@ class Strikes:
             return False
         text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
         fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        db = self._store.db
-        row = db.execute("SELECT run FROM sighting WHERE fact = ?", (fact,)).fetchone()
-        if row is None:
-            db.execute("INSERT INTO sighting (fact, run, received) VALUES (?, ?, ?)", (fact, event.run, now))
-        return row is not None and row[0] != event.run
+        db, vouched = self._store.db, self._is_vouched(event)
+        db.execute(
+            "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)",
+            (fact, event.host, event.run, vouched, now),
+        )
+        query = "SELECT 1 FROM sighting WHERE fact = ? AND run <> ? AND (host = ? OR vouched AND ?) LIMIT 1"
+        return db.execute(query, (fact, event.run, event.host, vouched)).fetchone() is not None
 
     def _has_moved(self, event: Event, device: int) -> int | None:
         """The rank of another attempt in which `device`, and no other, was at fault in the same step; None for none.
 
         What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
         """
-        db, where = self._store.db, "job = ? AND step = ?"
-        values = (job_of(event.run), moment(event))
+        heeded, whose = self._heeded(event)
+        db, where = self._store.db, f"job = ? AND step = ? AND {heeded}"
+        values = (job_of(event.run), moment(event), *whose)
         if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
             return None
         rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
@@ -388,14 +437,16 @@ class Strikes:
 
         The same step of the same run is the same moment, whatever the clocks of the hosts say.
         """
-        job = job_of(event.run)
-        if moment(event) and self._are_many("job = ? AND step = ? AND run = ?", (job, event.step, event.run)):
-            return "job = ? AND step = ? AND run = ?", (job, event.step, event.run)
-        return self._many_within("job = ?", (job,), time)
+        heeded, whose = self._heeded(event)
+        where, values = f"job = ? AND {heeded}", (job_of(event.run), *whose)
+        same_step = f"{where} AND step = ? AND run = ?", (*values, event.step, event.run)
+        if moment(event) and self._are_many(*same_step):
+            return same_step
+        return self._many_within(where, values, time)
 
     def _same_step_on_node(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
         """Which strikes of its node, in whatever run, are a burst: jobs with nothing in common are in other steps."""
-        on_node = "step = ? AND device IN (SELECT n FROM device WHERE host = ?)"
+        on_node = f"step = ? AND {_HARDWARE_OF}"
         return self._many_within(on_node, (moment(event), event.host), time) if moment(event) else None
 
     def _many_within(self, whose: str, names: tuple[object, ...], time: float) -> tuple[str, tuple[object, ...]] | None:

@@ -15,6 +15,7 @@ What an event does to the strikes, `asd.handler.decide.strikes` says. What follo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 from asd.event import Event
@@ -32,7 +33,6 @@ __all__ = ["Triage"]
 
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
 _VERDICT_IN = {"replay", "stress"}
-_OTHERS_SECONDS = 60.0  # so long it is believed that somebody else still holds a device
 
 
 class Triage:
@@ -42,10 +42,17 @@ class Triage:
         store: What is known.
         policy: The numbers.
         engine: Name of the isolator.
+        hosts_of: On which hosts a job runs, by who knows.
     """
 
-    def __init__(self, store: Store, policy: Policy, engine: str) -> None:
-        self.strikes = Strikes(store, policy)
+    def __init__(
+        self,
+        store: Store,
+        policy: Policy,
+        engine: str,
+        hosts_of: Callable[[str], Collection[str]] | None = None,
+    ) -> None:
+        self.strikes = Strikes(store, policy, hosts_of)
         self.cases = Cases(store)
         self.breaker = Breaker(store, policy)
         self._store = store
@@ -202,13 +209,15 @@ class Triage:
         if event.verdict:
             return self._convict(device, event, "it computed wrongly in a stress test", now)
         case = self.cases.open_case(device)
+        if case is not None and case.state == "others" and event.time > case.last_fault:
+            self.cases.change(case.n, state="dropped", closed=now, why_released="it passed a stress test")
+            case = None
         stays = f", but it stays out: its case is {case.state}" if case is not None else ""
-        less = "count no more" if self._policy.forgets else "count a little less"
         return self._say(
             "cleared",
             event,
             now,
-            f"it made no mistake in a stress test, its strikes {less}{stays}",
+            f"it made no mistake in a stress test, its strikes count a little less{stays}",
             case=case.n if case is not None else 0,
         )
 
@@ -240,10 +249,7 @@ class Triage:
 
     def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker and the marks of others let us."""
-        last = self.cases.last(device)
-        if last is not None and last.state == "others" and last.closed and 0 <= now - last.closed < _OTHERS_SECONDS:
-            return self._say("others", event, now, f"{why}, but somebody else holds it out, so it is left alone")
-        refusal = self.breaker.refusal(now, self.strikes.known())
+        refusal = self.breaker.refusal(now, event.host)
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
         state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
@@ -272,14 +278,13 @@ class Triage:
         """
         policy, decisions = self._policy, []
         for case in self.cases.in_state("dry" if policy.dry_run else "isolated"):
-            silence = now - case.last_fault
-            if not policy.release_after_seconds or silence < policy.release_after_seconds:
+            silence, is_wanted = now - case.last_fault, case.reason.endswith(TEST_WANTED)
+            is_quiet = bool(policy.release_after_seconds) and silence >= policy.release_after_seconds
+            if case.isolator != self._engine or now < case.next_try or not (is_quiet or is_wanted):
                 continue
-            if case.isolator != self._engine or now < case.next_try:
-                continue
-            if policy.forgets or self.cases.passed_a_test(case):
+            if self.cases.passed_a_test(case):
                 decisions.append(self._give_back(case, f"{NO_FAULT} {silence / 3600:g} h", now))
-            elif not case.reason.endswith(TEST_WANTED):
+            elif not is_wanted:
                 decisions.append(self._want_test(case, f"{NO_FAULT} {silence / 3600:g} h", now))
         return decisions
 
@@ -287,8 +292,6 @@ class Triage:
         device = self.strikes.named(case.device)
         if case.state == "dry":
             self.cases.change(case.n, state="released", closed=now, why_released=why)
-            if self._policy.forgets:
-                self.strikes.clear(case.device, now)
             action, then = "released", "it would be released, were this no dry run"
         else:
             self.cases.change(case.n, state="releasing", why_released=why, attempts=0, next_try=0.0)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.handler.inputs.cursor import CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
+from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
 from asd.handler.inputs.targets import Target
 
 __all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink"]
@@ -30,6 +30,7 @@ _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
 _AT_ONCE = 4096  # bytes that are read by the loop itself
 _ENDED = "it ended the connection without a whole answer, as who wants another certificate does"
 _GAP = re.compile(r"[ \t\r\n]*")
+_CLOCK = re.compile(r"[0-9]{1,11}\.[0-9]{1,6}", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 
@@ -69,6 +70,7 @@ class AgentAnswer:
         cursor: Where to go on; empty when it has nothing yet.
         missed: How many it dropped before they were fetched.
         is_full: Whether it may have more.
+        clock: What its clock showed when it answered, in seconds since the epoch; None when it does not say.
     """
 
     events: list[Event]
@@ -76,6 +78,7 @@ class AgentAnswer:
     cursor: str
     missed: int
     is_full: bool = False
+    clock: float | None = None
 
 
 class AgentLink:
@@ -256,7 +259,8 @@ def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
     if (count or int(missed)) and not cursor:
         raise _wrong("its answer has events and no cursor")
     is_full = count >= limit or len(body) > MOST_ANSWER_BYTES - MOST_EVENT_BYTES
-    return AgentAnswer(events, count - len(events), cursor, int(missed), is_full)
+    clock = float(shown) if _CLOCK.fullmatch(shown := headers.get(CLOCK_HEADER.lower(), "")) else None
+    return AgentAnswer(events, count - len(events), cursor, int(missed), is_full, clock)
 
 
 def _values(text: str) -> Iterator[tuple[Any, int]]:

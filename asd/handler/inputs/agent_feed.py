@@ -1,8 +1,4 @@
-"""Feeds a fault handler from the agents of its nodes, each event exactly once, however often either is killed.
-
-How far an agent was read is kept in the same transaction as what its events led to. An agent may speak of the devices
-of its own node and of no other.
-"""
+"""Feeds a fault handler from the agents of its nodes, each event exactly once, however often either is killed."""
 
 from __future__ import annotations
 
@@ -10,9 +6,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from asd.event import Event
-from asd.handler.db.agent_rows import CURSORS, SilentAgent, forget_silent, note_silent, read_cursors, silent_agents
+from asd.handler.db.agent_rows import CURSORS, SilentAgent, note_silent, read_cursors, silent_agents
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
@@ -24,6 +21,8 @@ __all__ = ["AgentFeed"]
 _AT_ONCE = 5000  # events in one transaction
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0
+_WRONG_SECONDS = 60.0
+_AGREED_SECONDS = 5.0  # clocks that are no further apart agree
 
 
 class AgentFeed:
@@ -78,10 +77,17 @@ class AgentFeed:
             return "no agent is known" if self.puller.looked else "the agents were not looked up yet"
         return "" if any(state.reached and not state.since for state in states) else "no agent can be reached"
 
-    @property
-    def unknown(self) -> bool:
-        """Whether who the agents are can't be looked up now, or there are none."""
-        return any(each.problem for each in self._sources) or (self.puller.looked and not self.puller.states)
+    def numbers(self) -> dict[str, float]:
+        """What is counted of the agents, as in `HandlerCounts`."""
+        no_agents = self.puller.looked and not self.puller.states
+        clocks = [abs(each.behind) for each in self.puller.states.copy().values()]
+        return {
+            "agents_unknown": no_agents or any(each.problem for each in self._sources),
+            "agent_failures": self.puller.failures,
+            "refused_events": self.refused,
+            "missed_events": self.missed,
+            "clock_difference_seconds": max(clocks, default=0.0),
+        }
 
     @property
     def complaints(self) -> list[str]:
@@ -106,7 +112,8 @@ class AgentFeed:
             batches.append(batch)
         if not batches:
             return None
-        events = [event for batch in batches for event in batch.answer.events if _may_tell(batch, event)]
+        sent = ((batch, event) for batch in batches for event in batch.answer.events)
+        events = [_by_our_clock(batch, event) for batch, event in sent if _may_tell(batch, event)]
         moved = self._moved(batches)
         decisions = self._handler.handle_many(events, {CURSORS + node: json.dumps(moved[node]) for node in moved})
         self._cursors.update(moved)
@@ -133,26 +140,24 @@ class AgentFeed:
             if place not in states or (states[place].reached and not states[place].since)
         ]
         silent = {place: self._as_silent(place, states[place]) for place in new}
+        told = []
+        kept = {place: agent for place, agent in self._silent.items() if place not in back} | silent
         if new or back:
             with self._handler.store.transaction():
-                for place in back:
-                    forget_silent(self._handler.store, place)
-                for place in new:
-                    note_silent(self._handler.store, place, silent[place])
-        told = []
+                note_silent(self._handler.store, kept)
         for place in back:
-            agent = self._silent.pop(place)
+            agent = self._silent[place]
             self._told.discard(place)
             if place in states:
                 seconds = max(states[place].reached - agent.since, 0.0)
                 told.append(f"the agent of {agent.node} at {place} is heard again, after {seconds:.0f} s.")
         for place, agent in silent.items():
-            self._silent[place] = agent
             self._told.add(place)
             told.append(
                 f"the agent of {agent.node} at {place} is not heard: {agent.reason}; it is asked again, and what it "
                 "keeps is fetched then."
             )
+        self._silent = kept
         return told
 
     def close(self) -> None:
@@ -184,30 +189,39 @@ class AgentFeed:
         self.refused += sum(not _may_tell(batch, event) for event in answer.events)
         self.missed += answer.missed
         self.bad += answer.bad
-        if strange:
-            self._complain(
-                place,
+        wrong = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
+        for topic, is_so, sentence in (
+            (
                 "stranger",
-                f"the agent at {place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those of "
-                f"{own} alone; what it tells of other nodes is refused.",
-            )
-        if any(event.kind == "recovery" for event in answer.events):
-            self._complain(
-                place,
+                bool(strange),
+                f"the agent at {place} speaks of devices of {next(iter(strange), '')!r:.100}, and may speak of those "
+                f"of {own} alone; what it tells of other nodes is refused.",
+            ),
+            (
                 "recovery",
+                any(event.kind == "recovery" for event in answer.events),
                 f"the agent at {place} tells that a device was given back, which none but the handler that took it out "
                 "can know; it is refused.",
-            )
-        if answer.missed:
-            self._complain(
-                place,
+            ),
+            (
+                "clock",
+                abs(batch.behind) > _WRONG_SECONDS,
+                f"the clock of {own} is {wrong}; what it sends counts by ours.",
+            ),
+            (
                 "missed",
+                answer.missed > 0,
                 f"the agent at {place} had dropped {answer.missed} events, for there were too many, before they were "
                 "fetched.",
-            )
+            ),
+        ):
+            if is_so:
+                self._complaints.setdefault(f"{topic} {place}", sentence)
 
-    def _complain(self, place: str, topic: str, sentence: str) -> None:
-        self._complaints.setdefault(f"{topic} {place}", sentence)
+
+def _by_our_clock(batch: Batch, event: Event) -> Event:
+    """The event with the time that our clock showed then."""
+    return replace(event, time=event.time + batch.behind) if abs(batch.behind) > _AGREED_SECONDS else event
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:

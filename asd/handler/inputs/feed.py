@@ -1,7 +1,4 @@
-"""Feeds a fault handler from event logs, each line exactly once, however often it is killed.
-
-The place up to which the logs were read is kept in the same transaction as what their events led to.
-"""
+"""Feeds a fault handler from event logs, each line exactly once, however often it is killed."""
 
 from __future__ import annotations
 
@@ -15,10 +12,6 @@ from asd.event import Event
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.owners import may_give_back, strangers
-from asd.isolator import Device
-from asd.rules.step.status import Status
-from asd.rundir import names as run_dir
-from asd.rundir.disk import read_regular
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower
 
@@ -29,12 +22,11 @@ _AT_ONCE = 5000  # lines in one transaction
 
 
 class LogFeed:
-    """Reads the logs of run folders and single logs with their rotated parts.
+    """Reads the logs of run folders.
 
     Args:
         handler: Takes the events.
         run_dirs: Folders of runs, or what holds them; they need not be there yet.
-        logs: Single event logs.
 
     Attributes:
         bad_lines: Lines so far that were no events.
@@ -43,11 +35,9 @@ class LogFeed:
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
 
-    def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path], logs: Sequence[Path] = ()) -> None:
+    def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path]) -> None:
         self._handler = handler
         self._folders = RunFolders(run_dirs)
-        self._logs = [log.resolve() for log in logs]  # what a person names may be a link
-        self._statuses: dict[Path, int] = {}
         self._strangers: dict[str, str] = {}
         self.bad_lines = self.not_believed = 0
         self.events = 0
@@ -61,8 +51,8 @@ class LogFeed:
 
     @property
     def nothing_found(self) -> str:
-        """What to say where no run was found and no log is followed; empty when one is there."""
-        return "" if self._logs else self._folders.complaint
+        """What to say where no run was found; empty when one is there."""
+        return self._folders.complaint
 
     @property
     def complaints(self) -> list[str]:
@@ -114,33 +104,10 @@ class LogFeed:
         self.events += len(events)
         return decisions
 
-    def learn_devices(self) -> None:
-        """Tells the handler of the devices whose ranks have left a status."""
-        devices = []
-        for folder in self._folders.look():
-            for path in run_dir.status_files(folder):
-                try:
-                    changed = path.stat().st_mtime_ns
-                    if self._statuses.get(path) == changed:
-                        continue
-                    status = Status.from_json(read_regular(path, links=False).decode(errors="replace"))
-                except (OSError, StateError):
-                    continue
-                if path not in self._statuses and status.host and status.device not in ("", "unknown"):
-                    devices.append(Device(status.host, status.device, status.rank))
-                self._statuses[path] = changed
-        if devices:
-            self._handler.know(devices)
-
     def _files(self) -> list[Path]:
         logs = self._folders.event_files()
         self._strangers = strangers(logs)
-        found = [path for path in logs if str(path) not in self._strangers]
-        for log in self._logs:
-            parts = [path for path in log.parent.glob(f"{log.name}.*") if path.name[len(log.name) + 1 :].isdecimal()]
-            found += sorted(parts, key=lambda path: -int(path.name.rpartition(".")[2]))
-            found.append(log)
-        return found
+        return [path for path in logs if str(path) not in self._strangers]
 
     def _resume(self) -> Follower:
         text = self._handler.store.meta(_CURSOR)

@@ -1,9 +1,4 @@
-"""Whose logs a handler believes: what a file system knows of who wrote an event.
-
-A log says nothing that could not be forged, but whose it is can't be: only root gives files away. So in the folder of
-one user a log of another user decides nothing. Who may write as the user of a job may still say anything of any device;
-where that is too much, give each job's folder to its user alone.
-"""
+"""Whose logs a handler believes: a log says nothing that could not be forged, but whose it is can't be."""
 
 from __future__ import annotations
 

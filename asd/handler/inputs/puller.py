@@ -1,8 +1,4 @@
-"""Pulls from all agents at once, in one thread: asks each for what is new, and hands it over in its order.
-
-An agent is asked again only after what it told was taken in, so that the cursors of the store always fit. One that has
-nothing new keeps the question until it has, so idle agents cost next to nothing and news comes at once.
-"""
+"""Pulls from all agents at once, in one thread; each is asked again only after what it sent was taken in."""
 
 from __future__ import annotations
 
@@ -39,12 +35,14 @@ class AgentState(NamedTuple):
         reached: When it last answered, in seconds since the epoch; 0 for never.
         since: Since when it does not, in seconds since the epoch; 0 while it does.
         reason: Why not, without a full stop.
+        behind: How many seconds its clock is behind ours.
     """
 
     node: str
     reached: float = 0.0
     since: float = 0.0
     reason: str = ""
+    behind: float = 0.0
 
 
 class Batch(NamedTuple):
@@ -53,11 +51,13 @@ class Batch(NamedTuple):
     Attributes:
         target: The agent.
         answer: What it told.
+        behind: How many seconds its clock is behind ours.
         taken: Is set in the thread of the puller once it was taken in.
     """
 
     target: Target
     answer: AgentAnswer
+    behind: float
     taken: asyncio.Event
 
 
@@ -191,14 +191,15 @@ class Puller:
                 wait=0.0 if has_more else _WAIT_SECONDS,
                 room=lambda: held.enter_async_context(self._large),
             )
+            behind = 0.0 if answer.clock is None else self._clock() - answer.clock
             if answer.events or answer.bad or answer.missed:
-                batch = Batch(target, answer, asyncio.Event())
+                batch = Batch(target, answer, behind, asyncio.Event())
                 self.batches.append(batch)
                 self._wake()
                 await batch.taken.wait()
         if answer.bad:
             raise AgentError(f"{answer.bad} of what it sent are no events; they are left out", misbehaves=True)
-        self.states[target.place] = AgentState(target.node, self._clock())
+        self.states[target.place] = AgentState(target.node, self._clock(), behind=behind)
         if not answer.is_full:
             self._behind.discard(target.place)
             self._wake()

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -18,8 +18,9 @@ from msgspec import Meta
 from asd.errors import ConfigError
 from asd.rundir.disk import read_regular
 
-__all__ = ["FileTargets", "Target", "TargetSource", "read_place"]
+__all__ = ["FileTargets", "Target", "TargetSource", "WatchedFile", "read_place", "read_stamp"]
 
+_Content = TypeVar("_Content")
 _MOST_BYTES = 16 << 20
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 _FORM = "it must be HOST:PORT, for example node7:9464"
@@ -79,42 +80,68 @@ def read_place(text: str, setting: str) -> tuple[str, int]:
     return match["v6"] or match["host"], int(match["port"])
 
 
-class FileTargets:
-    """The agents that a file names; it is read again when it changes.
-
-        [{"targets": ["node7:9464"], "labels": {"node": "node7"}}]
+class WatchedFile(Generic[_Content]):
+    """What a file says; it is read again when it changes.
 
     Args:
-        path: The file, JSON in the form of Prometheus' `file_sd`. Of the labels only `node` counts; without it the node
-            is called as the target's host.
+        path: The file.
+
+    Attributes:
+        content: What it says; that of before where a change of it is not valid.
+        problem: Why that stays, in one sentence without a full stop; empty for nothing.
 
     Raises:
         ConfigError: It can't be read or is not valid.
     """
 
+    what = ""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem = ""
-        self._seen = self._stamp()
-        self._targets = _read(path)
+        self._seen = read_stamp(path)
+        self.content = self._read()
 
-    def look(self) -> list[Target]:
-        """The agents that the file names; those of before where a change of it is not valid."""
-        seen = self._stamp()
+    def refresh(self) -> None:
+        """Reads it again where it has changed, or was not valid."""
+        seen = read_stamp(self.path)
         if seen != self._seen or self.problem:
             self._seen = seen
             try:
-                self._targets, self.problem = _read(self.path), ""
+                self.content, self.problem = self._read(), ""
             except ConfigError as error:
-                self.problem = f"the agents stay as they were, for {str(error).removesuffix('.')}"
-        return self._targets
+                self.problem = f"the {self.what} stay as they were, for {str(error).removesuffix('.')}"
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+    def _read(self) -> _Content:
+        raise NotImplementedError
+
+
+class FileTargets(WatchedFile[list[Target]]):
+    """The agents that a file in the form of Prometheus' `file_sd` names.
+
+        [{"targets": ["node7:9464"], "labels": {"node": "node7"}}]
+
+    Of the labels only `node` counts; without it the node is called as the target's host.
+    """
+
+    what = "agents"
+
+    def look(self) -> list[Target]:
+        """The agents that the file names."""
+        self.refresh()
+        return self.content
+
+    def _read(self) -> list[Target]:
+        return _read(self.path)
+
+
+def read_stamp(path: Path) -> tuple[int, int, int] | None:
+    """What is another when a file has changed; None for one that is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read(path: Path) -> list[Target]:

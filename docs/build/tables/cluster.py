@@ -58,7 +58,7 @@ def _used(row: dict[str, Any]) -> str:
 
 
 def fleet() -> str:
-    """What both policies make of healthy and of bad devices."""
+    """What two half-lives make of healthy and of bad devices."""
     found = result("fleet")
 
     def by(name: str, rate: str) -> dict[float, dict[str, dict[str, Any]]]:
@@ -85,7 +85,7 @@ def fleet() -> str:
         (f"bad, {rate:g} alarms a month", *(caught(row[rule]) for rule in ("suspicion", "strikes")))
         for rate, row in by("bad", "alarms_a_month").items()
     ]
-    return table(("device", "`--policy suspicion`", "`--policy strikes`"), rows)
+    return table(("device", "`--half-life 30`", "`--half-life 0.01`"), rows)
 
 
 def acting() -> str:

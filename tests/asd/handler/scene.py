@@ -9,7 +9,6 @@ from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-FORGETS = Policy(rule="strikes")
 made = event_maker(run="llama", value=growing, time=START, evidence=lambda step: f"evidence/{step}")
 
 
@@ -82,6 +81,12 @@ class Scene:
         level = Level.ERROR if failed else Level.NORMAL
         fields = {"kind": "stress", "level": level, "key": str(self.clock.now), "checkpoint": ""}
         return self.tell(0, device, **{**fields, **changes})
+
+    def passes(self, *devices):
+        """A stress test that each device passes, a second later."""
+        self.clock.now += 1.0
+        for device in devices:
+            assert self.stress(failed=False, device=device).action == "cleared"
 
     def after(self, seconds):
         self.clock.now += seconds

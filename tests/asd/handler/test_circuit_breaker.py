@@ -11,14 +11,16 @@ def test_the_third_device_in_a_day_opens_the_breaker_and_is_only_reported():
     assert decision.action == "breaker"
     assert decision.reason == (
         "Ascend:7 on node7: the replay of step 9 of llama found persistent hardware, but the circuit breaker is open: "
-        "2 devices were taken out within 24 h, and 2 are allowed, so it is only reported."
+        "devices of 1 nodes were taken out within 24 h, 2 of node7; allowed are 2 nodes, 2 devices of each, so it is "
+        "only reported."
     )
     assert scene.isolated == ["Ascend:0", "Ascend:1"]
 
 
 def test_the_breaker_stays_open_though_a_device_was_released():
-    scene = breaker_scene(rule="strikes", release_after_seconds=HOUR)
+    scene = breaker_scene(release_after_seconds=HOUR)
     scene.replay("persistent", 9, device="Ascend:7")
+    scene.passes("Ascend:0", "Ascend:1")
     assert scene.after(HOUR) == ["released", "released"]
     assert scene.replay("persistent", 10, device="Ascend:8").action == "breaker"
 
@@ -53,15 +55,30 @@ def test_when_its_window_has_passed_the_breaker_closes_and_what_was_reported_sta
     assert scene.replay("persistent", 9, device="Ascend:9").action == "isolated"
 
 
-def test_the_percentage_limits_large_numbers_and_no_percentage_allows_nothing():
-    allowed = {known: Policy(max_devices=50).allowed(known) for known in (0, 29, 30, 499, 500, 9999)}
-    assert allowed == {0: 2, 29: 2, 30: 3, 499: 49, 500: 50, 9999: 50}
-    assert [Policy(max_devices=count).allowed(10) for count in (0, 1, 2)] == [0, 1, 2]
+def test_the_nodes_that_are_allowed_grow_with_the_cluster_and_no_percentage_allows_nothing():
+    allowed = {known: Policy().allowed(known) for known in (0, 29, 30, 1000)}
+    assert allowed == {0: 2, 29: 2, 30: 3, 1000: 100}
     assert Policy(max_percent=0).allowed(1000) == 0
 
 
-def test_devices_that_never_raised_are_known_once_told_of():
-    scene = Scene(Policy(max_devices=50))
-    scene.handler.know(Device("node1", f"Ascend:{number}", number) for number in range(40))
-    actions = [scene.replay("persistent", 1, f"Ascend:{number}", host="node1").action for number in range(6)]
+def test_nodes_that_never_raised_are_known_once_told_of():
+    scene = Scene()
+    scene.handler.know(Device(f"node{number}", "Ascend:0", number) for number in range(40))
+    actions = [scene.replay("persistent", 1, host=f"node{number}").action for number in range(6)]
     assert actions == ["isolated"] * 4 + ["breaker"] * 2
+
+
+def test_a_node_that_accuses_all_its_devices_stops_no_other():
+    scene = Scene()
+    scene.tell(1, host="node8")
+    actions = [scene.replay("persistent", number, f"Ascend:{number}").action for number in range(4)]
+    assert actions == ["isolated", "isolated", "breaker", "breaker"]
+    assert scene.replay("persistent", 9, host="node8").action == "isolated"
+    assert not scene.handler.triage.breaker.opened()
+    assert scene.replay("persistent", 9, host="node9").action == "breaker"
+    assert scene.handler.triage.breaker.opened()
+
+
+def test_no_devices_at_all_are_taken_out_where_none_may_be():
+    scene = Scene(Policy(max_devices=0))
+    assert scene.replay("persistent").action == "breaker"

@@ -20,16 +20,9 @@ WHO = "Ascend:3 on node7: "
     [
         ({"level": Level.WARNING}, "a second-level anomaly is no strike"),
         ({"kind": "follower"}, "a follower names nobody"),
-        ({"kind": "problem"}, "a problem of the detector says nothing about a device"),
-        ({"kind": "replay"}, "a replay without a verdict says nothing"),
-        ({"kind": "isolation"}, "that it was taken out is noted; who holds it out is asked of the engine"),
         ({"kind": "recovery"}, "it was given back, its strikes up to then count no more"),
         ({"kind": "replay", "verdict": "undetermined"}, "the replay found nothing out, the strike stays as it is"),
         ({"time": START - 1e6}, "it is too old to be a reason to act, it is only recorded"),
-        (
-            {"kind": "replay", "verdict": "transient", "time": START - 1e6},
-            "its verdict transient is too old to be a reason to act",
-        ),
         (
             {"kind": "replay", "verdict": "persistent", "time": START - 1e6},
             "its verdict persistent is too old to be a reason to act",
@@ -52,12 +45,6 @@ def test_what_names_no_device_is_told_by_the_id_of_the_event(kind, nobody):
     decision = Scene(Policy(strikes=1, settle_seconds=0)).handler.handle(nameless)
     assert said(decision) == ("noted", f"event {nameless.id}: it names no device.")
     assert (decision.device, decision.event_id) == (None, nameless.id)
-
-
-def test_the_verdict_in_the_event_of_an_isolation_is_no_verdict_of_a_replay():
-    scene = Scene()
-    assert scene.handler.handle(event(kind="isolation", verdict="persistent")).action == "noted"
-    assert scene.isolated == []
 
 
 def test_what_follows_from_strikes_in_words():

@@ -79,7 +79,8 @@ def test_a_dropped_verdict_is_not_tried_again_and_its_strikes_count_no_more():
 
 
 def test_a_new_fault_ends_a_release_that_the_engine_refuses():
-    scene = breaker_scene(1, rule="strikes")
+    scene = breaker_scene(1)
+    scene.passes("Ascend:0")
     scene.engine.failures = [failure("no right to", retry=False)]
     assert scene.after(48 * HOUR) == ["failed"]
     scene.clock.now += 1.0

@@ -1,7 +1,7 @@
 """Clocks that are apart, doubles, old events, and a clock that jumps."""
 
 from asd.handler import Policy
-from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event
+from tests.asd.handler.scene import HOUR, START, Scene, event
 
 # Clocks that are hours apart
 
@@ -53,7 +53,7 @@ def test_after_a_restart_new_news_of_old_events_still_act_but_not_of_very_old_on
 
 
 def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
-    scene = Scene(FORGETS, path=tmp_path / "h.sqlite")
+    scene = Scene(path=tmp_path / "h.sqlite")
     scene.raises(1)
     scene.raises(2)
     scene.raises(3)
@@ -61,6 +61,7 @@ def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
     assert scene.after(0.0) == []
     assert scene.after(31.0) == ["isolated"]
     assert scene.replay("persistent", 9, device="Ascend:4").action == "isolated"
+    scene.passes("Ascend:3", "Ascend:4")
     assert scene.after(48 * HOUR) == ["released", "released"]
 
 
@@ -90,8 +91,10 @@ class Uptime:
 
 def test_a_clock_that_jumps_and_is_put_right_costs_a_device_nothing():
     uptime = Uptime()
-    scene = Scene(FORGETS, uptime=uptime)
+    scene = Scene(uptime=uptime)
     scene.replay("persistent")
+    scene.passes("Ascend:3")
+    uptime.seconds += 1.0
     for jump in (72 * HOUR, -72 * HOUR):
         assert scene.after(jump) == []
         uptime.pass_by(scene, HOUR)
@@ -101,8 +104,10 @@ def test_a_clock_that_jumps_and_is_put_right_costs_a_device_nothing():
 
 def test_time_with_the_machine_off_is_not_seen_and_time_with_the_handler_off_is(tmp_path):
     uptime = Uptime()
-    scene = Scene(FORGETS, path=tmp_path / "h.sqlite", uptime=uptime)
+    scene = Scene(path=tmp_path / "h.sqlite", uptime=uptime)
     scene.replay("persistent")
+    scene.passes("Ascend:3")
+    uptime.seconds += 1.0
     uptime.seconds += 24 * HOUR
     scene.clock.now += 24 * HOUR
     scene.restart()

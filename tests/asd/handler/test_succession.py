@@ -249,11 +249,12 @@ def test_a_breaker_that_a_person_has_reset_is_closed_for_the_next_one_and_old_ev
 
 @pytest.mark.parametrize("jump", [3 * 24 * HOUR, -3 * 24 * HOUR])
 def test_the_clock_of_the_next_one_releases_nothing_before_its_time_was_seen(jump):
-    two = Two(Policy(rule="strikes", release_after_seconds=24 * HOUR))
+    two = Two(Policy(release_after_seconds=24 * HOUR))
     two.tell(two.verdict(), to=("one",))
     two.tick(HOUR, "one")
     two.handlers["two"] = two.begin("two")
     two.clock.now += jump  # that of the other machine
+    two.tell(event(0, time=two.clock.now, kind="stress", level=Level.NORMAL, checkpoint=""), to=("two",))
     two.take_over()
     two.tick(22 * HOUR, "two")
     assert two.engine.ours

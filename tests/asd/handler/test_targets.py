@@ -6,6 +6,7 @@ import os
 import pytest
 
 from asd import ConfigError
+from asd.handler.inputs.job_hosts import FileJobs
 from asd.handler.inputs.targets import FileTargets, Target, read_place
 
 GROUPS = [
@@ -73,3 +74,18 @@ def test_a_change_that_is_not_valid_leaves_the_agents_as_they_were_until_it_is_m
 def test_a_place_is_host_and_port(text):
     with pytest.raises(ConfigError, match="it must be HOST:PORT, for example node7:9464"):
         read_place(text, "a target")
+
+
+def test_a_file_names_the_hosts_of_each_job_and_is_read_again_when_it_changes(tmp_path):
+    jobs = FileJobs(written(tmp_path, {"llama": ["node7", "node8"]}))
+    assert (set(jobs.hosts("llama")), jobs.hosts("bert"), jobs.look()) == ({"node7", "node8"}, (), [])
+    written(tmp_path, {"llama": "node7"})
+    jobs.look()
+    assert jobs.problem.startswith("the jobs stay as they were, for --jobs has the value ")
+    assert set(jobs.hosts("llama")) == {"node7", "node8"}
+    written(tmp_path, {"bert": ["node1"]})
+    jobs.look()
+    assert (jobs.hosts("llama"), set(jobs.hosts("bert")), jobs.problem) == ((), {"node1"}, "")
+    for content in ("[", "[]", {"llama": {}}):
+        with pytest.raises(ConfigError, match="--jobs has the value"):
+            FileJobs(written(tmp_path, content))

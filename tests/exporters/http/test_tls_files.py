@@ -270,13 +270,7 @@ def test_a_new_certificate_of_a_client_is_used_without_a_restart(folder, authori
     ("text", "sentence"),
     [
         ("tls_config: {ca_file: no.pem}", "no.pem can't be read"),
-        ("tls_config: {ca_file: client.yml}", "client.yml must hold certificates in PEM"),
-        ("tls_config: {cert_file: server.pem}", "cert_file and key_file go together"),
-        ("tls_config: {cert_file: server.pem, key_file: ca.pem}", "must be a PEM certificate and its key"),
         ("tls_config: {insecure_skip_verify: true}", "unknown field `insecure_skip_verify`"),
-        ("basic_auth: {username: x}", "unknown field `basic_auth`; passwords are the matter of a proxy"),
-        ("[]", "Expected `object`, got `array`"),
-        ("{", "line 1, column 2"),
     ],
 )
 def test_a_mistake_of_a_client_file_is_named_in_one_sentence(folder, text, sentence):

@@ -20,6 +20,7 @@ _ROUTES = (
     (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)/([^/]+)()"), ("GET", "PATCH")),
     (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)()()"), ("POST",)),
     (re.compile(r"/api/v1/namespaces/[^/]+/(pods)()()"), ("GET",)),
+    (re.compile(r"/api/v1/(pods)()()"), ("GET",)),
     (re.compile(r"/apis/coordination.k8s.io/v1/namespaces/[^/]+/(leases)/([^/]+)()"), ("GET", "PUT")),
     (re.compile(r"/apis/coordination.k8s.io/v1/namespaces/[^/]+/(leases)()()"), ("POST",)),
 )
@@ -149,11 +150,16 @@ class KubeServer(ThreadingHTTPServer):
     def _listed(self, path, query):
         """Those with the labels asked for, in parts of as many as asked for."""
         asked = {name: values[0] for name, values in parse_qs(query).items()}
-        wanted = dict(each.split("=") for each in asked.get("labelSelector", "").split(",") if each)
+        selectors = [each.partition("=") for each in asked.get("labelSelector", "").split(",") if each]
+        wanted = {name: value for name, equals, value in selectors if equals}
+        present = {name for name, equals, _ in selectors if not equals}
+        every = path == "/api/v1/pods"
         found = [
             value
             for place, value in sorted(self.objects.items())
-            if place.startswith(f"{path}/") and wanted.items() <= value["metadata"].get("labels", {}).items()
+            if (place.startswith(f"{path}/") or (every and "/pods/" in place))
+            and wanted.items() <= value["metadata"].get("labels", {}).items()
+            and present <= value["metadata"].get("labels", {}).keys()
         ]
         first = int(asked.get("continue", 0))
         end = first + int(asked.get("limit", len(found) or 1))

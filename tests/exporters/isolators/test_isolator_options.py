@@ -7,7 +7,7 @@ import pytest
 
 from asd.errors import ConfigError
 from asd.exporters.isolators import make_isolator
-from asd.isolator import Device, IsolationOwner
+from asd.isolator import Device
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():
@@ -84,18 +84,3 @@ def test_making_one_loads_no_client_of_another():
 def test_texts_of_a_command_line_are_as_good_as_values():
     made = make_isolator("slurm", timeout="2.5", nodes="a=b, c=d", strip_domain="yes")
     assert (made._timeout, made._node_of(Device("c", "x", 0)), made._node_of(Device("e.f", "x", 0))) == (2.5, "d", "e")
-
-
-def test_without_a_file_the_isolator_none_forgets_with_the_process():
-    isolator, device = make_isolator("none"), Device("n0", "Ascend:3", 3)
-    isolator.isolate(device, "why", "e")
-    assert (isolator.held(device), make_isolator("none").held(device)) == (IsolationOwner.OURS, IsolationOwner.FREE)
-
-
-def test_ranks_that_share_a_cpu_are_told_apart_and_an_accelerator_is_the_same_under_every_rank():
-    isolator = make_isolator("none")
-    isolator.isolate(Device("n0", "CPU:0", 1), "why", "e")
-    isolator.isolate(Device("n0", "Ascend:3", 1), "why", "e")
-    assert isolator.held(Device("n0", "CPU:0", 0)) is IsolationOwner.FREE
-    assert isolator.held(Device("n0", "CPU:0", 1)) is IsolationOwner.OURS
-    assert isolator.held(Device("n0", "Ascend:3", 7)) is IsolationOwner.OURS

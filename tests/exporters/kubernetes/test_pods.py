@@ -1,9 +1,9 @@
-"""Agents that are pods: which count, what becomes of them, and what is said when the API server does not answer."""
+"""Agents and jobs that are pods: which count, and what is said when the API server does not answer."""
 
 import pytest
 
 from asd import ConfigError
-from asd.exporters.kubernetes.pods import PodTargets
+from asd.exporters.kubernetes.pods import JobPods, PodTargets
 from asd.handler.inputs.targets import Target
 
 LABELS = {"app": "asd-agent"}
@@ -83,3 +83,26 @@ def test_while_the_server_does_not_say_the_agents_stay_as_they_were(kube, look, 
 def test_another_form_is_refused(api, place):
     with pytest.raises(ConfigError, match="it must be kubernetes:NAMESPACE/LABEL=VALUE"):
         PodTargets(place, api)
+
+
+def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace(kube, api, clock):
+    jobs = JobPods("asd.mindspore.org/run", api, clock)
+    assert (jobs.look(), jobs.hosts("llama")) == ([], ())
+    for number, (namespace, run) in enumerate([("a", "llama"), ("b", "llama"), ("a", "bert")]):
+        kube.pod(namespace, f"p{number}", f"node{number}", "", {"asd.mindspore.org/run": run})
+    kube.pod("a", "waits", "", "", {"asd.mindspore.org/run": "llama"})
+    kube.pod("a", "other", "node9", "", {"app": "llama"})
+    assert (jobs.look(), jobs.hosts("llama")) == ([], ())  # asked a moment ago
+    clock.now += 10.0
+    jobs.look()
+    assert (jobs.hosts("llama"), jobs.hosts("bert")) == ({"node0", "node1"}, {"node2"})
+    kube.close()
+    clock.now += 10.0
+    jobs.look()
+    assert jobs.hosts("bert") == {"node2"}
+    assert jobs.problem.startswith("the jobs stay as they were, for ")
+
+
+def test_what_is_no_label_of_jobs_is_refused(api):
+    with pytest.raises(ConfigError, match="--jobs has the value 'kubernetes:a=b', .* it must be kubernetes:LABEL"):
+        JobPods("a=b", api)

@@ -59,8 +59,3 @@ def test_a_wrong_map_is_told_with_what_is_valid(path, content, told):
         read_device_map(path)
     assert told in str(error.value)
     assert str(path) in str(error.value)
-
-
-def test_a_map_that_is_not_there_is_told(path):
-    with pytest.raises(ConfigError, match="No such file or directory; it must be"):
-        read_device_map(path)

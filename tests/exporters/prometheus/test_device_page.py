@@ -57,7 +57,7 @@ def test_it_is_what_the_command_prints(store, handler, server, capsys):
     handler.handle(event(kind="replay", verdict="persistent"))
     handler.handle(event(2, "node8"))
     with store.transaction():
-        note_silent(store, "node8:9464", SilentAgent("node8", 1e9, "Connection refused"))
+        note_silent(store, {"node8:9464": SilentAgent("node8", 1e9, "Connection refused")})
     served = ask(server)
     assert main(["devices", "--json", "--state", str(store.path)]) == 0
     assert served == capsys.readouterr().out

@@ -15,8 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import asd
-from asd import ConfigError, Level
-from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
+from asd import Level
 from asd.exporters.prometheus.collector import SINKS, AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.handler.ledger import Ledger
@@ -240,20 +239,16 @@ VALUES = {
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("most", "names"),
     [
-        ("none", []),
-        ("all", sorted(VALUES)),
-        ("top:1", ["bias"]),  # by its name; the head is as far beyond its limit
-        ("top:4", ["bias", "head", "layers.1.norm", "layers.10.norm"]),
-        ("top:10000", sorted(VALUES)),
-        (r"layers\.\d\.", ["layers.0.norm", "layers.1.norm"]),
-        ("^norm", []),
-        ("(?i)HEAD", ["head"]),
+        (0, []),
+        (1, ["bias"]),  # by its name; the head is as far beyond its limit
+        (4, ["bias", "head", "layers.1.norm", "layers.10.norm"]),
+        (10000, sorted(VALUES)),
     ],
 )
-def test_checkpoints_have_series_only_when_they_are_chosen(text, names):
-    registry = registered(status(checkpoints=VALUES), checkpoints=CheckpointChoice.parse(text))
+def test_the_checkpoints_nearest_to_their_limit_have_series_where_they_are_asked_for(most, names):
+    registry = registered(status(checkpoints=VALUES), checkpoints=most)
     shown = {
         dict(labels)["checkpoint"]: value
         for (name, labels), value in series(registry).items()
@@ -265,22 +260,13 @@ def test_checkpoints_have_series_only_when_they_are_chosen(text, names):
         assert value(registry, "asd_feature_limit", checkpoint=name) == VALUES[name][1]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "top:", "top:0", "top:10001", "top:-1", "top:x", "top:1.5", "top:٣", "(", "[a", "a**"]
-)
-def test_a_wrong_choice_of_checkpoints_is_told_with_what_is_valid(text):
-    with pytest.raises(ConfigError, match=r"--checkpoints has the value .*none, all, top:N") as error:
-        CheckpointChoice.parse(text)
-    assert error.value.value == text
-
-
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
 @given(run=NAMES, host=NAMES, checkpoint=NAMES, sink=NAMES)
 def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
     counted = status(run=run, host=host, checkpoints={checkpoint: (1.0, 2.0)}, dropped={sink: 1})
-    registry = registered(counted, checkpoints=CheckpointChoice.parse("all"))
+    registry = registered(counted, checkpoints=9999)
     expected = series(registry)
     for page, parse in ((generate_latest(registry), parse_text), (generate_openmetrics(registry), parse_openmetrics)):
         parsed = {
@@ -303,14 +289,14 @@ def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
 )
 def test_what_prometheus_refuses_is_written_in_another_way(name, shown):
     counted = status(run=name, checkpoints={name: (1.0, 2.0)})
-    registry = registered(counted, events=[event(run=name)], checkpoints=CheckpointChoice.parse("all"))
+    registry = registered(counted, events=[event(run=name)], checkpoints=9999)
     for page, parse in ((generate_latest(registry), parse_text), (generate_openmetrics(registry), parse_openmetrics)):
         samples = [sample for family in parse(page.decode()) for sample in family.samples]
         assert {sample.labels["checkpoint"] for sample in samples if "checkpoint" in sample.labels} == {shown}
         assert {sample.labels["run"] for sample in samples if "run" in sample.labels} == {shown}
 
 
-def node(checkpoints="none"):
+def node(checkpoints=0):
     """A node with 8 ranks of 200 checkpoints, and its ledger."""
     statuses = [
         status(
@@ -321,15 +307,15 @@ def node(checkpoints="none"):
         for rank in range(8)
     ]
     ledger, registry = Ledger(), CollectorRegistry()
-    registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=CheckpointChoice.parse(checkpoints)))
+    registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=checkpoints))
     return registry, ledger
 
 
 def test_a_node_has_few_series_unless_checkpoints_are_asked_for():
-    counts = {text: len(series(node(text)[0])) for text in ("none", "top:5", "all")}
-    assert counts["none"] < 500
-    assert counts["top:5"] == counts["none"] + 8 * 5 * 2
-    assert counts["all"] == counts["none"] + 8 * 200 * 2
+    counts = {text: len(series(node(text)[0])) for text in (0, 5, 9999)}
+    assert counts[0] < 500
+    assert counts[5] == counts[0] + 8 * 5 * 2
+    assert counts[9999] == counts[0] + 8 * 200 * 2
 
 
 def calls_of(function, *arguments):
@@ -349,7 +335,7 @@ def calls_of(function, *arguments):
 
 
 def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were():
-    registry, ledger = node("all")
+    registry, ledger = node(9999)
     for step in range(1, 1001):
         ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
     before = calls_of(generate_latest, registry)
@@ -360,7 +346,7 @@ def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were()
 
 def test_counts_that_change_during_a_scrape_do_no_harm():
     counted = status()
-    registry = registered(counted, checkpoints=CheckpointChoice.parse("all"))
+    registry = registered(counted, checkpoints=9999)
     stop = threading.Event()
 
     def train():

@@ -47,7 +47,7 @@ def known(rows):
 def of_handler(folder, options, capsys):
     """What `asd handler` counted, as `asd devices` shows it."""
     more = ["--from-beginning", "--settle", "0", "--max-devices", "1000", "--max-percent", "100"]
-    assert main(["handler", "--once", "--run-dir", str(folder), *more, *options]) == 0
+    assert main(["handler", "--once", "--half-life", "0.01", "--run-dir", str(folder), *more, *options]) == 0
     capsys.readouterr()
     assert main(["devices", "--json", "--run-dir", str(folder)]) == 0
     devices = json.loads(capsys.readouterr().out)

@@ -1,0 +1,73 @@
+"""What a node says of a job is heeded for devices of others only where it is known that the job runs on both."""
+
+import pytest
+
+from tests.asd.handler.scene import Scene
+
+JOBS = {"llama": ("node7", "node8", "node9")}
+FOREIGN = {"host": "node0", "device": "Ascend:6"}
+OUT = ["strike", "strike", "waiting", "isolated"]
+
+
+@pytest.fixture
+def scene():
+    return Scene(hosts_of=lambda job: JOBS.get(job, ()))
+
+
+def three_strikes(scene, **changes):
+    """What follows from three strikes of node7."""
+    actions = [scene.raises(step, **changes) for step in (1, 2, 3)]
+    return [
+        *actions,
+        *[each.action for each in scene.handler.tick(scene.clock.now + 31.0) if each.device.host == "node7"],
+    ]
+
+
+@pytest.mark.parametrize("in_advance", [True, False])
+def test_a_foreign_node_that_says_software_shields_nobody(scene, in_advance):
+    def lie():
+        for step in (1, 2, 3):
+            scene.replay("software", step, **FOREIGN)
+
+    if in_advance:
+        lie()
+    actions = [scene.raises(step) for step in (1, 2, 3)]
+    if not in_advance:
+        lie()
+    assert [*actions, *scene.after(31.0)] == OUT
+
+
+def test_made_up_devices_of_a_foreign_node_make_no_burst(scene):
+    for step in (1, 2, 3):
+        for device in ("Ascend:0", "Ascend:1"):
+            scene.tell(step, device, host="node0")
+    assert three_strikes(scene, wait=1.0) == OUT
+
+
+def test_the_same_value_in_another_run_by_a_foreign_node_is_no_repetition(scene):
+    for step in (1, 2, 3):
+        scene.tell(step, run="llama+2", **FOREIGN)
+    assert three_strikes(scene) == OUT
+
+
+def test_the_same_value_by_a_node_of_the_job_is_software(scene):
+    scene.tell(1, host="node8")
+    assert scene.raises(1, run="llama+2", host="node9") == "software"
+
+
+def test_a_burst_over_the_nodes_of_a_job_is_one(scene):
+    actions = [scene.raises(1, host=host, wait=1.0) for host in ("node7", "node8", "node9")]
+    assert actions == ["strike", "strike", "software"]
+
+
+def test_a_node_of_the_job_that_says_software_clears_its_own_devices_alone(scene):
+    scene.tell(1)
+    scene.tell(1, host="node8")
+    assert scene.replay("software", 1, host="node8").action == "software"
+    revoked = scene.rows("SELECT host, revoked FROM strike JOIN device ON device.n = device")
+    assert revoked == [("node7", ""), ("node8", "software")]
+
+
+def test_where_nobody_knows_the_jobs_a_node_still_tells_of_its_own_burst():
+    scene = Scene(hosts_of=lambda _job: ())
+    assert [scene.raises(1, f"Ascend:{number}", wait=1.0) for number in range(3)] == ["strike", "strike", "software"]
