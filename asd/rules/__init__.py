@@ -1,10 +1,13 @@
 """Rules that judge the feature values of a checkpoint: plain Python floats in, a verdict out.
 
+A rule judges one site. The tiers look at more: `Ranks` at one site over all ranks, `StateBound` at weights and the
+optimizer's state. Each is deterministic, and goes on from `state()` through `restore()` as if it had never stopped.
+
 >>> rule = make_rule("threshold")
 >>> rule.update(float("nan"))
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)
 
-May import: `asd.errors`, `asd.verdict`. Of its rooms `step` imports `diagnosis` and `history`, all three `readings`.
+May import: `asd.errors`, `asd.verdict`. Of its rooms `step` imports `diagnosis`, and both `readings`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from __future__ import annotations
 from asd.rules.adaptive import Adaptive
 from asd.rules.base import Rule
 from asd.rules.combined import Combined
+from asd.rules.ranks import Ranks
 from asd.rules.registry import RULES, make_rule
 from asd.rules.silent_check_v3 import SilentCheckV3
+from asd.rules.state_bound import StateBound
 from asd.rules.threshold import Threshold
 
-__all__ = ["RULES", "Adaptive", "Combined", "Rule", "SilentCheckV3", "Threshold", "make_rule"]
+__all__ = ["RULES", "Adaptive", "Combined", "Ranks", "Rule", "SilentCheckV3", "StateBound", "Threshold", "make_rule"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import inf, log, sqrt
 from typing import Any
 
+from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 from asd.rules.readings.kinds import Kind
-from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 
 __all__ = ["ALPHA", "ENOUGH", "KEPT", "Margin", "exceeded_by"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2
 
-from asd.rules.saved import saved_count, saved_keys, saved_number, wrong_state
+from asd.rules.base import saved_count, saved_keys, saved_number, wrong_state
 
 __all__ = ["DEVIATION_FLOOR", "WARM", "Trace"]
 

@@ -34,7 +34,6 @@ JUDGED = Path(__file__).with_name("survivors.json")
 MONITOR = ("tests/asd/rules/step", "tests/asd/test_docstrings.py")
 ROOMS = {
     "asd/rules": ("tests/asd/rules", "tests/asd/test_docstrings.py"),
-    "asd/rules/history": ("tests/asd/rules/history", *MONITOR),
     "asd/rules/step": ("tests/asd/rules", "tests/asd/tuning", "tests/asd/test_docstrings.py"),
     "asd/handler/decide": ("tests/asd/handler", "tests/asd/test_docstrings.py"),
     "asd/event.py": ("tests/asd/test_event.py", "tests/asd/handler/test_decision_words.py", *MONITOR),

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules import RULES, Adaptive, Rule, make_rule
+from asd.rules import RULES, Adaptive, Ranks, Rule, StateBound, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
-from asd.rules.history import Ranks, StateBound
 from asd.rules.margins import Margin
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import CHECKSUM, GRADIENT, SAMPLE, SCORES, TWICE, Reading, unscaled

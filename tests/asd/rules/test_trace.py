@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from asd.errors import StateError
-from asd.rules.saved import saved_number
+from asd.rules.base import saved_number
 from asd.rules.trace import Trace
 
 

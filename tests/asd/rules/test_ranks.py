@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import ConfigError, Level, StateError
-from asd.rules.history import Ranks
+from asd.rules import Ranks
 
 often = settings(max_examples=60, deadline=None, derandomize=True)
 SIZES = st.one_of(st.floats(1e-45, 3e38), st.sampled_from([0.0, math.inf, math.nan]))

@@ -1,4 +1,4 @@
-"""The third tier: the ranks that hold the same part of the network against one another."""
+"""Tier `ranks`: the ranks that hold the same part of the network against one another."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
+from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers
 from asd.rules.readings.kinds import kind_of
-from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers
 from asd.rules.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 

@@ -1,4 +1,4 @@
-"""The fourth tier: bounds on the weights and on what the optimizer remembers."""
+"""Tier `state`: bounds on the weights and on what the optimizer remembers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
-from asd.rules.saved import saved_count, saved_keys, saved_number
+from asd.rules.base import saved_count, saved_keys, saved_number
 from asd.verdict import Level, Verdict
 
 __all__ = ["StateBound"]

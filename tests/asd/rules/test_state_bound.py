@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import Level
-from asd.rules.history import StateBound
+from asd.rules import StateBound
 
 often = settings(max_examples=60, deadline=None, derandomize=True)
 SIZES = st.one_of(st.floats(1e-45, 3e38), st.sampled_from([0.0, math.inf, math.nan]))

@@ -7,7 +7,7 @@ from statistics import median, median_high, median_low
 import pytest
 
 from asd import ConfigError, Level, StateError
-from asd.rules.history import Ranks
+from asd.rules import Ranks
 from asd.rules.trace import Trace
 
 
