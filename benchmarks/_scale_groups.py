@@ -18,7 +18,7 @@ from asd import Config
 from asd.rules.diagnosis.attribution import Seen
 from asd.rules.diagnosis.flow import RankReport
 from asd.rules.diagnosis.groups import Groups, Shard
-from asd.rules.readings.reading import GRADIENT, OUTPUT, WEIGHT_GRADIENT, Reading
+from asd.rules.readings.reading import GRADIENT, WEIGHT_GRADIENT, Reading
 from asd.rules.step.detectors import Detectors, Judged
 from asd.verdict import Level, Verdict
 
@@ -84,8 +84,8 @@ def readings(rank: int) -> list[Reading]:
     found = []
     for order in range(CHECKPOINTS):
         size = 0.01 * 2.0 ** source.gauss(0.0, 0.3)
-        kind = (OUTPUT, GRADIENT, WEIGHT_GRADIENT)[order % 3]
-        found.append(Reading(f"layers.{order}", size, 9 * size, 0, 1, order, 1, size / 4, 4096, kind))
+        kind = (GRADIENT, WEIGHT_GRADIENT)[order % 2]
+        found.append(Reading(f"layers.{order}", size, order, kind))
     return found
 
 
@@ -142,31 +142,27 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     # Every so many steps: hashes of weights. Hashing them is the same however many ranks there are.
     world = Ranks(rank, size, groups)
     comparison = WeightComparison((), world, EVERY)  # type: ignore[arg-type]
-    totals = struct.Struct("<4Q").pack(1, 1, 7, 9)
+    totals = struct.Struct("<3Q").pack(1, 7, 9)
     world.others = lambda _: [totals] * size
-    hash_ms = _timed(repeats, lambda: comparison.after(EVERY, now=True))
+    hash_ms = _timed(repeats, lambda: comparison.after(EVERY))
     hash_bytes = world.sent // repeats
 
-    # A refused step: whose fault it was. One rank broke its limits, and all of its replica behind it.
-    faulty = groups.replica_of(rank)
-    quiet = bytes([1])
-    words = {
-        each: bytes([1]) + json.dumps(RankReport("layers.9", False, 9, 12.0, True, "", 40)).encode()
-        for each in groups.replicas[faulty]
-    }
-    spoken = [words.get(each, quiet) for each in range(size)]
-    broken = {each.checkpoint: Seen(each.order, each.max_abs * 1e9, broken=True) for each in mine}
+    # A refused step: whose fault it was. One rank broke its limits, and in its replica all stages that come after it in
+    # the backward pass.
+    dragged = {each for each in groups.replicas[groups.replica_of(rank)] if held[each].stage < held[rank].stage}
+    word = json.dumps(RankReport("layers.9", 9, 12.0, wrong=40)).encode()
+    spoken = [word if each in dragged else b"" for each in range(size)]
+    broken = {each.checkpoint: Seen(each.order, each.value * 1e9, broken=True) for each in mine}
     refused = Ranks(rank, size, groups)
     refused.others = lambda message: [message if each == rank else spoken[each] for each in range(size)]
     refused.near = Ranks(own, near, groups, None, 2)
     calm = _calm(groups.members)
     refused.near.others = lambda message: [message if i == own else each for i, each in enumerate(calm)]
-    outputs = {each.checkpoint for each in mine if each.kind == OUTPUT}
-    found = attribution_of(refused, broken, {}, outputs)  # type: ignore[arg-type]
+    found = attribution_of(refused, broken, {})  # type: ignore[arg-type]
     if found is None or found.origin != rank:
         raise AssertionError(f"{size} ranks: {found}")
     refused.sent = refused.near.sent = 0
-    blame_ms = _timed(repeats, lambda: attribution_of(refused, broken, {}, outputs))  # type: ignore[arg-type]
+    blame_ms = _timed(repeats, lambda: attribution_of(refused, broken, {}))  # type: ignore[arg-type]
     blame_bytes = (refused.sent + refused.near.sent) // repeats
     return {
         "tensor": TENSOR,
@@ -185,7 +181,7 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     }
 
 
-_NORMAL = Judged(Verdict(Level.NORMAL, "", 1.0, 2.0), "max_abs")
+_NORMAL = Judged(Verdict(Level.NORMAL, "", 1.0, 2.0), "l2")
 
 
 def _calm(members: Sequence[int]) -> list[bytes]:
@@ -193,7 +189,7 @@ def _calm(members: Sequence[int]) -> list[bytes]:
 
     found = []
     for member in members:
-        seen = {each.checkpoint: Seen(each.order, each.max_abs, broken=False) for each in readings(member)}
+        seen = {each.checkpoint: Seen(each.order, each.value, broken=False) for each in readings(member)}
         first = pack_seen(seen)
         found.append(len(first).to_bytes(4, "little") + first + pack_seen({}))
     return found

@@ -50,7 +50,7 @@ def alarms(rate: float, devices: int, days: int, seed: int) -> list[Event]:
                     level=Level.ERROR,
                     kind="anomaly",
                     rule="adaptive",
-                    feature="max_abs",
+                    feature="l2",
                     reason="simulated",
                     refused=True,
                     time=1.7e9 + float(time),

@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4930, 4300),
-    Room("tests", ("tests",), 42449, 34000),
-    Room("benchmarks", ("benchmarks",), 5617, 5000),
+    Room("tests", ("tests",), 42423, 34000),
+    Room("benchmarks", ("benchmarks",), 5612, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44735, 389
+MOST_SOURCE, MOST_FILES = 44734, 389
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -38,8 +38,7 @@ _PICTURE = "plot.svg"
 _TEXTS = {
     "events.jsonl": "the events of this step, one CloudEvent in JSON a line, in the order of the backward pass",
     "values.csv": f"the last {VALUES} values of every checkpoint, with the limit and the verdict of each",
-    "readings.json": "what every checkpoint saw in this step: largest magnitude, L2 norm, elements that are not finite,"
-    " calls, order of the first call, and which call was the worst",
+    "readings.json": "what every checkpoint saw in this step: its value, its kind and the order of the first check",
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
     "devices.json": "which rank ran on which device, as far as this folder of the run tells",

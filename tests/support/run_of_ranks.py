@@ -35,10 +35,7 @@ class Rank:
             self.now += 2
             values = {site: self.values.uniform(0.01, 0.03) for site in self.sites}
             wrong = (broken or {}).get(step, {})
-            readings = [
-                Reading(site, value, value, int(not math.isfinite(value)), 1, order=-self.sites.index(site))
-                for site, value in {**values, **wrong}.items()
-            ]
+            readings = [Reading(site, value, -self.sites.index(site)) for site, value in {**values, **wrong}.items()]
             self.monitor.judge(step, readings, refused=bool(wrong) if refused is None else refused)
         return self
 

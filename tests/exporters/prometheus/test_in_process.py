@@ -61,7 +61,7 @@ def train(sink, steps, value=1.0, origin=ORIGIN, checkpoints=("a",)):
     monitor = Monitor(Config(protection="document", enable=1, on_anomaly="skip"), origin, [sink])
     monitor.begin()
     for step in steps:
-        monitor.judge(step, [Reading(name, value, value, 0, 1) for name in checkpoints])
+        monitor.judge(step, [Reading(name, value) for name in checkpoints])
     return monitor
 
 
@@ -86,7 +86,7 @@ def test_a_training_is_seen_while_it_trains(port):
     monitor = train(sink, range(1, 6))
     shown = samples(port)
     assert (shown["asd_steps_total",], shown["asd_training_active",]) == (5, 1)
-    monitor.judge(6, [Reading("a", 2e6, 2e6, 0, 1)])
+    monitor.judge(6, [Reading("a", 2e6)])
     shown = samples(port)
     assert (shown["asd_step",], shown["asd_anomalies_total", "level=first"], shown["asd_strikes_total",]) == (6, 1, 1)
     assert [event["data"]["step"] for event in json.loads(get(port, "/events?level=first"))] == [6]

@@ -242,7 +242,7 @@ def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training()
         log(event())
     kept = []
     watch = Monitor(Config(protection="document", enable=1), ORIGIN, [log, kept.append])
-    assert watch.judge(1, [Reading("a", 2e6, 2e6, 0, 1)]).fatal is kept[0]
+    assert watch.judge(1, [Reading("a", 2e6)]).fatal is kept[0]
     assert kept[1].reason.startswith("an event can't be handed to EventLog: ")
 
 

@@ -69,14 +69,14 @@ def test_a_problem_is_an_error_without_the_keyword(logger, kind):
 def test_normal_values_are_logged_with_level_3_only(logger, enable, expected):
     sink = LogSink(logger)
     watch = Monitor(Config(protection="document", enable=enable), ORIGIN, [sink], value_sink=sink.values)
-    watch.judge(1, [Reading("a", 1.5, 1.5, 0, 1)])
+    watch.judge(1, [Reading("a", 1.5)])
     assert logger.lines == expected
 
 
 def test_an_abnormal_value_is_logged_once(logger):
     sink = LogSink(logger)
     Monitor(Config(protection="document", enable=3), ORIGIN, [sink], value_sink=sink.values).judge(
-        1, [Reading("a", 2e6, 2e6, 0, 1)]
+        1, [Reading("a", 2e6)]
     )
     assert [level for level, _ in logger.lines] == ["ERROR"]
 

@@ -22,7 +22,7 @@ from asd.rundir import names as run_dir
 from tests.support.events import made_of
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
-GOOD, BAD, DUBIOUS = Reading("a", 1.0, 1.0, 0, 1), Reading("a", 2e6, 2e6, 0, 1), Reading("a", 2e4, 2e4, 0, 1)
+GOOD, BAD, DUBIOUS = Reading("a", 1.0), Reading("a", 2e6), Reading("a", 2e4)
 
 
 class Clock:
