@@ -1,159 +1,239 @@
-"""One process: trainings of one network through `Model.train`, each with one fault; a program as a user writes one.
+"""One process of the benchmark: `python -m benchmarks.held_out.train SPEC`, a JSON object; writes lines of JSON.
 
-python -m benchmarks.held_out.train mixer graph float32 OUT FAULTS SEED CHOSEN
+Without detection it trains once with a right device, and once more from where the faults begin for each of them. With
+detection it is what a user runs: `NPU_ASD_ENABLE=1`, `Model.train` and a `StepMonitor`, which ends it at an alarm.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
-import os
 import sys
-import tempfile
-import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("GLOG_v", "3")
-os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
+import numpy as np
 
-# A training this small takes eight times as long where its threads wait for a core that somebody else uses.
-os.sched_setaffinity(0, {int(os.environ.get("HELD_OUT_CORE", "0"))})
+from benchmarks.held_out.device import Device
+from benchmarks.held_out.faults import MEMORY, Fault, drawn
+
+DEVICE = Device()  # before MindSpore
 
 import mindspore as ms  # noqa: E402
-import numpy as np  # noqa: E402
 from mindspore import nn  # noqa: E402
 from mindspore.train import Callback  # noqa: E402
 
-from benchmarks.held_out.nets import break_product, training  # noqa: E402
+from benchmarks.held_out.networks import BATCH, NETWORKS  # noqa: E402
 
-STEPS, START = 70, 44
-KINDS = ("exponent", "zero run", "zero tile", "larger", "smaller", "offset", "low bits")
-PLACES = ("product", "activation", "weight", "dw", "gradient", "moment", "dx")
-IN_MEMORY = ("weight", "moment")
-
-
-def corrupt(array: np.ndarray, kind: str, seed: int) -> np.ndarray:
-    """A corrupted copy; where and how much is drawn from the seed, and is the same each time.
-
-    One exponent bit flips; a quarter of all elements, or a block of half of the rows and half of the columns, becomes
-    zero; all are 2 to 16 times larger or smaller; 2 to 8 times the mean magnitude is added to all; in half of all the
-    lower bits flip, up to a hundredth of the value.
-    """
-    random = np.random.default_rng(seed)
-    faulty = np.array(array, order="C")
-    flat = faulty.reshape(-1)
-    bits = flat.view({2: np.uint16, 4: np.uint32}[flat.itemsize])
-    at, low = int(random.integers(flat.size)), 10 if flat.itemsize == 2 else 23
-    if kind == "exponent":
-        bits[at] ^= bits.dtype.type(1 << int(random.integers(low, 8 * flat.itemsize - 1)))
-    elif kind == "zero run":
-        flat[at : at + max(4, flat.size // 4)] = 0
-    elif kind == "zero tile":
-        tile = faulty.reshape(-1, faulty.shape[-1])
-        for axis in range(2):
-            half = max(1, tile.shape[axis] // 2)
-            begins = int(random.integers(tile.shape[axis] - half + 1))
-            tile = tile[begins : begins + half] if axis == 0 else tile[:, begins : begins + half]
-        tile[...] = 0
-    elif kind == "low bits":
-        bits[random.random(flat.size) < 0.5] ^= bits.dtype.type((1 << low - 7) - 1)
-    elif kind == "offset":
-        flat += flat.dtype.type(random.uniform(2, 8) * np.abs(flat).mean(dtype=np.float64))
-    else:
-        factor = 2 ** random.uniform(1, 4)
-        flat *= flat.dtype.type(factor if kind == "larger" else 1 / factor)
-    return faulty
+SCHEDULE = 300
+SHORT = 40
+"""Steps of a schedule; steps that are looked at after a fault that is there once."""
 
 
-class Striker(Callback):
-    """Knows the step, strikes what is due, keeps the losses."""
+class Training:
+    """A network with its optimizer and data, as a number and the training's name draw them."""
 
-    def __init__(self, fault: dict[str, Any] | None, dense: nn.Dense) -> None:
+    def __init__(self, name: str, number: int, steps: int) -> None:
+        network, mode, precision = name.split("-")
+        ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+        if mode == "pynative":
+            ms.runtime.launch_blocking()  # where threads wait for one another, a step takes ten times as long
+        random = np.random.default_rng([number, zlib.crc32(name.encode())])
+        self.first = int(random.integers(30, 60))  # the step in which faults begin
+        ms.set_seed(int(random.integers(2**31)))
+        np.random.seed(int(random.integers(2**31)))  # noqa: NPY002 - MindSpore draws weights from it
+        self.net = NETWORKS[network](int(random.choice([24, 32, 40])))
+        if precision == "float16":
+            self.net.to_float(ms.float16)
+        self.weights = self.net.trainable_params()
+        self.optimizer = OPTIMIZERS[random.integers(len(OPTIMIZERS))](
+            self.weights, lambda most: rates(random, most, steps)
+        )
+        self.model = ms.Model(self.net, optimizer=self.optimizer)
+        self.columns = NETWORKS[network].data(np.random.default_rng(int(random.integers(2**31))), BATCH * SCHEDULE)
+
+    def data(self, begin: int, end: int) -> Any:
+        """The batches of the steps from `begin`, before `end`; the first is step 1."""
+        rows = np.arange((begin - 1) * BATCH, (end - 1) * BATCH) % (SCHEDULE * BATCH)
+        chosen = tuple(each[rows] for each in self.columns)
+        return ms.dataset.NumpySlicesDataset(chosen, ["x", "y"], shuffle=False).batch(BATCH)
+
+    def state(self) -> list[Any]:
+        """All that a step changes."""
+        found = {id(each): each for each in [*self.net.get_parameters(), *self.optimizer.get_parameters()]}
+        return list(found.values())
+
+    def memory(self, where: str, seed: int) -> Any:
+        """A tensor of that kind that a fault in memory strikes."""
+        own = {id(each) for each in self.weights}
+        found = {
+            "weight": self.weights,
+            "moment": [
+                each
+                for each in self.optimizer.get_parameters()
+                if id(each) not in own and each.size >= 2 and each.name != "learning_rate"
+            ],
+            "statistic": [each for each in self.net.get_parameters() if id(each) not in own],
+        }
+        some = found[where] or self.weights
+        return some[seed % len(some)]
+
+
+def rates(random: np.random.Generator, most: float, count: int) -> float | list[float]:
+    """The learning rate: one number, or one for each step: falling by a cosine, in stairs, or up and down again."""
+    steps = np.arange(SCHEDULE)
+    rise = np.minimum(1, (steps + 1) / random.integers(5, 30))
+    falls = [
+        0.55 + 0.45 * np.cos(np.pi * steps / SCHEDULE),
+        0.5 ** (steps // random.integers(60, 120)),
+        1 - np.abs(steps / SCHEDULE - 0.3),
+    ]
+    kind = random.integers(4)
+    if kind == 0:
+        return most
+    found = most * rise * falls[kind - 1]
+    return [float(each) for each in found] + [float(found[-1])] * max(0, count - SCHEDULE)
+
+
+OPTIMIZERS: tuple[Callable[..., Any], ...] = (
+    lambda weights, of: nn.Adam(weights, of(4e-3)),
+    lambda weights, of: nn.AdamWeightDecay(weights, of(4e-3), weight_decay=0.01),
+    lambda weights, of: nn.Momentum(weights, of(4e-2), 0.9),
+    lambda weights, of: nn.SGD(weights, of(5e-2), momentum=0.8),
+    lambda weights, of: nn.RMSProp(weights, of(1e-3)),
+)
+
+
+class Conductor(Callback):
+    """Tells the device the step, changes memory, keeps losses."""
+
+    def __init__(self, training: Training, begin: int, fault: Fault | None, listed: int = 0) -> None:
         super().__init__()
-        self.fault, self.step, self.losses = fault, 0, list[float]()
-        self.dense, self.done = dense, False
-        self.memory: Any = None
+        self.training, self.step, self.fault, self.listed = training, begin - 1, fault, listed
+        self.losses: list[float] = []
+        self.calls: list[tuple[str, int, int]] = []
+        self.in_memory = 0
 
-    def strike(self, place: str, array: np.ndarray) -> np.ndarray:
-        """Called where something has been computed; what strikes once does not strike a step that is made again."""
-        fault = self.fault
-        if fault is None or fault["place"] != place or self.step < START or (self.done and not fault["lasting"]):
-            return array
-        self.done = True
-        return corrupt(array, fault["kind"], fault["seed"])
+    def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002
+        self.step += 1
+        DEVICE.begin(self.step, listing=self.step == self.listed)
+        if self.fault and self.fault.where in MEMORY and self.step == self.fault.details["first"]:
+            self.lose(self.fault)
 
-    def on_train_begin(self, run_context: Any) -> None:  # noqa: ARG002
-        """Finds the operator, before it is compiled and when its checks are there."""
-        if self.fault and self.fault["place"] in {"product", "dx", "dw"}:
-            break_product(self.dense, self.strike)
-
-    def on_train_step_begin(self, run_context: Any) -> None:
-        """Strikes weights and moments in memory."""
-        self.step = run_context.original_args().cur_step_num
-        if self.memory is not None:
-            held = self.memory.asnumpy()
-            held[...] = self.strike(self.fault["place"], held)
+    def lose(self, fault: Fault) -> None:
+        """Changes bits of a number in memory, by its address."""
+        tensor = self.training.memory(fault.where, fault.details["seed"])
+        at = tensor._data_ptr() + 4 * int(fault.details["place"] * tensor.size)
+        held = ctypes.c_uint32.from_address(at)
+        held.value ^= fault.details["mask"] << int(fault.details["bit"] * 31)
+        self.in_memory += 1
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Keeps the loss."""
-        out = run_context.original_args().net_outputs
-        self.losses.append(float((out[0] if isinstance(out, tuple) else out).asnumpy()))
+        if self.step == self.listed:
+            self.calls = DEVICE.calls()
+        self.losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+        if not np.isfinite(self.losses[-1]) and self.fault:
+            run_context.request_stop()
 
 
-def one(name: str, precision: str, fault: dict[str, Any] | None, seed: int) -> dict[str, Any]:
-    """One training; its losses, weights, and what ended it."""
-    strikers: list[Striker] = []
-    net, made, data = training(name, precision, STEPS, seed, lambda place, array: strikers[0].strike(place, array))
-    layers = [each for _, each in net.cells_and_names() if isinstance(each, nn.Dense)]
-    striker = Striker(fault, layers[(fault["seed"] if fault else 0) % len(layers)])
-    strikers.append(striker)
-    known = {id(weight) for weight in made.parameters}
-    moments = [each for each in made.get_parameters() if each.size >= 8 and id(each) not in known]
-    if fault and fault["place"] in IN_MEMORY:
-        chosen = [*made.parameters] if fault["place"] == "weight" else moments
-        chosen = [each for each in chosen if each.ndim > 1 and each.asnumpy().size >= 8]
-        striker.memory = chosen[fault["seed"] % len(chosen)]
-    ended, began = "", time.time()
+def run(training: Training, begin: int, end: int, fault: Fault | None, *more: Any, listed: int = 0) -> Conductor:
+    """Trains the steps from `begin`, before `end`."""
+    conductor = Conductor(training, begin, fault, listed)
+    DEVICE.break_down(fault.broken() if fault and fault.where not in MEMORY else None)
+    training.model.train(1, training.data(begin, end), callbacks=[conductor, *more], dataset_sink_mode=False)
+    return conductor
+
+
+def reached(training: Training) -> list[np.ndarray]:
+    """All weights, one after the other, and all statistics that are no weights."""
+    own = {id(each) for each in training.weights}
+    others = [each for each in training.net.get_parameters() if id(each) not in own]
+    return [
+        np.concatenate([each.asnumpy().ravel().astype(np.float64) for each in some])
+        for some in (training.weights, others)
+        if some
+    ]
+
+
+def apart(now: list[np.ndarray], twin: list[np.ndarray], begun: list[np.ndarray]) -> float:
+    """How far weights or statistics are from the twin's, as a share of the way that the twin's went."""
+    ways = zip(now, twin, begun, strict=True)
+    return max(float(np.linalg.norm(a - b) / np.linalg.norm(b - c)) for a, b, c in ways)
+
+
+def struck(conductor: Conductor) -> dict[str, Any]:
+    """How often the device was wrong, and where first."""
+    number, first = DEVICE.strikes()
+    if conductor.in_memory:
+        return {"strikes": 1, "strike": {"step": conductor.fault.details["first"]}}
+    return {"strikes": number, "strike": first and first._asdict()}
+
+
+def plain(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+    """Without detection: the right device, then each fault from where it begins."""
+    long, kinds, done = spec["horizon"], spec["kinds"], spec["done"]
+    training = Training(spec["training"], spec["number"], 0)
+    first, begun = training.first, reached(training)
+    ends = {kind: first + (SHORT if kind in {"single", "memory", "control"} else long) for kind in kinds}
+    before = run(training, 1, first, None)
+    held = [np.array(each.asnumpy(), order="C") for each in training.state()]
+    losses, twins, calls = {}, {}, []
+    for end in sorted(set(ends.values())):
+        put_back(training, held)
+        healthy = run(training, first, end, None, listed=first)
+        calls, losses[end], twins[end] = healthy.calls, healthy.losses, reached(training)
+    if "healthy" not in done:
+        whole = before.losses + losses[max(ends.values())]
+        write({"fault": "healthy", "first": first, "losses": whole, "calls": len(calls)})
+    for kind, count in kinds.items():
+        for fault in drawn(kind, count, first, calls, spec["number"], spec["training"]):
+            if f"{kind} {fault.number}" in done:
+                continue
+            put_back(training, held)
+            end = ends[kind]
+            conductor = run(training, first, end, fault)
+            moved = apart(reached(training), twins[end], begun)
+            last = np.mean(conductor.losses[-10:]), np.mean(losses[end][-10:])
+            finite = bool(np.isfinite([*last, moved]).all())
+            row = {"fault": f"{kind} {fault.number}", "drawn": fault._asdict()} | struck(conductor)
+            row |= {"loss": float(last[0] / last[1] - 1) if finite else None, "moved": moved if finite else None}
+            write(row | {"harmful": not finite or bool(last[0] > 1.01 * last[1] or moved > 0.05)})
+
+
+def put_back(training: Training, held: list[np.ndarray]) -> None:
+    """What a step changes is again as it was, in the same memory: a compiled optimizer keeps to that."""
+    for each, values in zip(training.state(), held, strict=True):
+        ctypes.memmove(each._data_ptr(), values.ctypes.data, values.nbytes)
+
+
+def watched(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+    """With detection, from the first step on; an alarm ends the process as it ends a user's."""
+    from asd.operators import StepMonitor
+
+    fault = Fault(**spec["fault"]) if spec["fault"] else None
+    training = Training(spec["training"], spec["number"], 0 if fault else spec["healthy"])
+    end = training.first + (SHORT if fault and fault.kind in {"single", "memory"} else spec["horizon"])
+    end = end if fault else max(end, spec["healthy"] + 1)
+    conductor = Conductor(training, 1, fault)
+    DEVICE.break_down(fault.broken() if fault and fault.where not in MEMORY else None)
     try:
-        ms.Model(net, optimizer=made).train(1, data, callbacks=[striker], dataset_sink_mode=False)
-    except Exception as error:  # the default ends the training
-        ended = f"{type(error).__name__}: {str(error)[:300]}"
-    return {
-        "fault": fault,
-        "losses": striker.losses,
-        "ended": ended,
-        "step": striker.step,
-        "seconds": time.time() - began,
-    }
-
-
-def drawn(number: int, seed: int) -> list[dict[str, Any]]:
-    """The faults of a network."""
-    random = np.random.default_rng(seed)
-    faults: list[dict[str, Any]] = []
-    for i in range(number):
-        place = PLACES[i % len(PLACES)]
-        kind = KINDS[int(random.integers(len(KINDS)))]
-        lasting = bool(random.integers(2)) and place not in IN_MEMORY
-        faults.append({"place": place, "kind": kind, "lasting": lasting, "seed": int(random.integers(2**31))})
-    return faults
+        training.model.train(1, training.data(1, end), callbacks=[conductor, StepMonitor()], dataset_sink_mode=False)
+    finally:
+        write({"step": conductor.step, "losses": conductor.losses} | struck(conductor))
 
 
 def main() -> None:
-    """Writes a line for each training; `CHOSEN` are the numbers of the faults, or `all`."""
-    name, mode, precision, out, number, seed, chosen = sys.argv[1:]
-    ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
-    checked = os.environ.get("NPU_ASD_ENABLE") == "1"
-    faults = drawn(int(number), int(seed))
-    numbers = range(len(faults)) if chosen == "all" else [int(each) for each in chosen.split(",") if each]
-    trainings = [(-1, None, 3), *((i, faults[i], 3) for i in numbers), *([] if checked else [(-2, None, 4)])]
-    for i, fault, drawn_from in trainings:
-        folder = f"{out}.run/{i}"
-        if checked:
-            os.environ["ASD_RUN_DIR"] = folder
-        row = one(name, precision, fault, drawn_from) | {"number": i, "run": folder}
-        with Path(out).open("a", encoding="utf-8") as file:
+    """Does what the specification says."""
+    spec = json.loads(sys.argv[1])
+    out = Path(spec["out"])
+
+    def write(row: dict[str, Any]) -> None:
+        with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+
+    (watched if spec["watched"] else plain)(spec, write)
 
 
 if __name__ == "__main__":

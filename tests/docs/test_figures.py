@@ -21,10 +21,10 @@ def test_every_figure_is_what_the_results_say(path):
 
 
 def test_a_table_that_was_changed_by_hand_is_found_and_put_right():
-    text = "a\n<!-- table: healthy -->\n| x |\n<!-- end -->\n"
-    assert figures.differences(text) == ["line 2: healthy is not up to date"]
+    text = "a\n<!-- table: acting -->\n| x |\n<!-- end -->\n"
+    assert figures.differences(text) == ["line 2: acting is not up to date"]
     right = figures.filled(text)
-    assert tables.TABLES["healthy"]() in right
+    assert tables.TABLES["acting"]() in right
     assert figures.differences(right) == []
     assert "<!--" not in figures.without_markers(right)
 

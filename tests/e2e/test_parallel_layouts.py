@@ -43,21 +43,7 @@ def check(ranks, layout):
 
 
 @pytest.mark.slow
-def test_in_tensor_parallel_a_fault_is_named_where_it_began_and_the_step_is_healed_on_all_ranks(runner):
-    check(train(runner, "graph", "tensor", 3, 3), "tensor")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "layout"),
-    [
-        ("graph", "tensor"),
-        ("graph", "pipeline"),
-        ("graph", "optimizer"),
-        ("pynative", "tensor"),
-        ("pynative", "pipeline"),
-        ("pynative", "optimizer"),
-    ],
-)
-def test_so_it_is_in_every_layout(runner, mode, layout):
+@pytest.mark.parametrize("layout", GROUPS)
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_a_fault_is_named_where_it_began_and_the_step_is_healed_on_all_ranks(runner, mode, layout):
     check(train(runner, mode, layout, 8, 2), layout)

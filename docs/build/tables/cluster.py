@@ -39,24 +39,6 @@ def publishing() -> str:
     )
 
 
-def many_files() -> str:
-    """How readers of a node's files scale, in processor time."""
-    found = result("scale_files")
-    rows = []
-    for each in found["events"]["rows"]:
-        name = f"`asd events`, {each['log_mib']:.0f} MiB of logs, {each['form']}"
-        rows.append((name, each["package"], _used(each)))
-    for each in found["logs"]["rows"]:
-        catching_up, idle = each["catching_up"], each["idle_share_of_a_core"]
-        name = f"the agent, {count(each['logs'])} logs of 50 events each"
-        rows.append((name, each["package"], f"{catching_up:.1f} s, then {idle:.2%} of a core while nothing is written"))
-    return table(("part", "version", "processor time"), rows)
-
-
-def _used(row: dict[str, Any]) -> str:
-    return f"{row['processor_seconds']:.1f} s, {row['most_memory_mib']:.0f} MiB"
-
-
 def fleet() -> str:
     """What two half-lives make of healthy and of bad devices."""
     found = result("fleet")
@@ -90,13 +72,9 @@ def fleet() -> str:
 
 def acting() -> str:
     """How fast and how rightly it is acted."""
-    found, replay, scale = result("recovery"), result("replay"), result("scale")
+    found, scale = result("recovery"), result("scale")
     jobs = list(found["recovery"].values())
     total = sum(each["jobs"] for each in jobs)
-    again = [
-        each["one_replay"]["replay_in_steps"]["median"] for each in replay.values() if "one_replay" in dict_of(each)
-    ]
-    remember = [each["each_step"]["remember_share"] for each in replay.values() if "each_step" in dict_of(each)]
     blamed, handler, pulled = found["attribution"], scale["handler"], scale["pulling"]
     decided = jobs[0]["decision_s"]
     return table(
@@ -114,11 +92,6 @@ def acting() -> str:
             (
                 "jobs that lost no more than the steps since the last good checkpoint",
                 f"{sum(each['no_more_lost_than_since_the_checkpoint'] for each in jobs)} of {total}",
-            ),
-            ("a step made again, in steps", f"{min(again):.1f} to {max(again):.1f}"),
-            (
-                "`ASD_OPTIONS=replay:1` while no step is made again, share of a step",
-                f"{percent(min(remember), 2)} to {percent(max(remember), 1)}",
             ),
             (
                 f"random faults over {blamed['ranks']} ranks, the right rank named",
@@ -151,8 +124,3 @@ def acting() -> str:
             ),
         ],
     )
-
-
-def dict_of(value: Any) -> dict[str, Any]:
-    """`value`, or an empty dict in place of what is none."""
-    return value if isinstance(value, dict) else {}

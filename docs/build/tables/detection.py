@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-from tables.cells import count, result, table
+from tables.cells import count, percent, result, table
+
+SHOWN = {
+    "en": {
+        ("single", "own"): "harmful faults of one call, refused in their own step",
+        ("lasting", "in_200"): "harmful faults of every call of one kind of operator, found within 200 steps",
+        ("memory", "in_20"): "harmful bits lost in memory, found within 20 steps",
+    },
+    "zh": {
+        ("single", "own"): "单次调用的有害故障，在当步被拦截",
+        ("lasting", "in_200"): "某类算子每次调用都出错的有害故障，200 步内发现",
+        ("memory", "in_20"): "内存位翻转的有害故障，20 步内发现",
+    },
+}
+MODES = {"graph": {"en": "graph mode", "zh": "静态图"}, "pynative": {"en": "PyNative", "zh": "动态图"}}
 
 
-def two(language: str = "en") -> str:
+def headline(language: str = "en") -> str:
     """The figures that README begins with, each with the command that made it."""
-    quiet, recovery = result("false_alarms")["steady"], result("recovery")["recovery"]["from_the_last_checkpoint"]
-    values = [
-        (f"{count(quiet['first_level'])} / {count(quiet['checks'])}", "python -m benchmarks.false_alarms"),
-        (f"{recovery['decision_s']['median']:.2f} s", "python benchmarks/recovery.py --jobs 3"),
-    ]
-    words = {
+    found, recovery = result("held_out"), result("recovery")["recovery"]["from_the_last_checkpoint"]
+    held_out = "python -m benchmarks.held_out --quick"
+    rows = []
+    for (kind, column), words in SHOWN[language].items():
+        shares = [
+            f"{names[language]} {group[column]['found']} / {group['run']}"
+            for mode, names in MODES.items()
+            if (group := found["groups"].get(f"{mode} {kind}")) and group["run"]
+        ]
+        rows.append((words, ", ".join(shares), f"`{held_out}`"))
+    head, alarms, decided = {
         "en": (
             ("what was measured", "figure", "command"),
-            "first-level alarms / checks, in healthy trainings of 30 kinds",
+            "first-level alarms / checks, in healthy trainings",
             "from the alarm to the decision to isolate, the step made again included",
         ),
         "zh": (
             ("测量内容", "数值", "命令"),
-            "30 类正常训练中的一级误报数 / 检查次数",
+            "正常训练中的一级误报数 / 检查次数",
             "从告警到做出隔离决定的时间，含重放该步",
         ),
     }[language]
-    rows = [(what, value, f"`{command}`") for what, (value, command) in zip(words[1:], values, strict=True)]
-    return table(words[0], rows)
+    quiet = found["healthy"]
+    rows.append((alarms, f"{count(quiet['alarms'])} / {count(quiet['checks'])}", f"`{held_out}`"))
+    rows.append((decided, f"{recovery['decision_s']['median']:.2f} s", "`python benchmarks/recovery.py --jobs 3`"))
+    return table(head, rows)
 
 
-def healthy() -> str:
-    """Alarms of healthy trainings."""
+def found_faults() -> str:
+    """Of each mode and kind of fault what struck, harmed and was found, with Wilson's intervals."""
     rows = []
-    for key, words in (
-        ("steady", "30 kinds of training, as they go"),
-        ("abrupt", "data become something else at once"),
-    ):
-        found = result("false_alarms")[key]
-        first, second = found["first_level_per_million"], found["second_level_per_million"]
-        rows.append(
-            (
-                words,
-                count(found["trainings"]),
-                count(found["with_a_first_level_alarm"]),
-                count(found["checks"]),
-                f"{first[0]:.1f} ({first[1]:.1f})",
-                f"{second[0]:.0f} ({second[1]:.0f})",
-            )
-        )
-    head = (
-        "trainings",
-        "runs",
-        "with a first-level alarm",
-        "checks",
-        "first-level a million",
-        "second-level a million",
-    )
+    for name, group in result("held_out")["groups"].items():
+        shares = []
+        for column in ("own", "in_20", "in_200"):
+            low, high = group[column]["wilson"]
+            share = f"{group[column]['found']} of {group['run']} ({percent(low)} to {percent(high)})"
+            shares.append(share if group["run"] else "-")
+        rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares))
+    head = ("mode, kind", "struck", "harmful", "own step, refused", "within 20 steps", "within 200 steps")
     return table(head, rows)

@@ -5,30 +5,6 @@ from __future__ import annotations
 from tables.cells import count, result, table
 
 
-def layouts() -> str:
-    """Faults in jobs of real ranks that hold different parts."""
-    found = result("layouts")
-    total = found["summary"]
-
-    def share(name: str) -> str:
-        low, high = total[name]["interval"]
-        return f"{total[name]['count']} of {total['faults']} ({100 * low:.1f} to {100 * high:.1f} %)"
-
-    names = {"tensor": "tensor 2 x data 2", "pipeline": "2 stages x data 2", "optimizer": "data 4, divided optimizer"}
-    rows = [
-        (
-            f"{names[row['layout']]}, {row['mode']}",
-            *(f"{row[name]} of {row['faults']}" for name in ("named", "refused", "same")),
-            f"{row['events_in_healthy_steps']} in {row['healthy_steps']}",
-        )
-        for row in found["rows"]
-    ]
-    healthy = total["healthy"]
-    last = ("all", share("named"), share("refused"), share("same"), f"{healthy['events']} in {healthy['steps']}")
-    head = ("ranks", "the right rank named", "all refused", "the same bits", "events in steps without a fault")
-    return table(head, [*rows, last])
-
-
 def groups() -> str:
     """What ranks exchange in jobs of tensor parallel 8 by 16 stages, by how many replicas there are."""
     found = result("groups")["groups"]

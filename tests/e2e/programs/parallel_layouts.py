@@ -328,12 +328,9 @@ for number in range(1, steps + 1):
         found.append(
             {
                 "rank": fault.rank,
-                "place": place,
-                "fault": str(fault),
                 "lasts": lasts,
                 "struck": Now.struck,
                 "same": same(after, before if lasts else clean[number]),
-                "runs": Now.runs,
                 "refused": monitor.monitor.status.refused - refused,
                 "events": [
                     [each.kind, each.level.name, each.rank, each.verdict, each.refused, each.checkpoint, each.reason]
@@ -349,7 +346,6 @@ line = {
     "healthy": healthy,
     "between": between,
     "found": found,
-    "healthy_steps": 2 * steps - len(faults),
     "problems": [event.reason for event in told if event.kind == "problem"],
     "protections": monitor.monitor.protections.to_json(),
 }

@@ -1,1 +1,0 @@
-"""Healthy trainings of many kinds, in which every alarm is a false one."""

@@ -1,0 +1,128 @@
+"""What a training with detection found, from what it leaves to a user; counts, the table, and what got worse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks._wilson import per_million, wilson
+
+__all__ = ["checks", "found", "regressions", "rows_of", "summary", "table"]
+
+COLUMNS = {"own": "own step, refused", "in_20": "within 20", "in_200": "within 200"}
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """The events of a run folder."""
+    lines = [
+        json.loads(line) for path in sorted(folder.glob("events-*.jsonl")) for line in path.read_text().splitlines()
+    ]
+    return [line.get("data", line) for line in lines]
+
+
+def checks(folder: Path) -> int:
+    """How many values were judged, by the status of the run folder."""
+    return sum(int(json.loads(path.read_text())["checks"]) for path in folder.glob("status-rank*.json"))
+
+
+def found(told: Sequence[dict[str, Any]], strike: int | None, device: str) -> dict[str, Any]:
+    """Whether and when a fault was found.
+
+    Args:
+        told: Events of the run folder.
+        strike: The step of the first wrong result, or None when there was none.
+        device: The only device that may be named.
+    """
+    alarms = sorted((event["step"], not event["refused"]) for event in told if event["level"] == "first")
+    early = [step for step, _ in alarms if strike is None or step < strike]
+    after = [(step - strike, refused_not) for step, refused_not in alarms if strike is not None and step >= strike]
+    late = after[0][0] if after else None
+    return {
+        "alarms_too_early": len(early),
+        "steps": late,
+        "own": bool(after and late == 0 and not after[0][1]),
+        "in_20": late is not None and late < 20,
+        "in_200": late is not None and late < 200,
+        "named_wrongly": sorted({event["device"] for event in told if event["level"] == "first"} - {device}),
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of each mode and kind how many struck, harmed and were found, and the alarms of healthy trainings."""
+    groups: dict[str, Any] = {}
+    for mode, kind in sorted({(row["mode"], row["kind"]) for row in rows}):
+        some = [row for row in rows if (row["mode"], row["kind"]) == (mode, kind)]
+        run = [row for row in some if "own" in row]
+        groups[f"{mode} {kind}"] = {
+            "drawn": len(some),
+            "struck": sum(row["strikes"] > 0 for row in some),
+            "harmful": sum(row["harmful"] for row in some),
+            "run": len(run),
+            **{
+                each: {"found": (hits := sum(row[each] for row in run)), "wilson": wilson(hits, len(run))}
+                for each in COLUMNS
+            },
+        }
+    alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
+    return {
+        "groups": groups,
+        "healthy": {
+            "trainings": len(healthy),
+            "steps": sum(each["steps"] for each in healthy),
+            "checks": number,
+            "alarms": alarms,
+            "per_million": per_million(alarms, number) if number else None,
+            "other_bits": [each["training"] for each in healthy if not each["equal"]],
+        },
+        "alarms_too_early": sum(row.get("alarms_too_early", 0) for row in rows),
+        "named_wrongly": sum(len(row.get("named_wrongly", ())) for row in rows),
+    }
+
+
+def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The table's cells: of each group struck, harmful, run with detection, and the shares found."""
+    rows = []
+    for name, group in found["groups"].items():
+        shares = []
+        for each in COLUMNS:
+            low, high = group[each]["wilson"]
+            shares.append(
+                f"{group[each]['found']} of {group['run']} ({low:.0%} to {high:.0%})" if group["run"] else "-"
+            )
+        rows.append((name, f"{group['struck']} of {group['drawn']}", str(group["harmful"]), *shares))
+    return rows
+
+
+def table(result: dict[str, Any]) -> str:
+    """For a terminal."""
+    head = ("mode, kind", "struck", "harmful", *COLUMNS.values())
+    rows = [head, *rows_of(result)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    quiet, other = result["healthy"], ", ".join(result["healthy"]["other_bits"]) or "none"
+    lines.append(
+        f"healthy: {quiet['alarms']} first-level alarms in {quiet['checks']:,} checks and {quiet['steps']:,} steps of "
+        f"{quiet['trainings']} trainings; before a fault {result['alarms_too_early']}; devices named wrongly "
+        f"{result['named_wrongly']}; trainings with other bits: {other}"
+    )
+    return "\n".join(lines)
+
+
+def regressions(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """What is worse than it was, in sentences; a share counts where its interval is below that of before."""
+    broken = []
+    for name, group in now["groups"].items():
+        for each, words in COLUMNS.items():
+            least = before["groups"].get(name, group)[each]["wilson"][0]
+            if group["run"] and group[each]["wilson"][1] < least:
+                shown = f"{group[each]['found']} of {group['run']}"
+                broken.append(f"{name}, {words}: {shown} are found; at least {least:.0%} were.")
+    alarms = now["healthy"]["alarms"] + now["alarms_too_early"]
+    if alarms:
+        broken.append(f"{alarms} first-level alarms without a fault; valid is none.")
+    if now["named_wrongly"]:
+        broken.append(f"{now['named_wrongly']} devices are named that are right; valid is none.")
+    broken += [f"{each} has other losses with detection." for each in now["healthy"]["other_bits"]]
+    return broken
