@@ -54,16 +54,16 @@ ROOMS = (
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2999,
+        2992,
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4930, 4300),
-    Room("tests", ("tests",), 42422, 34000),
+    Room("tests", ("tests",), 42420, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44734, 389
+MOST_SOURCE, MOST_FILES = 44728, 389
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

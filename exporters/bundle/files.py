@@ -7,12 +7,12 @@ import dataclasses
 import importlib.metadata
 import io
 import json
+import math
 import platform
 import sys
 import textwrap
 import time
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,16 @@ __all__ = ["VALUES", "write"]
 
 VALUES = 200
 """Values of each checkpoint that `values.csv` holds at most."""
+Point = tuple[int, float, float, Level]
+"""Step, value, first-level limit and level."""
 _DRAWN = 8
 """Checkpoints that the picture shows at most, the first ones of the backward pass."""
 _PACKAGES = {"asd": "mindspore-asd", "mindspore": "mindspore", "mindformers": "mindformers", "numpy": "numpy"}
 _PICTURE = "plot.svg"
 _TEXTS = {
     "events.jsonl": "the events of this step, one CloudEvent in JSON a line, in the order of the backward pass",
-    "values.csv": f"the last {VALUES} values of every checkpoint, with the limit and the verdict of each",
+    "values.csv": f"the last {VALUES} values of every checkpoint, with limit and verdict; of a step made again the bad"
+    " value stands first",
     "readings.json": "what every checkpoint saw in this step: its value, its kind and the order of the first check",
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
@@ -59,30 +62,42 @@ def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event
         OSError: A file can't be written.
     """
     _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in events))
-    _write(folder / "values.csv", _values(monitor))
+    points = _points(monitor, events)
+    _write(folder / "values.csv", _values(points))
     _write_json(folder / "readings.json", [reading._asdict() for reading in sorted(monitor.readings, key=_order)])
     _write_json(folder / "config.json", dataclasses.asdict(config))
     _write_json(folder / "versions.json", _versions())
     _write_json(folder / "devices.json", _devices(config, monitor))
-    _write(folder / "README.txt", _readme(folder, events, _draw(folder, monitor, events)))
+    _write(folder / "README.txt", _readme(folder, events, _draw(folder, points, events)))
 
 
 def _order(reading: Any) -> int:
     return int(reading.order)
 
 
-def _values(monitor: Monitor) -> str:
+def _points(monitor: Monitor, events: Sequence[Event]) -> dict[str, list[Point]]:
+    """The last values of each checkpoint; of a step that was made again first what broke a limit, then what came after.
+
+    The history has what the step came to in the end, so the values of the events are put back into it.
+    """
+    found = {name: list(points) for name, points in monitor.history.items()}
+    for event in events:
+        if event.kind == "anomaly":
+            limit = event.limits[0] if event.limits else math.nan
+            bad, points = (event.step, event.value, limit, event.level), found.setdefault(event.checkpoint, [])
+            if not any(point[0] == event.step and point[3] is event.level for point in points):
+                points.insert(sum(point[0] < event.step for point in points), bad)
+    return {name: points[-VALUES:] for name, points in found.items()}
+
+
+def _values(found: dict[str, list[Point]]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("step", "checkpoint", "value", "limit", "level"))
-    for checkpoint, points in monitor.history.items():
-        for step, value, limit, level in _last(points):
+    for checkpoint, points in found.items():
+        for step, value, limit, level in points:
             rows.writerow((step, checkpoint, value, limit, LEVEL_NAMES[level]))
     return text.getvalue()
-
-
-def _last(points: Any) -> list[tuple[int, float, float, Level]]:
-    return list(islice(points, max(0, len(points) - VALUES), None))
 
 
 def _versions() -> dict[str, str | None]:
@@ -114,11 +129,11 @@ def _whereabouts(status: Status) -> dict[str, Any]:
     return {name: getattr(status, name) for name in names}
 
 
-def _draw(folder: Path, monitor: Monitor, events: Sequence[Event]) -> str:
+def _draw(folder: Path, points: dict[str, list[Point]], events: Sequence[Event]) -> str:
     """Returns why there is no picture; empty when there is."""
     errors = [event for event in events if event.level is Level.ERROR]
     broken = list(dict.fromkeys(event.checkpoint for event in errors))
-    history = {name: _last(monitor.history.get(name, ())) for name in broken[:_DRAWN]}
+    history = {name: points.get(name, []) for name in broken[:_DRAWN]}
     drawn = f"; the first {_DRAWN} are drawn" if len(broken) > _DRAWN else ""
     title = f"rank {errors[0].rank}, step {errors[0].step}: {len(broken)} checkpoint(s) broke their limits{drawn}"
     try:

@@ -15,15 +15,14 @@ from typing import Any
 from asd.exporters.pictures.markup import number
 from asd.exporters.pictures.values import Point
 
-__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "read_text", "tensor_facts"]
+__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "read_text"]
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
 _MOST_HISTORIES = 32
 _MOST_FACTS = 60
 _MOST_BUNDLES = 10_000
-_OF_ELEMENTS = ("largest", "not_finite", "quantiles", "quantiles_of", "note", "hint")
-_LEVELS = {"normal": "", "0": "", "second": "second", "1": "second", "first": "first", "2": "first"}
+_LEVELS = {"normal": "", "second": "second", "first": "first"}
 
 
 Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
@@ -105,7 +104,9 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
     for bundle in [*firsts, *lasts][:_MOST_HISTORIES]:
         sites = points.setdefault((bundle.folder, bundle.rank), {})
         for checkpoint, point in _read_values(bundle, unreadable):
-            sites.setdefault(checkpoint, {})[point.step] = point
+            known = sites.setdefault(checkpoint, {})
+            if point.step not in known or not known[point.step].level:  # what a step came to later hides no bad value
+                known[point.step] = point
     return {
         rank: {name: [site[step] for step in sorted(site)] for name, site in sites.items()}
         for rank, sites in points.items()
@@ -147,29 +148,6 @@ def facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]]:
         unreadable: Takes the reason why the file can't be read.
     """
     return list(islice(_flat("", _read_json(path, unreadable)), _MOST_FACTS))
-
-
-def tensor_facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]]:
-    """The main statistics of `tensor.json` and its worst element, as names and values; arguments as for `facts`."""
-    content = _read_json(path, unreadable)
-    if not isinstance(content, dict):
-        return []
-    known = [(name.replace("_", " "), _said(value)) for name, value in content.items() if name not in _OF_ELEMENTS]
-    for name, title in (("largest", "largest element"), ("not_finite", "not finite")):
-        listed = content.get(name)
-        if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-            known.append((title, _element(listed[0])))
-    return known
-
-
-def _element(element: Mapping[str, Any]) -> str:
-    flip = element.get("nearest_flip")
-    words = [f"{_said(element.get('value'))} at [{_said(element.get('at'))}], bits {_said(element.get('bits'))}"]
-    if element.get("times_median") is not None:
-        words.append(f"{_said(element['times_median'])} times the median magnitude")
-    if isinstance(flip, dict):
-        words.append(f"with bit {_said(flip.get('bit'))} flipped it would be {_said(flip.get('becomes'))}")
-    return ", ".join(words)
 
 
 def _read_json(path: Path, unreadable: dict[str, str]) -> Any:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from asd.event import Event
 from asd.exporters.pictures.chart import SPACE, mark
 from asd.exporters.pictures.markup import Html, name, number, tag, utc
-from asd.exporters.report.bundles import SavedBundle, facts, tensor_facts
+from asd.exporters.report.bundles import SavedBundle, facts
 from asd.exporters.report.data import Rank, RunData, sort_of
 from asd.exporters.report.tables import Row, note, table
 from asd.exporters.report.words import counted
@@ -139,7 +139,7 @@ def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Sa
 
 
 def evidence(data: RunData, where: str) -> list[Html]:
-    """What is kept about each first-level anomaly: links to the files and the statistics of the tensor."""
+    """What is kept about each first-level anomaly: links to the files."""
     cards = []
     for bundle in data.bundles[:_MOST_BUNDLES]:
         try:
@@ -151,9 +151,8 @@ def evidence(data: RunData, where: str) -> list[Html]:
             tag("li", tag("a", path.name, href=_address(data, path, where)), f" {number(size / 1000)} kB")
             for path, size in files
         ]
-        known = tensor_facts(bundle.path / "tensor.json", data.unreadable)
         title = tag("a", f"rank {bundle.rank}, step {bundle.step:,}", href=_address(data, bundle.path, where))
-        cards.append(tag("article", tag("h3", title), tag("ul", links, class_="files"), *_facts(known)))
+        cards.append(tag("article", tag("h3", title), tag("ul", links, class_="files")))
     left = len(data.bundles) - _MOST_BUNDLES
     more = note(f"{left:,} more folders." if left > 0 else "")
     return [tag("div", cards, class_="bundles"), *more] if cards else more

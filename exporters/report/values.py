@@ -15,6 +15,7 @@ from asd.rundir.names import evidence_folder
 
 __all__ = ["value_plots"]
 
+_HARDWARE = ("transient", "persistent")
 _OPEN_PLOTS, _MOST_PLOTS, _OPEN_VALUES, _MOST_VALUES = 12, 60, 12, 100
 
 
@@ -22,7 +23,8 @@ def value_plots(data: RunData) -> list[Html]:
     """Plots from the evidence, the broken limits first, then the nearest to theirs; and the last values of the rest."""
     histories = read_histories(data.bundles, data.unreadable)
     series = [(*place, site, points) for place, sites in histories.items() for site, points in sites.items()]
-    series.sort(key=lambda each: _rank_of_series(each[3]))
+    accused = {event.rank for event in data.events if event.kind == "replay" and event.verdict in _HARDWARE}
+    series.sort(key=lambda each: (each[1] not in accused, *_rank_of_series(each[3])))
     figures = [_figure(data, *each) for each in series[:_MOST_PLOTS]]
     opened, folded = figures[:_OPEN_PLOTS], figures[_OPEN_PLOTS:]
     content: list[Html] = []

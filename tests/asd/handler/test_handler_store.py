@@ -153,9 +153,6 @@ def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     assert first.handle(event(1, time=START)).action == "stale"  # though its id is forgotten
 
 
-# From logs
-
-
 def line(told):
     return told.to_json() + "\n"
 

@@ -19,7 +19,9 @@ import pytest
 
 from asd import Config, Event, Level
 from asd.exporters.bundle import sink
+from asd.exporters.bundle.files import write
 from asd.exporters.bundle.sink import MOST_BUNDLES, open_evidence
+from asd.exporters.report.bundles import SavedBundle, read_histories
 from asd.origin import Origin
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
@@ -117,6 +119,22 @@ def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
         assert f"\n  {name} " in text
     assert max(map(len, text.splitlines())) <= 120
     assert (training.monitor.status.evidence_dropped, training.problems()) == (0, [])
+
+
+def test_the_bad_value_is_there_though_the_step_was_made_again_before_its_bundle_was_written(training, tmp_path):
+    training.judge()
+    events = training.judge(b=2e6)
+    training.monitor.history["b"][-1] = (2, 1.5, 1e6, Level.NORMAL)  # what the replay came to
+    write(tmp_path, training.config, training.monitor, events)
+    rows = [line.split(",") for line in (tmp_path / "values.csv").read_text().splitlines()]
+    assert [row for row in rows if row[1] == "b"] == [
+        ["1", "b", "1.0", "1000000.0", "normal"],
+        ["2", "b", "2000000.0", "1000000.0", "first"],
+        ["2", "b", "1.5", "1000000.0", "normal"],
+    ]
+    assert "<title>step 2: 2e6, limit 1e6 (first level)</title>" in (tmp_path / "plot.svg").read_text()
+    (site,) = [sites["b"] for sites in read_histories([SavedBundle(tmp_path, 3, 2)], {}).values()]
+    assert [(point.step, point.value, point.level) for point in site] == [(1, 1.0, ""), (2, 2e6, "first")]
 
 
 def test_a_healthy_training_and_a_second_level_anomaly_leave_nothing(training):

@@ -275,7 +275,7 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_told(tmp_path):
     status_file(tmp_path, 1).write_text("{")
     (values,) = tmp_path.glob("evidence/*/*/values.csv")
     values.write_text(values.read_text() + "x,y\n")
-    values.with_name("tensor.json").write_text("[")
+    values.with_name("versions.json").write_text("[")
     page = page_of(tmp_path)
     found = [shown(item).partition(": ") for item in section(page, "unreadable").iter(f"{HTML}li")]
     reasons = {name: reason for name, _, reason in found}
@@ -283,7 +283,7 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_told(tmp_path):
         "events-rank0.jsonl",
         "status-rank1.json",
         "evidence/run1/rank0-step5/values.csv",
-        "evidence/run1/rank0-step5/tensor.json",
+        "evidence/run1/rank0-step5/versions.json",
     ]
     said = list(reasons.values())
     assert said[0].startswith("3 lines are no event and passed over; line 2: not an event: Expecting ")
@@ -300,23 +300,6 @@ def test_values_that_are_too_large_or_no_csv_do_no_harm(tmp_path):
     unreadable = {}
     assert read_histories(read_run(tmp_path).bundles, unreadable) == {("run1", 0): {}}
     assert list(unreadable) == ["evidence/run1/rank0-step3/values.csv"]
-
-
-def test_evidence_of_an_older_release_is_shown(tmp_path):
-    """Its tensor's facts, its picture, and levels written as numbers."""
-    Rank(tmp_path).train(1, 9, {5: {OUT: 5e8}}).end()
-    (values,) = tmp_path.glob("evidence/*/*/values.csv")
-    values.write_text(values.read_text().replace(",first\n", ",2\n"))
-    values.with_name("plot.png").write_bytes(b"\x89PNG")
-    largest = {"value": 2.0**30, "at": [7, 7], "bits": "0x4e800000", "times_median": 2.0**30}
-    described = {"shape": [8, 8], "max": 2.0**30, "nan": 0, "largest": [largest]}
-    values.with_name("tensor.json").write_text(json.dumps(described))
-    page = page_of(tmp_path)
-    known = dict(rows(page, "evidence"))
-    assert (known["shape"], known["max"], known["nan"]) == ("8, 8", "1.074e9", "0")
-    assert known["largest element"] == "1.074e9 at [7, 7], bits 0x4e800000, 1.074e9 times the median magnitude"
-    assert "plot.png" in {shown(each) for each in section(page, "evidence").iter(f"{HTML}a")}
-    assert "step 5: 5e8, limit 1e6 (first level)" in {shown(each) for each in parsed(page).iter(f"{SVG}title")}
 
 
 # The page
