@@ -44,7 +44,7 @@ GROUPS = {
         "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
     },
     "debug": {
-        "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and name the first wrong operator"),
+        "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and say where they part first"),
         "overflow_check": (
             "asd.cli.debug.overflow_check",
             "name the first call of a dumped step that made Inf, NaN or an overflow",

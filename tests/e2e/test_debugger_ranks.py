@@ -17,5 +17,5 @@ def test_two_ranks_dump_apart_and_the_rank_with_the_fault_is_named(runner):
     outcome = compare_runs(Request(run, golden), runner.folder / "out", Options())
     assert len(outcome.pairs) == 4
     assert [(pair.step, pair.rank) for pair in outcome.pairs if pair.divergence is not None] == [(1, 1)]
-    assert outcome.sentence.startswith("A weight is wrong before Cell.second.Dense.forward.0 uses it")
+    assert outcome.sentence.startswith("A weight differs before Cell.second.Dense.forward.0 uses it")
     assert outcome.sentence.endswith("[step 1, rank 1]")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from asd.dumps.formats.call_order import computed_order
 from asd.dumps.formats.journal_file import JOURNAL, read_journal
-from asd.dumps.formats.json_stream import members, read_json
+from asd.dumps.formats.json_file import read_json
 from asd.dumps.formats.ptdbg_file import read_lines
 from asd.dumps.formats.slots import Entry, Slot, printable, read_entry
 from asd.errors import ConfigError, StateError
@@ -100,20 +100,24 @@ def cut_short(paths: Iterable[Path]) -> list[str]:
 
 
 def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
-    """The members of a dump.json, or of what a journal comes to, as `json_stream.members` gives them.
+    """The members of a dump.json or a journal: (`""`, name, value), and those of `data` as (`data`, name, value).
 
     Raises:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
-    if path.name != JOURNAL:
-        yield from ((where, printable(name), value) for where, name, value in members(path, "data"))
-        return
-    gathered = read_journal(path)
-    for name, value in gathered.head.items():
+    if path.name == JOURNAL:
+        gathered = read_journal(path)
+        head, data = gathered.head, gathered.data
+    else:
+        found = read_json(path)
+        if not isinstance(found, dict) or not isinstance(found.get("data", {}), dict):
+            raise StateError(f"{path} is no dump: an object is needed, and in it an object `data`.")
+        head, data = found, found.pop("data", {})
+    for name, value in head.items():
         yield "", name, value
-    for name, value in gathered.data.items():
-        yield "data", printable(name), value
+    for name in list(data):
+        yield "data", printable(name), data.pop(name)  # what is read needs no room any more
 
 
 def read_dump(path: Path, data_dir: Path | None = None) -> Dump:

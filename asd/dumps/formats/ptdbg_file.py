@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.formats.json_stream import open_text
+from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.slots import STATES, Entry, Slot, printable
 from asd.errors import StateError
 

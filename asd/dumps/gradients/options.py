@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asd.dumps.formats.config_object import ConfigObject
-from asd.dumps.formats.json_stream import read_json
+from asd.dumps.formats.json_file import read_json
 from asd.errors import ConfigError
 
 __all__ = ["LEVELS", "GradientOptions"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asd.dumps.formats.json_stream import open_text
+from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.new_file import new_file
 from asd.dumps.formats.npy_file import NpyFile
 from asd.errors import ConfigError, StateError

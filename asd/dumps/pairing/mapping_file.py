@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.dumps.formats.dump_folder import Dump
-from asd.dumps.formats.json_stream import open_text
+from asd.dumps.formats.json_file import open_text
 from asd.dumps.pairing.matching import Matching, match_by_place, match_names
 from asd.errors import ConfigError, UnsupportedError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asd.dumps.formats.dump_folder import dump_file
-from asd.dumps.formats.json_stream import read_json
+from asd.dumps.formats.json_file import read_json
 from asd.errors import ConfigError, StateError
 
 __all__ = ["Request", "parse_request", "read_request"]

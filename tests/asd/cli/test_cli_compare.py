@@ -119,8 +119,8 @@ def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ('{"task": "tensor", "data": {', "is not a whole JSON object"),
-        ("[1]", "is not a whole JSON object"),
+        ('{"task": "tensor", "data": {', "is not valid JSON"),
+        ("[1]", "is no dump: an object is needed"),
         ("{}", "is no dump"),
         ('{"task": "structure", "data": {}}', "holds no data of any operator"),
         ("\udcff", "is not UTF-8 text"),

@@ -1,0 +1,56 @@
+"""A JSON file of bounded length; `NaN`, `Infinity` and `-Infinity` are numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from asd.errors import StateError
+
+__all__ = ["open_text", "read_json"]
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Opens a regular file for reading; a pipe or a device is refused instead of waited for.
+
+    Raises:
+        StateError: It is no regular file, or not UTF-8.
+        OSError: It can't be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, encoding="utf-8-sig") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise StateError(f"{path} is not a regular file.")
+        try:
+            yield file
+        except UnicodeDecodeError as error:
+            raise StateError(f"{path} is not UTF-8 text: byte {error.start} of a block can't be read.") from None
+
+
+def read_json(path: Path, longest: int = 1 << 28) -> object:
+    """The one JSON value a file holds.
+
+    Raises:
+        StateError: The file is longer than `longest` characters or is not JSON.
+        OSError: It can't be read.
+    """
+    with open_text(path) as file:
+        content = file.read(longest + 1)
+    if len(content) > longest:
+        raise StateError(f"{path} is longer than {longest} characters.")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path} is not valid JSON: {_reason(error)}.") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
