@@ -66,7 +66,7 @@ class Training:
         return list(found.values())
 
     def memory(self, where: str, seed: int) -> Any:
-        """A tensor of that kind that a fault in memory strikes."""
+        """A tensor of that kind that a fault in memory strikes; a weight where the training has none of the kind."""
         own = {id(each) for each in self.weights}
         found = {
             "weight": self.weights,
@@ -114,7 +114,7 @@ class Conductor(Callback):
         self.training, self.step, self.fault, self.listed = training, begin - 1, fault, listed
         self.losses: list[float] = []
         self.calls: list[tuple[str, int, int]] = []
-        self.in_memory = 0
+        self.in_memory = ""
 
     def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002
         self.step += 1
@@ -128,7 +128,7 @@ class Conductor(Callback):
         at = tensor._data_ptr() + 4 * int(fault.details["place"] * tensor.size)
         held = ctypes.c_uint32.from_address(at)
         held.value ^= fault.details["mask"] << int(fault.details["bit"] * 31)
-        self.in_memory += 1
+        self.in_memory = tensor.name
 
     def on_train_step_end(self, run_context: Any) -> None:
         if self.step == self.listed:
@@ -167,7 +167,7 @@ def struck(conductor: Conductor) -> dict[str, Any]:
     """How often the device was wrong, and where first."""
     number, first = DEVICE.strikes()
     if conductor.in_memory:
-        return {"strikes": 1, "strike": {"step": conductor.fault.details["first"]}}
+        return {"strikes": 1, "strike": {"step": conductor.fault.details["first"], "tensor": conductor.in_memory}}
     return {"strikes": number, "strike": first and first._asdict()}
 
 

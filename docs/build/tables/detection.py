@@ -7,12 +7,15 @@ from tables.cells import count, percent, result, table
 SHOWN = {
     "en": {
         ("single", "own"): "harmful faults of one call, refused in their own step",
-        ("lasting", "in_200"): "harmful faults of every call of one kind of operator, found within 200 steps",
+        (
+            "lasting",
+            "in_200",
+        ): "harmful faults of all calls of a kind of operator, found within 200 steps (PyNative: 60)",
         ("memory", "in_20"): "harmful bits lost in memory, found within 20 steps",
     },
     "zh": {
         ("single", "own"): "单次调用的有害故障，在当步被拦截",
-        ("lasting", "in_200"): "某类算子每次调用都出错的有害故障，200 步内发现",
+        ("lasting", "in_200"): "某类算子每次调用都出错的有害故障，200 步内发现（动态图 60 步）",
         ("memory", "in_20"): "内存位翻转的有害故障，20 步内发现",
     },
 }
