@@ -50,5 +50,5 @@ with tempfile.TemporaryDirectory() as folder:
     after = train(21, 25, folder, resume_from=checkpoint)
 name = next(iter(after.history))
 step, _, limit, _ = after.history[name][0]
-print(f"limit of {name} after step 20: {before.judges.limit(name)['max_abs']:.6g}")
+print(f"limit of {name} after step 20: {before.judges.limit(name):.6g}")
 print(f"limit that judged step {step}:  {limit**0.5:.6g}")  # the rule judges the square of the maximum

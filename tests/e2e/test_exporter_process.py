@@ -39,7 +39,7 @@ origin = Origin("run1", rank, "node7", f"Ascend:{rank}")
 monitor = Monitor(config, origin, [open_event_log(config, origin), open_status_file(config, origin)])
 monitor.begin()
 for step in range(1, steps + 1):
-    monitor.judge(step, [Reading("a", 2e6, 2e6, 0, 1)])
+    monitor.judge(step, [Reading("a", 2e6)])
 monitor.end()
 """
 

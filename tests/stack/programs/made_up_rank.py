@@ -24,7 +24,7 @@ monitor = Monitor(config, origin, open_sinks(config, origin))
 
 
 def reading(order, value):
-    return Reading(f"layers.{order}.norm", max_abs=value, l2=value, non_finite=0, calls=1, order=order)
+    return Reading(f"layers.{order}.norm", value, order)
 
 
 def tell(kind, verdict):

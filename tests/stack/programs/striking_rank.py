@@ -21,6 +21,6 @@ while not (Path(config.run_dir) / "go").exists():
 for step in range(1, 10_000):
     wrong = step % 5 == 0
     value = 5e6 + step if wrong else 0.5 + step % 7
-    reading = Reading("layers.0.norm", max_abs=value, l2=value, non_finite=0, calls=1, order=0)
+    reading = Reading("layers.0.norm", value)
     monitor.judge(step, [reading], refused=wrong)
     time.sleep(0.2)
