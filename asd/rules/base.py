@@ -202,8 +202,6 @@ def largest_root(limit: float) -> float:
     if limit < _SMALLEST_SQUARE:
         return max(sqrt(limit), _LARGEST_ROOT_OF_ZERO)
     root = sqrt(limit)
-    while root * root > limit:
+    while root * root > limit:  # it is rounded to the nearest, so the next float above it is too large in any case
         root = nextafter(root, 0.0)
-    while (above := nextafter(root, inf)) * above <= limit:
-        root = above
     return root

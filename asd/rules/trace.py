@@ -73,7 +73,7 @@ class Trace:
             self.mu = self.env = self.low = x
             self._raise_ceiling()
             return
-        # Comparisons instead of min() and max(): three traces of each checkpoint learn in every step.
+        # Comparisons instead of min() and max(): the trace of each checkpoint learns in every step.
         above = x - mu
         if distance is None:
             distance = above if above > 0.0 else -above

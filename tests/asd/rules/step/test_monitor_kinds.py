@@ -79,6 +79,7 @@ def test_a_strike_is_a_second_level_anomaly_of_the_combined_rule_and_one_close_t
         assert watch.judge(step, [sample(8.0)], loss_scale=8.0).events == []
     (event,) = watch.judge(13, [sample(8e9)], loss_scale=8.0).events
     assert (event.rule, event.feature, event.level, event.value) == ("combined", "max_square", Level.WARNING, 1e18)
+    assert event.limits == (pytest.approx(1e6 + 1.0),)
     assert watch.judge(14, [sample(math.inf)]).events == []
     assert watch.judges.scheme.strikes(1000.0) == 1
 
