@@ -40,12 +40,12 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1875, 1700),
-    Room("asd/rules", ("asd/rules",), 3976, 3300),
+    Room("asd/rules", ("asd/rules",), 3955, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2801, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5784, 4500),
-    Room("asd/cli", ("asd/cli",), 4209, 2800),
+    Room("asd/cli", ("asd/cli",), 4147, 2800),
     Room("operators", ("operators",), 5945, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4930, 4300),
-    Room("tests", ("tests",), 42396, 34000),
+    Room("tests", ("tests",), 42301, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44629, 389
+MOST_SOURCE, MOST_FILES = 44540, 389
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -20,7 +20,6 @@ _VENDOR = re.compile(rf"{_DATE}-{_CLOCK}(?:\.(?P<fraction>\d{{3}}(?:\.\d{{3}})?)
 _ISO = re.compile(
     rf"{_DATE}[T ]+{_CLOCK}(?:[.,](?P<fraction>\d{{1,9}}))?\s?(?P<zone>Z\b|[+-]\d\d:?\d\d(?!\d))?", re.ASCII
 )
-_GLOG = re.compile(rf"\b[DIWEF](?P<month>\d\d)(?P<day>\d\d) {_CLOCK}(?:\.(?P<fraction>\d{{1,9}}))?", re.ASCII)
 _SYSLOG = re.compile(
     rf"\b(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {{1,2}}(?P<day>\d{{1,2}}) {_CLOCK}"
     r"(?: (?P<year>\d{4})\b)?",
@@ -41,7 +40,7 @@ def read_time(text: str, zone: tzinfo | None, now: Callable[[], float]) -> float
         zone: Zone of the times that name none; None for this machine's.
         now: The clock; dates without a year are the last such dates.
     """
-    for pattern in (_VENDOR, _ISO, _GLOG, _SYSLOG):
+    for pattern in (_VENDOR, _ISO, _SYSLOG):
         match = pattern.search(text)
         if match is not None:
             found = _epoch(match.groupdict(), zone, now)

@@ -14,7 +14,7 @@ from asd.event import Event
 from asd.rundir.checkpoint_places import checkpoint_places
 from asd.rundir.last_good import Choice, last_good
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
-from asd.supervisor.cause import Cause, evidence, find_cause, find_urgent
+from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.devices import Devices
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
 from asd.supervisor.own_handler import OwnHandler
@@ -225,7 +225,7 @@ class Job:
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
         """What follows from an attempt that was not done."""
-        finding = self._find(attempt, watch)
+        finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
         end = None
         if finding is None:
@@ -238,11 +238,6 @@ class Job:
         attempt.judged = True
         self._save()
         return end
-
-    def _find(self, attempt: Attempt, watch: AttemptWatch) -> Cause | None:
-        if self._stops:
-            return find_cause(watch.events, attempt.devices)
-        return find_urgent(watch.events, attempt.devices)
 
     def _crashed(self, attempt: Attempt, ending: AttemptEnd, watch: AttemptWatch) -> End | None:
         """An attempt that no anomaly explains: the same devices again, but not for ever."""

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TextIO
 
 from asd.cli.shared.printable import printable
 from asd.event import LEVEL_NAMES, Event
-from asd.verdict import Level
 
 __all__ = ["EventTable"]
 
 _WIDEST = 80  # characters of a column: one endless name must not blow up every other line
 _HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _NUMBERS = {"rank", "step", "value", "limit"}
-_RED, _YELLOW, _GREEN, _DIM, _END = "\033[1;31m", "\033[33m", "\033[32m", "\033[2m", "\033[0m"
-_COLOURS = {"isolation": _RED, "recovery": _GREEN, "problem": _YELLOW, "follower": _DIM}
 
 
 class EventTable:
-    """Prints events below one head; columns grow when they have to.
+    """Prints events below one head to `out`; columns grow when they have to."""
 
-    Args:
-        out: Where to; colours only if it is a terminal.
-        environ: `NO_COLOR` and `TERM=dumb` take the colours away.
-    """
-
-    def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
+    def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._colours = out.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._widths = [len(name) for name in _HEAD[:-1]]
         self._begun = False
 
@@ -45,17 +36,8 @@ class EventTable:
         if not self._begun:
             self._begun = True
             self._out.write(line.format(*_HEAD) + "\n")
-        for event, row in zip(events, rows, strict=True):
-            text, colour = line.format(*row).rstrip(), self._colour(event)
-            self._out.write(f"{colour}{text}{_END}\n" if colour else text + "\n")
+        self._out.writelines(line.format(*row).rstrip() + "\n" for row in rows)
         self._out.flush()
-
-    def _colour(self, event: Event) -> str:
-        if not self._colours:
-            return ""
-        if event.level is Level.ERROR:
-            return _RED
-        return _COLOURS.get(event.kind, _YELLOW if event.level is Level.WARNING else "")
 
 
 def _cells(event: Event) -> tuple[str, ...]:

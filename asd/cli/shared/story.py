@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.progress import Progress
+from asd.cli.shared.progress import Bar
 
 __all__ = ["Story"]
 
@@ -27,19 +27,15 @@ class Story:
         if not self.args.json:
             print(text, flush=True)
 
-    def progress(self, label: str, steps: int) -> Progress | None:
-        """Shows how far a training is; None where nothing is printed."""
-        return None if self.args.json else Progress(label, steps)
-
     def train(self, label: str, steps: int, **options: Any) -> Any:
         """Trains a small Llama, see `asd.operators.drill.workload`."""
         from asd.operators.drill import workload
 
         workload.use_mode(self.args.mode)
-        progress = self.progress(label, steps)
-        done = workload.train(workload.SMALL.with_(seed=self.args.seed), steps, tell=progress, **options)
-        if progress is not None:
-            progress.close()
+        bar = Bar(label, steps, silent=self.args.json)
+        tell = lambda step, loss: bar.show(step, f"{step}/{steps} steps, loss {loss:.4f}")  # noqa: E731
+        done = workload.train(workload.SMALL.with_(seed=self.args.seed), steps, tell=tell, **options)
+        bar.end()
         return done
 
     def tell_checks(self, checks: dict[str, bool]) -> None:

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.progress import Progress
+from asd.cli.shared.progress import Bar
 from asd.cli.shared.story import Story
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
@@ -109,7 +109,7 @@ class Acts(Story):
             "NPU_ASD_ENABLE": "1",
             **environ,
         }
-        told, progress = Told(), self.progress(f"   {name}", _STEPS)
+        told, bar = Told(), Bar(f"   {name}", _STEPS, silent=args.json)
         with subprocess.Popen(
             words,
             env={**os.environ, **settings},
@@ -123,11 +123,10 @@ class Acts(Story):
             reader = threading.Thread(target=_listen, args=(process.stderr, told.said), daemon=True)
             reader.start()
             for line in process.stdout or ():
-                _take(line, told, progress)
+                _take(line, told, bar)
             reader.join()
         told.code = process.returncode
-        if progress is not None:
-            progress.close()
+        bar.end()
         record = load_record(folder)
         told.attempts = record.attempts if record is not None else []
         events = sorted((event for path in event_files(folder) for event in read_events(path)), key=_time)
@@ -204,7 +203,7 @@ def _listen(lines: Iterable[str] | None, said: list[str]) -> None:
     said += [line.removeprefix("asd: ").strip() for line in lines or () if line.startswith("asd: ")]
 
 
-def _take(line: str, told: Told, progress: Progress | None) -> None:
+def _take(line: str, told: Told, bar: Bar) -> None:
     rank, _, text = line.partition(": ")
     word, _, rest = text.partition(" ")
     if not (rank.startswith("rank") and rank[4:].isdigit()):
@@ -216,5 +215,4 @@ def _take(line: str, told: Told, progress: Progress | None) -> None:
     elif word == "STEP" and rank == "rank0":
         step, loss = rest.split()
         told.losses.append((time.time(), int(step), float(loss)))
-        if progress is not None:
-            progress(int(step), float(loss))
+        bar.show(int(step), f"{step}/{_STEPS} steps, loss {float(loss):.4f}")

@@ -69,13 +69,10 @@ def run_work(args: argparse.Namespace, device: str) -> int:
 def _test(args: argparse.Namespace, label: str, fault: Fault | None) -> StressOutcome:
     from asd.operators.selftest.known_answers import stress
 
-    bar = None if args.json else Bar(label, args.seconds)
-    show = None
-    if bar is not None:
-        show = lambda done, count: bar.show(done, f"{done:.0f}/{args.seconds:g} s, {count} repetitions")  # noqa: E731
+    bar = Bar(label, args.seconds, silent=args.json)
+    show = lambda done, count: bar.show(done, f"{done:.0f}/{args.seconds:g} s, {count} repetitions")  # noqa: E731
     outcome = stress(args.seconds, args.seed, fault, show)
-    if bar is not None:
-        bar.end(f"{sum(outcome.repetitions.values())} repetitions")
+    bar.end(f"{sum(outcome.repetitions.values())} repetitions")
     return outcome
 
 

@@ -85,14 +85,13 @@ def run(args: argparse.Namespace) -> int:
     parts = [part for part in _PARTS if part in (args.only or _PARTS)]
     findings: list[Finding] = []
     for mode, label, command in _jobs(modes, device, parts, args.ranks):
-        bar = None if args.json else Bar(label, 1)
+        bar = Bar(label, 1, silent=args.json)
         told, code, complaint = _follow(command, mode)
         findings += told
         if code == 2 and not told:
             print(complaint, file=sys.stderr)
             return 2
-        if bar is not None:
-            bar.end(f"{len(told)} checks")
+        bar.end(f"{len(told)} checks")
     machine = {"host": socket.gethostname(), "device": device, **describe_machine()}
     if args.json:
         print(json.dumps(as_json(findings, machine), indent=1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +11,6 @@ from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 __all__ = ["as_json", "as_table"]
 
-_RED, _END = "\x1b[31m", "\x1b[0m"
 _TYPES = ("float32", "float16", "bfloat16", "")
 
 
@@ -40,7 +37,7 @@ def as_table(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> 
     table = [["what", *heads]]
     for what, cells in rows.items():
         table.append([what, *(_word(cells.get(column, [])) for column in columns)])
-    lines += ["", _coloured(aligned(table))]
+    lines += ["", aligned(table)]
     lines += _section("Wrong", [each for each in findings if each.state == WRONG])
     lines += _section("Absent on this device, and not tested", [each for each in findings if each.state == ABSENT])
     counts = as_json(findings, machine)["counts"]
@@ -56,11 +53,6 @@ def _word(states: list[str]) -> str:
     if not states:
         return "-"
     return "WRONG" if WRONG in states else OK if OK in states else ABSENT
-
-
-def _coloured(text: str) -> str:
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return text.replace("WRONG", f"{_RED}WRONG{_END}") if wanted else text
 
 
 def _section(title: str, findings: Sequence[Finding]) -> list[str]:

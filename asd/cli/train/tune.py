@@ -80,19 +80,17 @@ class _Source:
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._passes = recording, 0
-        self._bar = Bar("judging recorded values", recording.size) if sys.stderr.isatty() else None
+        self._bar = Bar("judging recorded values", recording.size, silent=not sys.stderr.isatty())
 
     def __call__(self) -> Iterator[RecordedStep]:
         self._passes += 1
         return self._recording.steps(self._show)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.end(f"{self._passes} passes")
+        self._bar.end(f"{self._passes} passes")
 
     def _show(self, read: int) -> None:
-        if self._bar is not None:
-            self._bar.show(read, f"pass {self._passes}")
+        self._bar.show(read, f"pass {self._passes}")
 
 
 def _facts(recording: Recording, proposal: Proposal) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import re
 import sys
 import time
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.suppress(io.UnsupportedOperation):  # JSON is UTF-8 whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     reader = _EventReader(run_dir, args)
-    table = None if args.json else EventTable(sys.stdout, os.environ)
+    table = None if args.json else EventTable(sys.stdout)
     try:
         _print(reader.read(), table)
         while args.follow:

@@ -73,17 +73,12 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True) ->
             if (ours.get(name) or theirs[name]).kind in SCORES:
                 continue  # a rank under suspicion checks more than its siblings
             return f"{name} was checked in one run only"
-        found = _difference_at(name, ours[name], theirs[name])
-        if found:
-            return found
+        here, there = ours[name].value, theirs[name].value
+        if _bits(here) != _bits(there):
+            return f"{name} is {here:.9g} and {there:.9g}"
     if with_loss and one.loss and other.loss and one.loss != other.loss:
         return "the loss differs"
     return ""
-
-
-def _difference_at(name: str, ours: Reading, theirs: Reading) -> str:
-    one, other = ours.value, theirs.value
-    return "" if _bits(one) == _bits(other) else f"{name} is {one:.9g} and {other:.9g}"
 
 
 def assignment(size: int, suspects: Iterable[int]) -> list[int]:

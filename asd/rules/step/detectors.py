@@ -193,16 +193,14 @@ class Detectors:
             StateError: The state was saved with other settings, or is damaged.
         """
         judges = cls(config, clock)
-        saved, tiers = state.get("checkpoints"), state.get("tiers")
-        if not isinstance(saved, Mapping):
-            raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
+        tiers = state.get("tiers")
         if isinstance(tiers, Mapping) != judges.have_tiers:
             raise StateError(
                 f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
                 f"{', '.join(config.active_tiers) or 'none'}."
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
-        for name, values in saved.items():
+        for name, values in state["checkpoints"].items():
             judges._add(name, kinds.get(name, GRADIENT), values)
         if config.combined.enable and "combined" in state:
             judges._restore_combined(state["combined"])

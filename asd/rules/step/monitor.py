@@ -153,9 +153,10 @@ class Monitor:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
-        fatal = self._publish_all(events) if events else None
-        self._after_step(events)
-        return Outcome(events, fatal, elsewhere)
+        for event in events:
+            self.publish(event)
+        self.write_status(events)
+        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
 
     def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
         events = []
@@ -210,7 +211,7 @@ class Monitor:
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
         self.status.active = True
-        self._after_step(())
+        self.write_status()
 
     def tell_protections(self, *, all_of_them: bool = False) -> None:
         """Says what was found not to protect the training since the last call; or all that does and does not."""
@@ -222,21 +223,12 @@ class Monitor:
     def end(self) -> None:
         """Says that the training has ended."""
         self.status.active = False
-        self._after_step(())
+        self.write_status()
 
     def problem(self, reason: str, checkpoint: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
         self.status.problems += 1
         return self.publish(self.reports.problem(self.step, checkpoint, reason))
-
-    def _publish_all(self, events: Sequence[Event]) -> Event | None:
-        """Publishes the events of a step; returns the first of first level."""
-        fatal = None
-        for event in events:
-            self.publish(event)
-            if fatal is None and event.level is Level.ERROR:
-                fatal = event
-        return fatal
 
     def publish(self, event: Event) -> Event:
         """Counts `event` and hands it to every sink; the first failure of one is a problem that the others are told."""
@@ -246,12 +238,8 @@ class Monitor:
             self._tell(self._delivery.event(event))
         return event
 
-    def write_status(self) -> None:
-        """Tells the sinks what was counted since the last step, which nobody may end."""
-        self._after_step(())
-
-    def _after_step(self, events: Sequence[Event]) -> None:
-        """Tells the sinks that a step was judged."""
+    def write_status(self, events: Sequence[Event] = ()) -> None:
+        """Tells the sinks what was counted since the last call, and the events of a step that was judged."""
         self.status.written = self.clock()
         if self.sinks:
             self._tell(self._delivery.step(self, events))

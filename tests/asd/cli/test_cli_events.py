@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -212,25 +211,6 @@ def test_following_shows_new_events_at_once_through_rotation_and_new_files_until
     assert [(each["rank"], each["step"]) for each in read] == [(0, 1), (0, 2), (0, 3), (1, 4)]
     assert (process.returncode, out) == (130, b"")
     assert err == b"asd: 1 line is no event and passed over.\nasd: interrupted.\n"
-
-
-def test_colours_are_for_terminals_only(run_dir, capsys, monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for is_terminal, names, lines in (
-        (True, {}, 4),
-        (True, {"NO_COLOR": "1"}, 0),
-        (True, {"TERM": "dumb"}, 0),
-        (False, {}, 0),
-    ):
-        with monkeypatch.context() as at:
-            at.setenv("TERM", "xterm")
-            for name, value in names.items():
-                at.setenv(name, value)
-            at.setattr(sys.stdout, "isatty", lambda is_terminal=is_terminal: is_terminal)
-            assert main(["events", "--run-dir", str(run_dir)]) == 0
-        printed = capsys.readouterr().out
-        assert len(re.findall(r"\x1b\[1;31m[^\x1b]* first [^\x1b]*\x1b\[0m", printed)) == lines
-        assert ("\x1b" in printed) == bool(lines)
 
 
 def test_a_locale_without_chinese_ends_nothing_and_json_stays_utf8(tmp_path):

@@ -302,9 +302,6 @@ GOOD = {"path": "x", "fingerprint": "f", "head": "h", "head_size": 1, "offset": 
     ("state", "sentence"),
     [
         ({}, "state of a follower field version is None; valid is 1."),
-        ({"version": True, "files": {}}, "state of a follower field version is True; valid is 1."),
-        ([], "state of a follower is []; valid is an object."),
-        ({"version": 1, "files": []}, "state of a follower field files is []; valid is an object of files."),
         ({"version": 1, "files": {"1:2": {}}}, "state of a follower field path is None; valid is a text."),
         (
             {"version": 1, "files": {"1:2": {**GOOD, "offset": -1}}},

@@ -131,16 +131,8 @@ def test_the_file_is_strict_json(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", " is corrupt: Expecting value"),
         (b'{"version": 1, "rule": "thres', " is corrupt: Unterminated string"),
-        (b"\xff\xfe\x00", " is corrupt: 'utf-8' codec can't decode"),
-        (b"\0" * 4096, " is corrupt: Expecting value"),
-        (b"[" * 200_000, " is corrupt: "),
-        (b"[1, 2]", " is corrupt: it holds a list; valid is the JSON written with the checkpoint."),
         (b'{"rule": "threshold"}', " has version None; valid is 1."),
-        (b'{"version": 2}', " has version 2; valid is 1."),
-        (b'{"version": "1"}', " has version '1'; valid is 1."),
-        (b'{"version": true}', " has version True; valid is 1."),
         (b"PK\x03\x04 a checkpoint file", " is corrupt: "),
     ],
 )
@@ -160,13 +152,6 @@ def test_no_damage_causes_another_error(tmp_path_factory, data, cut):
     path.write_bytes(whole[:cut] + data + whole[cut + len(data) :])
     with contextlib.suppress(StateError):
         monitor().restore(load_state(path), ["a"])
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    with pytest.raises(StateError, match=r"state file .*/no\.json can't be read: No such file or directory\."):
-        load_state(tmp_path / "no.json")
-    with pytest.raises(StateError, match=r"can't be read: Is a directory\."):
-        load_state(tmp_path)
 
 
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path):

@@ -42,10 +42,6 @@ from asd.origin import Origin
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.names import event_file, status_file
-from asd.rules.step.status import Status
-from asd.exporters.run_files.event_log import EventLog
-from asd.rundir.manifest import Health, write_manifest
-from asd.rundir.names import event_file, status_file
 from asd.rundir.disk import write_whole
 from asd.rules.step.status import Status
 from asd.verdict import Level
