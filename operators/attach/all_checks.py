@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mindspore import Parameter, nn
 
@@ -14,7 +15,13 @@ from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
 from asd.operators.measure.gradient_samples import sample_gradients
-from asd.operators.measure.own_gradients import look_before_reduction, reducer_of, weights_of
+from asd.operators.measure.own_gradients import (
+    look_before_reduction,
+    look_in_backward_pass,
+    reducer_of,
+    weights_in,
+    weights_of,
+)
 from asd.operators.private.layout import remember_division, why_layers_are_unchecked
 from asd.operators.table.site import Site
 from asd.rules.step.detectors import statistic_of
@@ -36,6 +43,7 @@ class Checks(Part):
     def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
         self._config, self._include, self._exclude = config, include, exclude
         self._judges_history = config.rule == "adaptive"
+        self._hooks: list[Any] = []
 
     def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
         """Puts checks on `net`, which is not compiled yet.
@@ -101,7 +109,8 @@ class Checks(Part):
         before = reducer is not None and are_averaged()
         if self._config.refuses or self._judges_history:
             try:
-                guard(optimizer, gradients=self._judges_history and not before, lower=self._config.confirm > 0)
+                gradients, lower = self._judges_history and not before, self._config.confirm > 0
+                guard(optimizer, gradients=gradients, lower=lower, parts=_has_parts(optimizer, net))
             except UnsupportedError as error:
                 self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
             sites += gradient_sites(optimizer)
@@ -118,6 +127,16 @@ class Checks(Part):
         for site in sites:
             self._take(site)
 
+    def look_in_backward_pass(self, net: nn.Cell, optimizer: nn.Cell | None) -> None:
+        """Looks at gradients of parameters where they arise, for a loop that clips them before the optimizer."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        if self._judges_history:
+            own, self._hooks = look_in_backward_pass(weights_in(net, optimizer), self.gate.sites)
+            for site in own:
+                if site not in self.gate.sites:
+                    self._take(site)
+
     def tell_apart(self, net: nn.Cell | None) -> None:
         """Gives the checkpoints names that no other monitor has; see `asd.operators.attach.sharing`."""
         name_apart(self.gate, self.table.gates.others(self.gate), net)
@@ -130,3 +149,10 @@ class Checks(Part):
             self.monitor.problem(reason)
             self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         return []
+
+
+def _has_parts(optimizer: nn.Cell, net: nn.Cell | None) -> bool:
+    """Whether an optimizer updates parts of weights: tensors that are divided over ranks, or none of the network."""
+    own = getattr(optimizer, "parameters", ())
+    known = {id(weight) for weight in net.get_parameters()} if net is not None else {id(weight) for weight in own}
+    return any(hasattr(weight, "to_local") or id(weight) not in known for weight in own)

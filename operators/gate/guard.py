@@ -16,6 +16,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.gate_cell import GateCell, number_of_ranks
 from asd.operators.private.class_swap import put_on
+from asd.operators.ranks.attribution import PART
 from asd.operators.ranks.shards import shares_gradients
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
@@ -24,7 +25,7 @@ from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 
 
-def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -> nn.Cell:
+def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, parts: bool = False) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
     The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
@@ -37,6 +38,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
         gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter; in
             data parallel, where they are means over the ranks, with `averaged.` before it.
         lower: Whether there will be lower limits too.
+        parts: Whether each rank's optimizer has another part of each weight; their names have `part.` before them.
 
     Returns:
         `optimizer` itself.
@@ -57,7 +59,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
             "jit(...), so nothing can refuse its updates; put jit on the method of its class"
         )
     slots = table()
-    prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
+    prefix, kind = (PART if parts else "averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
     sites = [slots.new_site(prefix + weight.name, kind) for weight in weights]
     for site in sites:

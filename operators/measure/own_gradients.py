@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, nn
@@ -10,12 +12,21 @@ from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
 from asd.operators.measure.tap import make_observer, note
+from asd.operators.private.boundary import shielded
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.readings.reading import WEIGHT_GRADIENT
 
-__all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of", "weights_in", "weights_of"]
+__all__ = [
+    "OwnGradients",
+    "look_before_reduction",
+    "look_in_backward_pass",
+    "own_gradients",
+    "reducer_of",
+    "weights_in",
+    "weights_of",
+]
 
 
 def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
@@ -77,6 +88,35 @@ def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> lis
     if not look.sites_of(WEIGHT_GRADIENT):
         look.add([(i, table().new_site(weight.name, WEIGHT_GRADIENT)) for i, weight in enumerate(weights)])
     return look.sites_of(WEIGHT_GRADIENT)
+
+
+def look_in_backward_pass(weights: Iterable[Parameter], sites: Iterable[Site]) -> tuple[list[Site], list[Any]]:
+    """Looks at the gradient of every parameter when PyNative's backward pass has it, of each micro-batch alone.
+
+    There no clipping has made it small, and no sum over ranks has hidden whose it is.
+
+    Args:
+        weights: Parameters of the network.
+        sites: Their sites, where there are any; else they are made, each called like its parameter.
+
+    Returns:
+        The sites, and the hooks, which can be removed.
+    """
+    known = {site.name: site for site in sites}
+    found, hooks = [], []
+    for weight in weights:
+        site = known.get(weight.name) or table().new_site(weight.name, WEIGHT_GRADIENT)
+        site.claimed = True
+        hooks.append(weight.register_hook(partial(_hook, site)))
+        found.append(site)
+    return found, hooks
+
+
+@shielded
+def _hook(site: Site, gradient: Any) -> None:
+    owner = site.owner() if site.owner is not None else None
+    if owner is not None and owner.active:
+        note(site, gradient)
 
 
 class OwnGradients(nn.Cell):

@@ -19,10 +19,10 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.statistics import Statistics, statistics
-from asd.operators.private.backward import bprop_getters
 from asd.operators.private.boundary import shielded
 from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.private.names import find
 from asd.operators.table.site import Site
 from asd.operators.table.slots import Table, table
 
@@ -145,6 +145,7 @@ class InsertGradientOf(ops.InsertGradientOf):
 
     def __init__(self, in_graph: Callable[..., Any]) -> None:
         super().__init__(in_graph)
+        find("bprop_getters").register(InsertGradientOf)(_bprop_of)
         # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
         self.add_prim_attr("side_effect_backprop", False)
         self.add_prim_attr("side_effect_backprop_mem", False)
@@ -154,7 +155,6 @@ class InsertGradientOf(ops.InsertGradientOf):
         return self
 
 
-@bprop_getters.register(InsertGradientOf)
 def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     look = primitive.f
 

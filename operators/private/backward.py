@@ -1,15 +1,13 @@
-"""MindSpore's backward graph in PyNative, and the gradients of its own operators, as in 2.9 and 2.10."""
+"""MindSpore's backward graph in PyNative, as in 2.9 and 2.10."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mindspore import Tensor
-from mindspore.ops._grad_experimental.grad_base import bprop_getters
 
 __all__ = [
     "age_of",
-    "bprop_getters",
     "has_one_result",
     "node_of",
     "number_of",

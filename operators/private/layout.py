@@ -7,13 +7,12 @@ from typing import Any
 import mindspore as ms
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
-from mindspore.parallel._utils import _clear_auto_parallel_context, _init_auto_parallel_context
-from mindspore.train._utils import get_parameter_redundancy
+
+from asd.operators.private.names import find
 
 __all__ = [
     "cells_of_other_stages",
     "division",
-    "get_parameter_redundancy",
     "is_pipeline",
     "operators_are_divided",
     "remember_division",
@@ -31,12 +30,13 @@ def remember_division(net: nn.Cell) -> None:
     """
     _remembered.clear()
     found = next((cell for _, cell in net.cells_and_names() if type(cell).__name__ == "AutoParallel"), None)
-    if found is None:
+    begin, end = find("_init_auto_parallel_context"), find("_clear_auto_parallel_context")
+    if found is None or begin is None or end is None:
         return
-    _init_auto_parallel_context(found)
+    begin(found)
     names = ("parallel_mode", "search_mode", "pipeline_stages")
     _remembered.update((name, ms.get_auto_parallel_context(name)) for name in names)
-    _clear_auto_parallel_context(found)
+    end(found)
 
 
 def division(name: str) -> Any:
@@ -50,6 +50,8 @@ def why_layers_are_unchecked() -> str | None:
     A search for strategies counts what operators cost. With checks among them it would divide the network in another
     way, with gathers and scatters that were not there.
     """
+    if operators_are_divided() and find("bprop_getters") is None:
+        return "MindSpore no longer lets a check into the backward pass of a divided network."
     if division("parallel_mode") != "auto_parallel" or division("search_mode") == "sharding_propagation":
         return None
     return "a search for strategies would divide the network in another way with checks in it."

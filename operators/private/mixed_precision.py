@@ -12,8 +12,9 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, nn
-from mindspore._c_expression import MixedPrecisionType
 from mindspore.ops import functional as F  # noqa: N812
+
+from asd.operators.private.names import find
 
 __all__ = ["CheckCell", "read", "type_of_holder", "type_of_own_holder"]
 
@@ -25,7 +26,8 @@ class CheckCell(nn.Cell):
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.mixed_precision_type = MixedPrecisionType.NOTSET  # in PyNative that of the cell around it held inside too
+        if (kinds := find("MixedPrecisionType")) is not None:
+            self.mixed_precision_type = kinds.NOTSET  # in PyNative that of the cell around it held inside too
 
     def add_flags_recursive(self, **flags: Any) -> nn.Cell:
         """Without those that `to_float` sets."""

@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
 from asd.rules.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
+from asd.rules.diagnosis.groups import Groups
 from asd.rules.readings.reading import AVERAGED, Reading
 
-__all__ = ["attribution_of", "words_of_vanished"]
+__all__ = ["PART", "attribution_of", "words_of_vanished"]
+
+PART = "part."
+"""Stands before the name of a gradient of which each rank has another part, summed over ranks before."""
 
 
 def attribution_of(
@@ -45,12 +49,33 @@ def attribution_of(
     told = list(zip(groups.members, messages, ends, strict=True))
     alone = {rank: unpack_seen(message[4:end]) for rank, message, end in told}
 
-    def means() -> dict[int, Mapping[str, Seen]]:
-        return {rank: unpack_seen(message[end:]) for rank, message, end in told}
-
+    summed = {rank: unpack_seen(message[end:]) for rank, message, end in told}
+    means = {rank: {name: seen[name] for name in seen if not _is_part(name)} for rank, seen in summed.items()}
     if groups.whole:
-        return whose_fault(alone, means)
-    return origin_among(_told(exchange, report_of(exchange.rank, alone, means())), groups)
+        found = whose_fault(alone, lambda: means)
+        return found if found.ranks else _of_parts([rank for rank in summed if _broken_part(summed[rank])]) or found
+    report = report_of(exchange.rank, alone, means)
+    return _among_parts(_told(exchange, report._replace(mean=_broken_part(averaged) or report.mean)), groups)
+
+
+def _is_part(name: str) -> bool:
+    return name.startswith(PART)
+
+
+def _broken_part(seen: Mapping[str, Seen]) -> str:
+    return next((name for name in seen if _is_part(name) and seen[name].broken), "")
+
+
+def _among_parts(reports: Sequence[RankReport], groups: Groups) -> Attribution:
+    parts = [rank for rank, report in enumerate(reports) if _is_part(report.mean)]
+    found = origin_among([report._replace(mean="") if _is_part(report.mean) else report for report in reports], groups)
+    return found if found.ranks else _of_parts(parts) or found
+
+
+def _of_parts(ranks: Sequence[int]) -> Attribution | None:
+    """A part of a sum, as after a reduce-scatter, may be wrong through any rank."""
+    reason = "it was seen only behind a sum over ranks, which names none"
+    return Attribution(None, "", tuple(ranks), reason, in_mean=True) if ranks else None
 
 
 def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:

@@ -15,12 +15,13 @@ from mindspore import Parameter, nn
 
 from asd.config import is_simulated
 from asd.errors import ConfigError
-from asd.operators.private.layout import division, get_parameter_redundancy, operators_are_divided
+from asd.operators.private.layout import division, operators_are_divided
+from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.rules.diagnosis.groups import Groups, Shard, everybody
 
-__all__ = ["find_groups", "groups_of_layout", "hold_the_same", "shares_gradients", "tell_shard"]
+__all__ = ["find_groups", "groups_of_layout", "shares_gradients", "tell_shard"]
 
 _NOT_YET = "MindSpore divides the network when it compiles the first step"
 _UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
@@ -156,7 +157,8 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable
     Raises:
         RankLostError: A rank did not answer.
     """
-    if exchange.size == 1 or not operators_are_divided() or _Known.told is not None or is_simulated():
+    alone = exchange.size == 1 or not operators_are_divided() or is_simulated()
+    if alone or _Known.told is not None or find("get_parameter_redundancy") is None:
         return None
     known = cell.parameter_layout_dict if cell is not None else {}
     layout = {weight.name: list(known[weight.name]) for weight in weights if weight.name in known}
@@ -182,9 +184,10 @@ def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, firs
         stage: Its stage.
         first: The first rank of that stage.
     """
-    stored = get_parameter_redundancy(layout, first)
+    redundancy_of = find("get_parameter_redundancy")
+    stored = redundancy_of(layout, first)
     # A parallel optimizer cuts each weight once more, and gathers it before it is used.
-    used = get_parameter_redundancy({name: [*each[:5], "", *each[6:]] for name, each in layout.items()}, first)
+    used = redundancy_of({name: [*each[:5], "", *each[6:]] for name, each in layout.items()}, first)
     label_of = {name: _label(groups, rank) for name, groups in stored.items()}
     near: set[int] | None = None
     for groups in used.values():
@@ -198,13 +201,9 @@ def _label(groups: Iterable[Iterable[int]], rank: int) -> str:
     return ",".join(map(str, sorted(next(group for group in groups if rank in group))))
 
 
-def hold_the_same() -> bool:
-    """Whether all ranks hold the same, as far as is known; the same answer on all of them."""
-    return not operators_are_divided() and (_Known.groups is None or _Known.groups.whole)
-
-
 def shares_gradients() -> bool:
-    """Whether optimizers are called with means over several ranks that hold the same."""
+    """Whether optimizers may be called with gradients that were summed over ranks."""
     if operators_are_divided():
         return False  # MindSpore sums up inside its own graph, and nobody sees what a rank gave
-    return _Known.groups is None or len(_Known.groups.members) > 1
+    # Ranks that hold different parts of each weight, as after a reduce-scatter, begin with different weights.
+    return _Known.told is None or _Known.groups is None or len(_Known.groups.members) > 1

@@ -167,6 +167,7 @@ def hash_of(array: np.ndarray) -> int:
 
 
 def _bits(weight: Tensor) -> np.ndarray:
+    weight = weight.to_local() if hasattr(weight, "to_local") else weight
     if weight.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
         weight = weight.astype(ms.float32)
     array: np.ndarray = weight.asnumpy()

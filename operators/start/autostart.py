@@ -2,28 +2,29 @@
 
 `Model.train`, and so mindformers' Trainer, gets a `StepMonitor` among its callbacks. A `TrainOneStepCell` that is
 called in a loop, itself or in an `AutoParallel`, gets one of its own. Around any other optimizer that Python calls, the
-check operators that are in use are judged at the call. A step that is one jitted function shows no place to stand: it
-is told so once, when the process ends.
+check operators that are in use are judged at the call. A step that is one jitted function shows no place to stand:
+after ten updates that nobody judged the log and the status say so.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from mindspore import nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
-from mindspore.parallel.auto_parallel import AutoParallel
 from mindspore.train import Model
 
 from asd.operators.attach.install import sites_of
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.private import patches
+from asd.operators.private.compiler import executors
+from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
+from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 from asd.operators.start.step_monitor import StepMonitor
+from asd.operators.start.unwatched import Unwatched
 from asd.operators.table.slots import table
 
 __all__ = ["start", "stop"]
@@ -33,22 +34,22 @@ _NO_MONITOR: Any = object()
 """Stands for the monitor where somebody else judges, or nothing is to be judged."""
 _GROUP = "autostart"
 _training = 0
+_unwatched = Unwatched()
 
 
 def start() -> None:
     """Judges every training of this process from now on, unless it has a `StepMonitor` already."""
     patches.wrap(Model, "train", _with_callback, _GROUP)
-    for kind in (nn.TrainOneStepCell, AutoParallel):
+    for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
         patches.wrap(kind, "__call__", _with_own_monitor, _GROUP)
     for kind in (nn.Optimizer, ExperimentalOptimizer):
+        patches.wrap(kind, "__init__", _around_init, _GROUP)
         patches.wrap(kind, "__call__", _around_optimizer, _GROUP)
-    atexit.unregister(_tell_if_unjudged)
-    atexit.register(_tell_if_unjudged)
+    patches.wrap(executors()[0], "__call__", _around_jitted, _GROUP)
 
 
 def stop() -> None:
     """Undoes `start`; a training that runs already goes on as it is."""
-    atexit.unregister(_tell_if_unjudged)
     patches.put_back(_GROUP)
 
 
@@ -74,9 +75,22 @@ def _with_callback(
         return train(self, epoch, train_dataset, given, *args, **kwargs)
 
 
+def _around_init(init: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> None:
+    put_first(TrainerMonitor)  # a Trainer of mindformers 2 makes its optimizer before it collects its callbacks
+    init(self, *args, **kwargs)
+    _unwatched.know(self)
+
+
+def _around_jitted(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    outputs = call(self, *args, **kwargs)
+    if not _training:
+        _unwatched.look()
+    return outputs
+
+
 def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
     global _training
-    trains = self.network if isinstance(self, AutoParallel) else self
+    trains = self.network if type(self).__name__ == "AutoParallel" else self
     if _training or not isinstance(trains, nn.TrainOneStepCell):
         return call(self, *args, **kwargs)
     monitor = vars(self).get(_MONITOR)
@@ -123,17 +137,10 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
             monitor.attach(None, self)
         object.__setattr__(self, _MONITOR, monitor)
     if monitor is _NO_MONITOR:
-        return call(self, *args, **kwargs)
+        outputs = call(self, *args, **kwargs)
+        _unwatched.look()
+        return outputs
     with _inside():
         outputs = call(self, *args, **kwargs)
     monitor.step(outputs)
     return outputs
-
-
-def _tell_if_unjudged() -> None:
-    if table().read([site for site in table().sites() if not site.watched]):
-        print(
-            "asd: nothing was judged: no step of this training ends where Python can see it."
-            " Call StepMonitor.attach before its loop and StepMonitor.step after each step.",
-            file=sys.stderr,
-        )

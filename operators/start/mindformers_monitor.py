@@ -6,12 +6,12 @@ import sys
 from typing import Any
 
 from asd.config import Config
-from asd.operators.start.step_monitor import StepMonitor
+from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 
 __all__ = ["ASDMonitor", "register"]
 
 
-class ASDMonitor(StepMonitor):
+class ASDMonitor(TrainerMonitor):
     """`StepMonitor` that is on unless `NPU_ASD_ENABLE=0` says otherwise; takes the same arguments.
 
     In a yaml, with `REGISTER_PATH` naming a folder that holds a file `asd_shim.py` with the one line
@@ -26,6 +26,7 @@ class ASDMonitor(StepMonitor):
 
     def __init__(self, config: Config | None = None, **kwargs: Any) -> None:
         super().__init__(config if config is not None else Config.of_process(NPU_ASD_ENABLE="1"), **kwargs)
+        put_first()
 
 
 def register() -> bool:

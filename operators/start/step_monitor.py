@@ -16,6 +16,7 @@ from asd.config import Config, unknown_variables
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.operators.private.boundary import shielded
+from asd.operators.private.names import newer_version
 from asd.operators.rerun.repeatable_step import Step, is_known
 from asd.operators.step import TrainingWatch
 from asd.rules.step.delivery import Sink
@@ -75,6 +76,8 @@ class StepMonitor(Callback):
             _name_unknown_variables()
             if not self.config.enabled:
                 _say_that_it_is_off()
+        if self.config.enabled:
+            _name_newer_version()
         self._declared: dict[int, Step] = {}
         self._training = TrainingWatch(
             self.config,
@@ -265,6 +268,13 @@ def _name_unknown_variables() -> None:
     """Once: a mistyped setting is not in force."""
     for name, nearest in unknown_variables().items():
         _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
+
+
+@functools.cache
+def _name_newer_version() -> None:
+    """Once: what is switched off with a MindSpore that this package was not tried with."""
+    if sentence := newer_version():
+        _LOG.warning("%s", sentence)
 
 
 @functools.cache

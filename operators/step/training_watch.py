@@ -120,7 +120,7 @@ class TrainingWatch:
         self.turns = Turns()
         self._gate: Gate | None = None
         self._table: Table
-        self._is_callback = False
+        self._is_callback = self._clips = False
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
@@ -129,9 +129,15 @@ class TrainingWatch:
         self._last_end: float | None = None
         self._spends = False  # whether anything that can look at less is on
 
-    def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
-        """Finds out what MindSpore knows about a training before it begins: loss scale, checkpoints, roll-back."""
-        self._is_callback = True
+    def look_at(self, train_network: nn.Cell, callbacks: Any, *, clips: bool = False) -> None:
+        """Finds out what is known about a training before it begins: loss scale, checkpoints, roll-back.
+
+        Args:
+            train_network: The training cell.
+            callbacks: All that are called.
+            clips: Whether PyNative clips gradients, without a loss scale, before the optimizer gets them.
+        """
+        self._is_callback, self._clips = True, clips
         if self._find_loss_scale:
             self.judging.loss_scale = LossScale.of(train_network)
         self._rule_state.files = CheckpointWatch(callbacks or ())
@@ -159,6 +165,8 @@ class TrainingWatch:
         if optimizer is not None:
             self._checks.put_around(optimizer, net, reducer)
             self._watch(optimizer, net)
+        if net is not None and self._clips:
+            self._checks.look_in_backward_pass(net, optimizer)
         self._checks.tell_apart(net)
         self._rule_state.label = gate.label or ""
         if not goes_on and self._rule_state.resume(optimizer):

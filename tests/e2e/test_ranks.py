@@ -177,3 +177,13 @@ def _workers(parent, *, all_of=False):
         if int(ppid) == parent and state != "Z" and (all_of or not scheduler):
             found.append(int(entry.name))
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "named"), [("activation", 1), ("weight", -1)])
+def test_what_is_seen_behind_a_reduce_scatter_is_refused_and_names_nobody(runner, place, named):
+    done, logs = runner.ranks("sharded.py", place)
+    assert done.code == 0, done
+    assert [[step["step"] for step in told(log) if step["refused"]] for log in logs] == [[8], [8]]
+    found = [event for each in events(runner, 2) for event in each if event["step"] == 8]
+    assert {event["rank"] for event in found if event["kind"] == "anomaly"} == {named}

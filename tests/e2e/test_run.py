@@ -1,5 +1,6 @@
 """`asd run` around trainings that know nothing of detection, in every style and both modes."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -100,13 +101,16 @@ def test_with_level_0_nothing_is_checked(runner):
 
 
 @both_modes
-def test_a_step_that_is_one_jitted_function_is_told_once_that_nothing_was_judged(runner, mode):
-    done = runner.asd_run("loops.py", "jitted", mode, 6)
+def test_ten_updates_in_a_jitted_function_are_enough_to_say_that_nothing_is_judged(runner, mode):
+    done = runner.asd_run("loops.py", "jitted", mode, 10)
     assert done.code == 0
-    assert done.err == (
-        "asd: nothing was judged: no step of this training ends where Python can see it."
-        " Call StepMonitor.attach before its loop and StepMonitor.step after each step.\n"
-    )
+    assert done.err.count("nothing is judged, for the updates of SGD are made where Python can't see them") == 1
+    assert "call StepMonitor.attach before the loop and StepMonitor.step after each step" in done.err
+    (event,) = runner.events()
+    assert (event["kind"], event["step"]) == ("problem", 0)
+    status = json.loads((runner.folder / "asd_run/status-rank0.json").read_text())
+    assert (status["steps"], status["problems"]) == (0, 1)
+    assert list(status["protections"]["missing"]) == ["NPU_ASD_ENABLE"]
 
 
 def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):

@@ -106,11 +106,13 @@ def test_where_nobody_tells_ranks_that_begin_with_the_same_weights_hold_the_same
     assert (groups.members, groups.source) == (members, source)
 
 
-@pytest.mark.parametrize(("parts", "same"), [("aab", False), ("aaa", True), ("aabb", False)])
-def test_whether_all_ranks_hold_the_same_has_one_answer_on_all_of_them(monkeypatch, parts, same):
+@pytest.mark.parametrize(
+    ("parts", "told", "summed"), [("aab", None, True), ("abc", None, True), ("abc", ("a", 0, -1, ()), False)]
+)
+def test_a_gradient_may_be_a_sum_over_ranks_unless_a_rank_says_that_it_alone_holds_its_part(
+    monkeypatch, parts, told, summed
+):
     held = [Shard(part=part, labels=(part,)) for part in parts]
-    answers = set()
-    for rank in range(len(parts)):
-        monkeypatch.setattr(shards._Known, "groups", Groups(held, rank, ""))
-        answers.add(shards.hold_the_same())
-    assert answers == {same}
+    monkeypatch.setattr(shards._Known, "groups", Groups(held, 0, ""))
+    monkeypatch.setattr(shards._Known, "told", told)
+    assert shards.shares_gradients() is summed

@@ -1,0 +1,53 @@
+"""Names of MindSpore that are private, or that end with static graphs: asked for when they are used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from typing import Any, NamedTuple
+
+import mindspore as ms
+
+__all__ = ["TRIED", "find", "newer_version"]
+
+TRIED = ("2.7.1", "2.10")
+"""The first and the last series of MindSpore that this package was tried with."""
+
+
+class _Name(NamedTuple):
+    module: str
+    off: str  # what is switched off without it
+
+
+_NAMES = {
+    "AutoParallel": _Name("mindspore.parallel.auto_parallel", "trainings in an AutoParallel cell are not found"),
+    "_init_auto_parallel_context": _Name("mindspore.parallel._utils", "how an AutoParallel cell divides is not known"),
+    "_clear_auto_parallel_context": _Name("mindspore.parallel._utils", "how an AutoParallel cell divides is not known"),
+    "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a divided network are not compared"),
+    "bprop_getters": _Name("mindspore.ops._grad_experimental.grad_base", "no layer of a divided network is checked"),
+    "MixedPrecisionType": _Name("mindspore._c_expression", "mixed precision may cast what a check computes"),
+}
+
+
+@functools.cache
+def find(name: str) -> Any:
+    """What MindSpore has under this name; None where this version has nothing."""
+    try:
+        return getattr(importlib.import_module(_NAMES[name].module), name)
+    except (ImportError, AttributeError):
+        return None
+
+
+def newer_version(version: str = ms.__version__) -> str:
+    """One sentence about a MindSpore that is newer than what was tried, and what is switched off; else empty.
+
+    >>> newer_version("2.10.3")
+    ''
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers <= tuple(map(int, TRIED[1].split("."))):
+        return ""
+    off = dict.fromkeys(each.off for name, each in _NAMES.items() if find(name) is None)
+    lost = "; ".join(off) or "nothing is switched off"
+    return f"MindSpore {version} is newer than {TRIED[1]}, the last that asd was tried with: {lost}"

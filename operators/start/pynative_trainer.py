@@ -1,0 +1,82 @@
+"""Judges what the Trainer of mindformers 2 trains in PyNative: it calls its callbacks in a way of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from mindspore import nn
+
+from asd.operators.private import patches
+from asd.operators.private.boundary import shielded
+from asd.operators.start.step_monitor import StepMonitor
+
+__all__ = ["TrainerMonitor", "put_first"]
+
+_TRAINER = "mindformers.pynative"
+_GROUP = "trainer"
+
+
+class TrainerMonitor(StepMonitor):
+    """`StepMonitor` that is a callback of mindformers' Trainer too, of version 1 and of version 2.
+
+    Version 2 tells a callback its settings and its state, and all else by name. It has no place between the gradients
+    and the optimizer, so the optimizer's own call is guarded, and each gradient is looked at before it is clipped.
+    """
+
+    @shielded
+    def on_train_begin(self, run_context: Any, state: Any = None, **training: Any) -> None:
+        """Attaches to the network that is about to be trained."""
+        if state is None:
+            super().on_train_begin(run_context)
+        elif self.config.enabled:
+            net = _as_one(training["model"])
+            self._training.look_at(net, (), clips=True)
+            self.attach(net, training.get("optimizer"))
+
+    @shielded
+    def on_step_end(self, run_context: Any, state: Any, **training: Any) -> None:
+        """Judges the step, all of its micro-batches together."""
+        self.step(training.get("loss"))
+
+    @shielded
+    def on_train_end(self, run_context: Any, state: Any = None, **training: Any) -> None:
+        """Lets the gate go."""
+        if state is None:
+            super().on_train_end(run_context)
+        else:
+            self.close()
+
+    def _pass(self, run_context: Any, state: Any, **training: Any) -> None:
+        """What the Trainer says besides."""
+
+    on_begin = on_end = on_epoch_begin = on_epoch_end = on_step_begin = _pass
+
+
+def put_first(make: Any = None) -> None:
+    """Has our callback called before all others, so that none saves what a refused step left.
+
+    mindformers puts those of a yaml behind its own, which save checkpoints.
+
+    Args:
+        make: Makes the monitor of a Trainer that has none; without it such a Trainer is left alone.
+    """
+    if _TRAINER not in sys.modules:
+        return
+    from mindformers.pynative.callback import CallbackHandler
+
+    def first(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        ours = [each for each in self.callbacks if isinstance(each, StepMonitor)]
+        if not ours and make is not None:
+            ours = [make()]
+        self.callbacks[:] = [*ours, *(each for each in self.callbacks if each not in ours)]
+
+    patches.put_back(_GROUP)
+    patches.wrap(CallbackHandler, "__init__", first, _GROUP)
+
+
+def _as_one(model: Any) -> nn.Cell:
+    """The network; one cell around its parts where a rank has several stages of a pipeline."""
+    parts = list(model) if isinstance(model, (list, tuple)) else [model]
+    return parts[0] if len(parts) == 1 else nn.CellList(parts, auto_prefix=False)

@@ -1,0 +1,3 @@
+"""What the yaml names: `REGISTER_PATH` points at the folder of this file."""
+
+from asd.operators import ASDMonitor  # noqa: F401

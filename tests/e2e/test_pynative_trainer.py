@@ -1,0 +1,71 @@
+"""A training of mindformers 2, by the real Trainer of its wheel, with a stand-in for hyper-parallel."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = "mindformers2/training.py"
+WHEEL = "mindformers==2.1.0"
+REGISTERED = Path(__file__).parent / "programs" / "mindformers2"
+ENTRY = json.dumps([{"type": "ASDMonitor", "auto_register": "asd_shim.ASDMonitor"}])
+SKIP = {"ASD_ON_ANOMALY": "skip"}
+
+
+@pytest.fixture(scope="session")
+def wheel():
+    """The folder with the wheel's packages; it wants a MindSpore that is on no index, so it stands apart."""
+    folder = Path(sys.prefix) / "share" / WHEEL
+    if not folder.exists():
+        new = folder.with_name(f"{WHEEL}.{os.getpid()}")
+        install = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(new), WHEEL]
+        subprocess.run([sys.executable, *install], check=True)
+        new.rename(folder)
+    return folder
+
+
+def steps(done):
+    """What the training printed per step, by step."""
+    assert done.code == 0, done
+    found = [json.loads(line) for line in done.out.splitlines() if line.startswith('{"step"')]
+    return {each.pop("step"): each for each in found}
+
+
+@pytest.fixture(scope="session")
+def plain(wheel, tmp_path_factory):
+    from tests.e2e.conftest import Runner
+
+    return steps(Runner(tmp_path_factory.mktemp("plain")).program(PROGRAM, wheel, "[]"))
+
+
+def test_one_entry_in_the_yaml_judges_a_training_and_changes_no_bit_of_it(runner, wheel, plain):
+    assert sorted(plain) == list(range(1, 11))
+    assert plain[10]["loss"] < plain[1]["loss"]
+    judged = steps(runner.program(PROGRAM, wheel, ENTRY, REGISTER_PATH=REGISTERED))
+    assert judged == plain
+    status = json.loads((runner.folder / "asd_run/status-rank0.json").read_text())
+    assert (status["steps"], status["refused"], status["active"]) == (10, 0, False)
+    assert runner.events() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strike", "kind"), [("activation", "norm"), ("weight", "down.weight")])
+def test_an_update_with_a_wrong_number_in_one_micro_batch_is_refused_before_it_is_clipped(
+    runner, wheel, plain, strike, kind
+):
+    found = steps(runner.program(PROGRAM, wheel, ENTRY, strike, REGISTER_PATH=REGISTERED, **SKIP))
+    assert {step: found[step] for step in range(1, 8)} == {step: plain[step] for step in range(1, 8)}
+    assert found[8]["weights"] == found[7]["weights"] != found[9]["weights"]
+    first = next(event for event in runner.events() if event["level"] == "first")
+    assert (first["kind"], first["step"], first["rank"], first["refused"]) == ("anomaly", 8, 0, True)
+    assert kind in first["checkpoint"]
+
+
+@pytest.mark.slow
+def test_without_any_entry_asd_run_judges_the_same(runner, wheel):
+    done = runner.asd_run(PROGRAM, wheel, "[]", "activation", **SKIP)
+    assert [event["step"] for event in runner.events() if event["level"] == "first"][:1] == [8]
+    assert steps(done)[8]["weights"] == steps(done)[7]["weights"]
