@@ -22,7 +22,6 @@ __all__ = ["GROUP", "isolator_names", "make_isolator"]
 GROUP = "asd.isolators"
 
 _OWN = {
-    "none": ("asd.exporters.isolators.no_engine", "NoEngine"),
     "hostfile": ("asd.exporters.isolators.hostfile.isolator", "HostFile"),
     "slurm": ("asd.exporters.isolators.slurm.isolator", "Slurm"),
     "kubernetes": ("asd.exporters.isolators.kubernetes.isolator", "Kubernetes"),
@@ -31,15 +30,15 @@ _OWN = {
 
 
 def isolator_names() -> list[str]:
-    """Every name that `make_isolator` knows, the package's own first."""
-    return [*_OWN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(_OWN))]
+    """Every name there is, the package's own first; `none`, which only records, is the handler's own."""
+    return ["none", *_OWN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(_OWN))]
 
 
 def make_isolator(name: str, **options: Any) -> Isolator:
     """Makes the isolator called `name`.
 
     Args:
-        name: One of `isolator_names()`.
+        name: One of `isolator_names()`, but not `none`.
         options: Its options; every value may also be given as the text that a command line has.
 
     Raises:

@@ -13,12 +13,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.prometheus.agent_state import SavedState, StateLock
+from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -66,6 +68,7 @@ class Agent:
         host: Takes in only what came from this machine; everything when empty.
         poll_interval: Seconds between two polls in `run`.
         policy: What a strike is, and how many make a device suspect; as the fault handler has it.
+        devices: Tells the other names of a device, which events get that lack them.
         clock: Seconds since the epoch.
         monotonic: Seconds from any point in time; never goes back.
 
@@ -90,6 +93,7 @@ class Agent:
         host: str = "",
         poll_interval: float = 1.0,
         policy: Policy | None = None,
+        devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,6 +108,7 @@ class Agent:
         self.problems = dict.fromkeys(PROBLEMS, 0)
         self.alive = Liveness()
         self.left_out = 0
+        self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files)
@@ -233,8 +238,17 @@ class Agent:
                     "bad_line", f"{line.path}, byte {line.offset}: its user may not say that a device was given back."
                 )
             elif self.host in ("", event.host):
+                event = self._of_hardware(event)
                 self.ledger.add(event)
                 self._unkept.append(event)
+
+    def _of_hardware(self, event: Event) -> Event:
+        """The event with the serial and the physical number of its device, where these are known here."""
+        names = self._devices(event.host, event.device)
+        if event.serial or not names.vdie_id:
+            return event
+        number = int(names.id) if names.id.isdecimal() else -1
+        return replace(event, serial=names.vdie_id, device_number=number)
 
     def _keep(self) -> bool:
         """Puts the new events into the journal; returns whether it has all that was read, and so the cursor may move.
@@ -273,7 +287,8 @@ class Agent:
         if self._refill or self._had_state:
             follower = Follower(self._folders.event_files, links=False)
             while lines := follower.poll(_AT_ONCE):
-                self.journal.add(event for event in map(_event, lines) if event and self.host in ("", event.host))
+                found = (event for event in map(_event, lines) if event and self.host in ("", event.host))
+                self.journal.add(map(self._of_hardware, found))
         self.journal.note_whole()
         self._refill = False
 

@@ -28,7 +28,9 @@ def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
         if not equals or not key.isidentifier():
             raise ConfigError("--option", option, "it must be K=V with the name of an option of the isolator")
         settings[key] = value
-    if name == "none" and not settings:
+    if name == "none":
+        if settings:
+            raise ConfigError("--option", options[0], "the isolator none has no options")
         return NoIsolator(store)
     if name == "local" and store.numbered:
         from asd.supervisor.own_handler import LocalIsolator

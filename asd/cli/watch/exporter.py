@@ -38,10 +38,6 @@ In Prometheus' configuration:
       static_configs:
         - targets: ["127.0.0.1:9464"]
 
-With a web configuration that asks for certificates, add to the job:
-      scheme: https
-      tls_config: {ca_file: ca.pem, cert_file: prometheus.pem, key_file: prometheus.key}
-
 It serves /metrics, /healthz, /readyz and /events; /events takes the filters since, until, device, rank, level, kind,
 run and limit. The web configuration has the form that Prometheus' own exporters take; a change of it or of a
 certificate is taken over without a restart.
@@ -79,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_strike_arguments(parser)
     add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
-    add("--device-map", Path, "FILE", "JSON with the physical ids of the devices")
+    add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
     add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
     add("--npu-exporter-file", Path, "FILE", "write the devices' states for npu-exporter")
     parser.set_defaults(port=9464, poll=1.0, checkpoints=0)
@@ -90,8 +86,9 @@ def run(args: argparse.Namespace) -> int:
     from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.npu_exporter_file import NpuExporterFile
     from asd.exporters.prometheus.agent import Agent
-    from asd.exporters.prometheus.device_map import name_device, read_device_map
+    from asd.exporters.prometheus.device_map import read_device_map
     from asd.exporters.prometheus.node import NodeCollector, serve_node
+    from asd.exporters.prometheus.npu_smi import npu_smi_map
 
     logging.basicConfig(format="asd: %(message)s")
     config = Config.from_env(os.environ)
@@ -99,11 +96,12 @@ def run(args: argparse.Namespace) -> int:
     host = config.node if args.host is None else args.host
     address = config.metrics_address if args.address is None else args.address
     web_config = None if args.web_config is None else WebConfig(args.web_config)
-    devices = read_device_map(args.device_map, host) if args.device_map else name_device
+    devices = read_device_map(args.device_map, host) if args.device_map else npu_smi_map()
     # Blocked here and waited for below: a handler could come between any two writes of the agent.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=read_strike_policy(args))
+        policy = read_strike_policy(args)
+        agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=policy, devices=devices)
         try:
             collector = NodeCollector(agent, args.checkpoints, devices)
             file = args.npu_exporter_file and NpuExporterFile(

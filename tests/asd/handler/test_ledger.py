@@ -13,7 +13,7 @@ import asd.handler.ledger
 from asd import Level, StateError
 from asd.handler.device_record import DeviceRecord
 from asd.handler.identity import device_key
-from asd.handler.ledger import Ledger, RankCounts
+from asd.handler.ledger import Ledger
 from asd.origin import Origin
 from tests.support.events import event_maker
 
@@ -130,16 +130,6 @@ def test_a_state_that_is_none_is_an_error_and_changes_nothing(change):
     with pytest.raises(StateError, match="saved strikes|the saved ledger"):
         ledger.restore({**Ledger().state(), **change})
     assert ledger.state() == before
-
-
-def test_a_copy_does_not_change_what_was_counted():
-    ledger = filled(event(1))
-    copy = ledger.counts()
-    copy[KEY].anomalies["first"] = copy[KEY].verdicts["software"] = copy[KEY].strikes = 7
-    copy[KEY].last_events.clear()
-    assert ledger.counts()[KEY] == RankCounts(
-        {"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={"first": (event(1).id, 1.0)}
-    )
 
 
 def test_threads_may_add_and_read_at_the_same_time():

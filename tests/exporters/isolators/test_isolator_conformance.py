@@ -13,17 +13,6 @@ HOSTS = "# the first rack\nn0 slots=8\nn1 slots=8\n\nn2:8\n"
 TABLE = table([(f"n{node}", chip) for node in range(2) for chip in range(8)])
 
 
-class RecordEngine(Engine):
-    refuses_strangers = False
-
-    def others(self, device):
-        pytest.skip("nobody else can hold what is only remembered")
-
-    def state(self):
-        path = self.options["record"]
-        return json.loads(path.read_text()) if path.exists() and path.read_text() != "{}" else {}
-
-
 class FileEngine(Engine):
     name = "hostfile"
     failures = {"no source": False, "garbage": False, "corrupt record": False, "locked": True}  # noqa: RUF012 - never changed
@@ -77,12 +66,6 @@ class FileEngine(Engine):
                 for path, text in self.sources.items():
                     path.write_text(text)
                 self.record.write_text(record)
-
-
-class TestNone(Conformance):
-    @pytest.fixture
-    def engine(self, tmp_path):
-        return RecordEngine(record=tmp_path / "record.json")
 
 
 class _Files(Conformance):

@@ -22,8 +22,6 @@ def test_an_unknown_option_is_refused_with_the_options_there_are():
         ConfigError, match="the option config of the isolator slurm has the value 'x'.* its options are"
     ):
         make_isolator("slurm", config="x")
-    with pytest.raises(ConfigError, match="its options are record"):
-        make_isolator("none", recrod="x")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,6 @@ def test_an_unknown_option_is_refused_with_the_options_there_are():
         ("hostfile", {}, "the option hosts has the value ''"),
         ("hostfile", {"hosts": "a", "hosts_out": "a"}, "a file of its own"),
         ("hostfile", {"hosts": "/"}, "a file of its own"),
-        ("none", {"record": "/"}, "the option record"),
         ("clusterd", {"transport": "grpc"}, "the option transport of the isolator clusterd .* its options are"),
         ("clusterd", {"code": "80818C00"}, "the option code has the value '80818C00'.* 020011001"),
         ("clusterd", {"namespace": "Not This"}, "the option namespace"),
@@ -75,7 +72,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(tmp_path):
 def test_making_one_loads_no_client_of_another():
     code = (
         "import sys; from asd.exporters.isolators import make_isolator\n"
-        "make_isolator('slurm'); make_isolator('hostfile', hosts='x'); make_isolator('none')\n"
+        "make_isolator('slurm'); make_isolator('hostfile', hosts='x')\n"
         "print({'lightkube', 'numpy', 'mindspore'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -218,17 +218,6 @@ def test_rotation_loses_and_doubles_nothing(folder, restart, stopped):
     assert problems(agent) == {}
 
 
-def test_the_state_is_written_only_when_something_changed(folder, restart):
-    agent = restart()
-    write(folder, event(1))
-    os.utime(run_dir.event_file(folder, 0), (1e9, 1e9))
-    agent.poll()
-    before = agent.state_file.stat()
-    for _ in range(3):
-        agent.poll()
-    assert agent.state_file.stat().st_ino == before.st_ino
-
-
 @pytest.mark.parametrize(
     "content",
     [

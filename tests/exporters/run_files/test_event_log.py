@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -102,13 +101,6 @@ def test_a_file_that_would_grow_too_large_is_rotated_and_the_oldest_is_deleted(t
     assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
 
 
-def test_an_event_larger_than_a_file_may_be_is_written_all_the_same(tmp_path):
-    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1)
-    log(event(1))
-    log(event(2))
-    assert lines(*event_files(tmp_path)) == [[1], [2]]
-
-
 def test_a_kill_in_the_middle_of_a_rotation_costs_no_file(tmp_path):
     path = tmp_path / "events-rank3.jsonl"
     log = rotating(path, keep=3)
@@ -136,15 +128,6 @@ def test_what_was_deleted_is_made_again(log, what):
     log.path.unlink() if what == "file" else shutil.rmtree(log.path.parent)
     log(event(2))
     assert lines(log.path) == [[2]]
-
-
-def test_the_file_is_opened_once(log, monkeypatch):
-    log(event(1))
-    monkeypatch.setattr(module.os, "open", None)
-    log(event(2, level=Level.WARNING))
-    log.close()
-    with pytest.raises(TypeError):
-        log(event(3))
 
 
 def test_no_descriptor_is_left_behind(tmp_path):
@@ -222,20 +205,6 @@ def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch):
     assert lines(*event_files(tmp_path)) == [[1, 2], [3]]
 
 
-def test_several_threads_may_write(tmp_path):
-    log = rotating(tmp_path / "e.jsonl", keep=500)
-    threads = [
-        threading.Thread(target=lambda rank=rank: [log(event(step, rank=rank)) for step in range(100)])
-        for rank in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path)]
-    assert sorted(seen) == [(rank, step) for rank in range(4) for step in range(100)]
-
-
 def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training():
     log = EventLog(Path("/proc/no/such/events.jsonl"))  # root too may make no folder there
     with pytest.raises(OSError, match="/proc/no"):
@@ -268,12 +237,6 @@ def test_a_full_disk_is_an_os_error_and_later_events_are_read_again(log, room, r
     assert log.path.stat().st_size == limit
     log(event(3))
     assert [each.step for each in read_events(log.path)] == [1, 3]
-
-
-def test_a_name_that_is_no_utf8_does_not_lose_the_event(log):
-    strange = event(run=os.fsdecode(b"run\xff"))
-    log(strange)
-    assert read_events(log.path) == [strange]
 
 
 def test_nothing_is_appended_through_a_symbolic_link_or_to_a_pipe(tmp_path):

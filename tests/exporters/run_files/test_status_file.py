@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from asd import Config
-from asd.exporters.run_files import status_file as module
 from asd.exporters.run_files.status_file import StatusFile, StatusFiles
 from asd.exporters.run_files.status_lock import StatusLock
 from asd.origin import Origin
@@ -86,12 +85,6 @@ def test_a_first_level_anomaly_is_written_at_once_and_a_second_level_one_waits(s
 def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):
     monitor_of(sink).begin()
     assert sorted(path.name for path in sink.path.parent.iterdir()) == [".status-rank3.json.lock", "status-rank3.json"]
-
-
-def test_nothing_is_synced(sink, monkeypatch):
-    monkeypatch.setattr(module.os, "fsync", lambda descriptor: pytest.fail("a status is not worth a sync"))
-    monitor_of(sink).begin()
-    assert read(sink).active
 
 
 def test_a_place_that_can_not_be_written_is_told_and_ends_no_training():

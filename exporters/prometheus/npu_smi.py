@@ -1,0 +1,45 @@
+"""The devices of this machine as `npu-smi` tells them: logic number, physical number and serial."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_device
+
+__all__ = ["npu_smi_map"]
+
+_SECONDS = 20.0
+_MOST_BYTES = 1 << 20
+_ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
+"""NPU ID, Chip ID, Chip Logic ID and, of newer ones, Chip Phy-ID; a chip without a logic number computes nothing."""
+_SERIAL = re.compile(r"^\s*(VDie ID|Serial Number)\s*:[ \t]*(\S.{0,200}?)\s*$", re.MULTILINE | re.ASCII)
+
+
+def npu_smi_map() -> DeviceMap:
+    """Names by `npu-smi`, where it is there and answers; else the digits behind the colon alone."""
+    program = shutil.which("npu-smi")
+    rows = _ROW.findall(_said(program, "info", "-m")) if program else []
+    names = {}
+    for npu, chip, logic, physical in rows:
+        found = dict(_SERIAL.findall(_said(program, "info", "-t", "board", "-i", npu, "-c", chip)))
+        found = {**dict(_SERIAL.findall(_said(program, "info", "-t", "board", "-i", npu))), **found}
+        serial = found.get("VDie ID") or found.get("Serial Number", "")
+        names[logic] = DeviceNames(physical or logic, "" if serial in ("NA", "N/A") else serial)
+
+    def named(host: str, device: str) -> DeviceNames:
+        own = name_device(host, device)
+        return names.get(own.id, own) if device.startswith(("Ascend:", "NPU:")) else own
+
+    return named
+
+
+def _said(program: str | None, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [program or "", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout[:_MOST_BYTES].decode(errors="replace")

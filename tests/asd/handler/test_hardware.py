@@ -1,0 +1,54 @@
+"""Suspicion belongs to the hardware, where its serial is known, and not to the place where it sits."""
+
+from asd.handler.act.release import find_device
+from asd.handler.device_record import device_records
+from tests.asd.handler.scene import Scene, event
+
+
+def records(scene):
+    found = device_records(scene.handler.store, scene.policy, scene.clock.now)
+    return [(each.device, each.serial, each.strikes) for each in found]
+
+
+def test_a_card_that_was_put_in_place_of_another_begins_anew(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    for step in (1, 2):
+        assert scene.raises(step, serial="SN1") == "strike"
+    scene.restart()
+    assert scene.raises(3, serial="SN2") == "strike"
+    assert scene.after(31.0) == []
+    assert records(scene) == [("Ascend:3", "SN1", 2), ("Ascend:3", "SN2", 1)]
+    assert find_device(scene.handler.store, "node7", "Ascend:3") == 2
+
+
+def test_a_card_that_moves_to_another_place_takes_its_strikes_along():
+    scene = Scene()
+    for step in (1, 2):
+        scene.raises(step, serial="SN1")
+    assert scene.raises(3, "Ascend:5", serial="SN1") == "waiting"
+    assert scene.after(31.0) == ["isolated"]
+    assert scene.isolated == ["Ascend:5"]
+
+
+def test_what_was_known_by_its_place_gets_its_serial_and_what_comes_without_one_is_its_own():
+    scene = Scene()
+    scene.raises(1)
+    scene.raises(2, serial="SN1")
+    assert scene.raises(3) == "waiting"
+    assert records(scene) == [("Ascend:3", "SN1", 3)]
+
+
+def test_no_node_speaks_of_a_serial_of_another():
+    scene = Scene()
+    for step in (1, 2):
+        scene.raises(step, serial="SN1")
+    assert scene.replay("persistent", 9, host="node8", serial="SN1").action == "isolated"
+    assert scene.engine.ours == {("node8", "Ascend:3")}
+
+
+def test_made_up_devices_of_a_node_push_out_none_but_its_own():
+    scene = Scene()
+    scene.raises(1, host="node8")
+    scene.handler.handle_many([event(1, device=f"Ascend:{number}", rank=number) for number in range(1500)])
+    counts = dict(scene.rows("SELECT host, count(*) FROM device GROUP BY host"))
+    assert counts == {"node7": 1024, "node8": 1}

@@ -1,0 +1,36 @@
+"""The serials that `npu-smi` tells, in the events that an agent takes in."""
+
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.npu_smi import npu_smi_map
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.names import event_file
+from tests.support.events import event_maker
+
+event = event_maker()
+PROGRAM = r"""#!/bin/sh
+case "$*" in
+"info -m") printf '\tNPU ID   Chip ID   Chip Logic ID   Chip Name\n\t4   0   0   Ascend 910B3\n\t4   1   -   Mcu\n'
+           printf '\t5   0   1   Ascend 910B3\n' ;;
+"info -t board -i 4 -c 0") printf '\tVDie ID                        : 4C4B2C33 020F5C7F 1A2B\n' ;;
+"info -t board -i 5") printf '\tSerial Number                  : 1023A5\n' ;;
+esac
+"""
+
+
+def test_events_get_the_serial_of_their_device_where_the_agent_knows_it(tmp_path, monkeypatch):
+    program = tmp_path / "npu-smi"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    run = tmp_path / "run"
+    told = [event(1, device=name) for name in ("Ascend:0", "Ascend:1", "Ascend:9", "CPU:0")]
+    for each in told:
+        EventLog(event_file(run, 0))(each)
+    agent = Agent([run], devices=npu_smi_map())
+    agent.poll()
+    kept = agent.journal.recent()
+    agent.close()
+    serials = [(each.device, each.serial, each.device_number) for each in kept]
+    assert serials[:2] == [("Ascend:0", "4C4B2C33 020F5C7F 1A2B", 0), ("Ascend:1", "1023A5", 1)]
+    assert serials[2:] == [("Ascend:9", "", -1), ("CPU:0", "", -1)]
+    assert [each.id for each in kept] == [each.id for each in told]
