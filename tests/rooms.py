@@ -39,14 +39,14 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1875, 1700),
+    Room("asd", ("asd",), 1874, 1700),
     Room("asd/rules", ("asd/rules",), 3955, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5784, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
-    Room("operators", ("operators",), 6274, 7500),
+    Room("operators", ("operators",), 6256, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4919, 4300),
-    Room("tests", ("tests",), 42755, 34000),
+    Room("tests", ("tests",), 42599, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44858, 392
+MOST_SOURCE, MOST_FILES = 44839, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

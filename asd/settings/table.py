@@ -74,8 +74,7 @@ VARIABLES = (
         "ASD_BUDGET",
         "budget",
         SHARE_OF_TIME,
-        "share of the time of a step that detection may take: what looks at every place comes first, then weights and "
-        "moments, then sampled checks of results; each does its least in any case",
+        "share of the time of a step that detection may take: it is measured, and the status says whether it is more",
     ),
     Variable(
         "ASD_RUN_DIR",

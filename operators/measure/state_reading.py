@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from statistics import median
@@ -15,10 +14,10 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.measure.optimizer_state import Group, OptimizerState
 from asd.operators.measure.statistics import statistics
 
-__all__ = ["StateReading"]
+__all__ = ["EVERY", "StateReading"]
 
-_SELDOM = 16
-"""Steps from one reading to the next at most, and as long as nobody knows what a reading takes."""
+EVERY = 16
+"""Steps from one reading to the next. It follows no clock: what is found must not depend on how busy a machine is."""
 _RECENT = 33
 
 
@@ -29,20 +28,14 @@ class StateReading:
         state: What is read; of second moments the smallest value too.
 
     Attributes:
-        every: Steps from one reading to the next.
         where: Per value the name of the tensor it was found in.
     """
 
     def __init__(self, state: OptimizerState) -> None:
-        self.every = _SELDOM
         self.where: dict[str, str] = {}
         self._state = state
         self._read_at = 0
         self._seconds: deque[float] = deque(maxlen=_RECENT)
-
-    def due(self, step: int) -> bool:
-        """Whether the tensors are read after this step."""
-        return step % self.every == 0
 
     def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
         """The extremes as they are now.
@@ -71,19 +64,9 @@ class StateReading:
         self._seconds.append(time.perf_counter() - begin)
         return values, growth
 
-    @property
-    def coverage(self) -> float:
-        """The share of the state that is read in a step."""
-        return 1 / self.every
-
     def price(self) -> float:
         """The seconds of one reading; 0 before the first one."""
         return median(self._seconds) if self._seconds else 0.0
-
-    def pace(self, seconds: float) -> None:
-        """Chooses `every`, so that reading takes so many seconds of each step."""
-        if self._seconds:
-            self.every = min(_SELDOM, math.ceil(self.price() / seconds)) if seconds > 0 else _SELDOM
 
     def _take(self, values: dict[str, float], name: str, group: Group, found: np.ndarray, index: int) -> None:
         values[name], self.where[name] = float(found[index]), group.parameters[index].name

@@ -1,15 +1,15 @@
-"""Measures what detection takes of each step, and has the parts that can look at less keep to the budget."""
+"""Measures what detection takes of each step, and says whether that is within the budget."""
 
 from __future__ import annotations
 
 from asd.operators.gate.part import Part
 from asd.operators.step.state_checks import StateChecks
-from asd.rules.step.budget import PLACES, STATE, Allocation, TimeBudget
+from asd.rules.step.budget import PLACES, STATE, TimeBudget
 
 __all__ = ["Spending"]
 
 _STEPS = 16
-"""From one sharing out to the next."""
+"""From one time it is said to the next."""
 
 
 class Spending(Part):
@@ -32,22 +32,17 @@ class Spending(Part):
         )
         self._steps += 1
         if self._steps % _STEPS == 0:
-            self._share_out()
+            self._tell()
 
-    def _share_out(self) -> None:
-        grants = self._budget.share_out(self._state.price)
-        if STATE in grants:
-            seconds = grants[STATE].coverage * self._state.price
-            grants[STATE] = grants[STATE]._replace(coverage=self._state.pace(seconds))
-        self._tell(grants)
-
-    def _tell(self, grants: dict[str, Allocation]) -> None:
+    def _tell(self) -> None:
+        taken = self._budget.taken(state_seconds=self._state.price, every=self._state.every)
         monitor = self.monitor
-        monitor.status.budget = {part: (grant.cost, grant.coverage) for part, grant in grants.items()}
+        monitor.status.budget = {part: (found.cost, found.coverage) for part, found in taken.items()}
         words = {PLACES: "all places", STATE: "weights and moments"}
         told = (
-            f"{words[part]} {100 * grant.cost:.2g} %" + (f" ({grant.coverage:.0%} a step)" if part == STATE else "")
-            for part, grant in grants.items()
+            f"{words[part]} {100 * found.cost:.2g} %" + (f" ({found.coverage:.0%} a step)" if part == STATE else "")
+            for part, found in taken.items()
         )
-        monitor.protections.has(budget=f"{100 * self._budget.share:.3g} % of a step: {', '.join(told)}")
+        more = " and more" if sum(found.cost for found in taken.values()) > self._budget.share else ""
+        monitor.protections.has(budget=f"{100 * self._budget.share:.3g} % of a step{more}: {', '.join(told)}")
         monitor.status.protections = monitor.protections.to_json()

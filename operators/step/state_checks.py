@@ -8,7 +8,7 @@ from mindspore import nn
 
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.optimizer_state import OptimizerState
-from asd.operators.measure.state_reading import StateReading
+from asd.operators.measure.state_reading import EVERY, StateReading
 from asd.rules.step.protections import Protections
 from asd.rundir.manifest import Health
 
@@ -31,12 +31,14 @@ class StateChecks(Part):
         self._health = health
         self._state: OptimizerState | None = None
         self._reading: StateReading
+        self._last = 0
         self.seconds_in_step = 0.0
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
         self._state = OptimizerState(optimizer)
         self._reading = StateReading(self._state)
+        self._last = 0
 
     @property
     def watches(self) -> bool:
@@ -59,23 +61,25 @@ class StateChecks(Part):
         if state is None or step.refused:
             return
         state.note(step.readings or ())
-        if not self._reading.due(step.number):
+        if step.number % EVERY:
             return
+        steps = step.number - self._last if 0 < self._last < step.number else EVERY
+        self._last = step.number
         begin = time.perf_counter()
         values, growth = self._reading.read()
         self.seconds_in_step = time.perf_counter() - begin
-        found = self.monitor.judge_state(step.number, values, self._reading.where, growth)
+        found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
         if found is not None:
             step.events.append(found)
             step.fatal = step.fatal or found
             self._health.add(found)
 
-    def pace(self, seconds: float) -> float:
-        """Has reading take so many seconds of each step; returns which share of the state is read in one."""
-        self._reading.pace(seconds)
-        return self._reading.coverage
+    @property
+    def every(self) -> int:
+        """Steps from one reading to the next."""
+        return EVERY
 
     @property
     def price(self) -> float:
-        """The seconds it would take to read all of the state in each step; 0 where nothing is read."""
+        """The seconds of one reading; 0 where nothing is read."""
         return self._reading.price() if self._state is not None else 0.0

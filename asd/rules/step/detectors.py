@@ -154,10 +154,10 @@ class Detectors:
         return Judged(verdict, self.feature, broken)
 
     def judge_state(
-        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None
+        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
     ) -> tuple[Verdict, str]:
-        """The verdict on weights and optimizer state, and the name of the value it is about."""
-        verdict = self._bound.update(values, growth)
+        """The verdict on weights and optimizer state, so many steps after the last, and the name of the value."""
+        verdict = self._bound.update(values, growth, steps=steps)
         return verdict, self._bound.name
 
     def end_step(self) -> None:

@@ -191,6 +191,8 @@ class Monitor:
         values: Mapping[str, float],
         where: Mapping[str, str],
         growth: Mapping[str, float] | None = None,
+        *,
+        steps: int = 1,
     ) -> Event | None:
         """Judges the weights and the optimizer's state after `step`, whose update was applied.
 
@@ -199,11 +201,12 @@ class Monitor:
             values: Extremes by name, as a `StateBound` takes them.
             where: Per name the tensor that has it.
             growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
+            steps: From the step of the last call to this one.
 
         Returns:
             The event of a first-level anomaly, named after that tensor.
         """
-        verdict, name = self.judges.judge_state(values, growth)
+        verdict, name = self.judges.judge_state(values, growth, steps=steps)
         if verdict.level is Level.NORMAL:
             return None
         return self.publish(self.reports.state_anomaly(step, where.get(name, name), verdict))

@@ -44,6 +44,28 @@ def test_the_bound_is_four_times_the_largest_in_the_first_20_steps_and_twice_aft
     assert verdict.reason == f"state: max_moment more than {factor} times its largest so far"
 
 
+def test_a_healthy_training_that_grows_by_nine_percent_a_step_is_no_alarm_when_each_16th_step_is_read():
+    bound = StateBound()
+    for step in range(16, 400, 16):
+        assert bound.update({"max_weight": 0.1 * 1.09**step}, steps=16).level is Level.NORMAL
+
+
+def test_what_no_growth_explains_is_an_alarm_when_each_16th_step_is_read():
+    bound = StateBound()
+    for _ in range(4):
+        bound.update({"max_weight": 1.0}, steps=16)
+    limit = 2 * 1.1**15
+    assert bound.update({"max_weight": 0.999 * limit}, steps=16).level is Level.NORMAL
+    verdict = bound.update({"max_weight": 1.001 * limit * limit}, steps=16)
+    assert (verdict.level, verdict.limit) == (Level.ERROR, pytest.approx(0.999 * limit * limit))
+
+
+def test_however_many_steps_nobody_looked_at_there_is_a_bound():
+    bound = StateBound()
+    bound.update({"max_weight": 1.0})
+    assert bound.update({"max_weight": 1e30}, steps=100_000).level is Level.ERROR
+
+
 @often
 @given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=60), st.floats(0.5, 0.9999), st.floats(0.0, 0.99))
 def test_no_gradient_whatever_its_size_makes_the_moments_of_an_adam_an_error(gradients, beta2, beta1):

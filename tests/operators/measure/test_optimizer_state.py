@@ -98,4 +98,7 @@ def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_opt
     assert moment.name.startswith("optimizer.") is held
     moment.set_data(Tensor(np.full(moment.shape, 1e6, np.float32)))
     event = next(event for step in range(17, 33) for event in events(step))  # the state is read in each 16th step
-    assert (event.checkpoint, event.reason) == (moment.name, "state: max_adam_v more than 4 times its largest so far")
+    assert (event.checkpoint, event.reason) == (
+        moment.name,
+        "state: max_adam_v more than 16.7 times its largest so far",
+    )
