@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from asd.dumps.compare.calls import CallRows, compare_dumps
 from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps, counted
 from asd.dumps.compare.first_difference import FirstDifference
 from asd.dumps.compare.result_csv import ResultTable
-from asd.dumps.compare.rows import BAD, UNMATCHED, ComparedRow, mode_of
+from asd.dumps.compare.rows import UNMATCHED, mode_of
 from asd.dumps.formats.dump_folder import cut_short, find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
@@ -25,9 +24,6 @@ from asd.dumps.pairing.request import Request, parse_request
 from asd.errors import ConfigError, StateError
 
 __all__ = ["ComparisonOutcome", "Options", "Pair", "compare", "compare_runs"]
-
-_PLAIN = re.compile(r"[A-Za-z_][\w.]*")
-_LISTED = 200
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,6 @@ class Pair:
         calls: How many calls were compared.
         rows: How many slots.
         verdicts: How many rows have each verdict.
-        bad: The first rows that ask for a look.
         files: What was written.
         divergence: Where the runs part; None when they agree.
         compared: How many slots could be.
@@ -70,7 +65,6 @@ class Pair:
     calls: int = 0
     rows: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
-    bad: list[ComparedRow] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     divergence: Divergence | None = None
     compared: int = 0
@@ -240,8 +234,6 @@ def _count(pair: Pair, call: CallRows) -> None:
             pair.compared += row.verdict != UNMATCHED
         elif row.verdict != UNMATCHED and not pair.left_out:
             pair.left_out = f"{row.name}: {row.message or 'its dump holds no numbers of it'}"
-        if row.verdict in BAD and len(pair.bad) < _LISTED:
-            pair.bad.append(row)
 
 
 def _stack_file(stack: Path, dump: Path) -> Path:

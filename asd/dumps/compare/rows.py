@@ -23,15 +23,13 @@ from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.formats.torch_file import TorchFile
 from asd.errors import StateError
 
-__all__ = ["BAD", "UNMATCHED", "ComparedRow", "compare_slots", "judge", "mode_of"]
+__all__ = ["UNMATCHED", "ComparedRow", "compare_slots", "judge", "mode_of"]
 
 UNMATCHED = "Unmatched"
 _TYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()  # noqa: SIM905
 )
 """Types whose files have the same type."""
-BAD = {"No", "Different", "Warning", UNMATCHED}
-"""The verdicts that ask for a look."""
 
 
 @dataclass(slots=True)
