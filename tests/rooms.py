@@ -44,7 +44,7 @@ ROOMS = (
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4281, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5784, 4500),
+    Room("asd/dumps", ("asd/dumps",), 5774, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
     Room("operators", ("operators",), 6256, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4919, 4300),
-    Room("tests", ("tests",), 42599, 34000),
+    Room("tests", ("tests",), 42596, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44839, 392
+MOST_SOURCE, MOST_FILES = 44829, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

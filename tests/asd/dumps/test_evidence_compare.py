@@ -186,28 +186,17 @@ def test_communication_is_its_own_kind(tmp_path):
     assert (found.call, found.kind) == ("Distributed.all_reduce.0.forward", "communication")
 
 
-@pytest.mark.parametrize("head", [{}, {"environment": "MindSpore 2.9.0 on Ascend"}])
-def test_two_kinds_of_devices_accuse_nobody_and_show_the_first_rows_outside_rounding(tmp_path, arrays, head):
+def test_dumps_that_do_not_say_on_what_they_were_made_accuse_nobody_of_rounding(tmp_path, arrays):
     def elsewhere(changed):
         for name in ("h", "a", "y", "gw2", "ga", "gh", "gw1", "gx"):
             changed[name] *= np.float32(1.000001)
-        if head:
-            changed["y"] *= -1
 
     run, golden = write_both(tmp_path, arrays, elsewhere)
-    for path, said in ((run, head), (golden, {})):
-        content = {key: value for key, value in json.loads(path.read_text()).items() if key != "environment"}
-        path.write_text(json.dumps({**content, **said}))
+    for path in (run, golden):
+        path.write_text(path.read_text().replace('"environment"', '"else"'))
     outcome = compared(tmp_path, run, golden)
-    found = outcome.pairs[0].divergence
-    if head:
-        assert (found.kind, found.basis, found.rows) == ("rows", "rounding", ("Cell.net.fc2.Dense.forward.0.output.0",))
-        assert outcome.sentence.startswith(
-            "The first rows outside rounding are Cell.net.fc2.Dense.forward.0.output.0: "
-        )
-    else:
-        assert found is None
-        assert "was taken for rounding (limit" in outcome.sentence
+    assert outcome.first is None
+    assert "was taken for rounding (limit" in outcome.sentence
 
 
 def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
@@ -417,7 +406,6 @@ def test_missing_and_harmed_tensors_are_rows_with_a_reason(tmp_path, arrays):
 
 def test_a_name_that_a_spreadsheet_would_run_is_defused(tmp_path):
     for side in ("a", "b"):
-        dumps.DumpWriter(tmp_path / side).forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).parents.clear()
         writer = dumps.DumpWriter(tmp_path / side, task="statistics")
         writer.forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).write()
     rows = table(compared(tmp_path, tmp_path / "a/dump.json", tmp_path / "b/dump.json").pairs[0])

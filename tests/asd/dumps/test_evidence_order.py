@@ -7,7 +7,6 @@ import pytest
 
 from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.formats.call_order import computed_order
-from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.pairing.request import Request
 from tests.asd.dumps import dumps
 
@@ -137,15 +136,6 @@ def test_a_module_that_holds_its_activation_is_named_and_not_that(tmp_path, weig
 
     found = parted(tmp_path, write)
     assert (found.call, found.kind) == (linear, kind)
-
-
-def test_a_dump_is_read_in_the_order_of_computing(tmp_path):
-    dump = DumpWriter(tmp_path, level="L0")
-    dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": noise(2)})
-    dump.forward(f"{A}.forward.0", [noise(2)], [noise(2)])
-    path = dump.write()
-    assert next(iter(json.loads(path.read_text())["data"])) == f"{A}.parameters_grad.0"
-    assert next(iter(read_dump(path).entries)) == f"{A}.forward.0"
 
 
 def chain(dump, wrong, *, noise_of=0.0, fault=0.0, head=None):

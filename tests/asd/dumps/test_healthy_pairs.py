@@ -123,6 +123,37 @@ def test_only_what_was_compared_is_counted(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("missing", "kind", "reason"),
+    [
+        ("Mint.mul.0.forward.input.0", "rows", "its inputs are not all known, and output.0 differs"),
+        ("Mint.add.0.forward.output.0", "given", "no call in the dump gave it"),
+    ],
+)
+def test_what_was_not_compared_vouches_for_nothing(tmp_path, missing, kind, reason):
+    def write(dump, wrong):
+        x, given = noise(4, 8), noise(4, 8) + 1 + wrong * (kind == "given")
+        dump.forward("Mint.add.0.forward", [x], [x + 1]).forward("Mint.mul.0.forward", [given], [given * 2 + wrong])
+
+    outcome_of(tmp_path, write)
+    (tmp_path / "run/dump_tensor_data" / f"{missing}.npy").unlink()
+    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
+    found = compare_runs(request, tmp_path / "out", Options()).first.divergence
+    assert (found.call, found.kind) == ("Mint.mul.0.forward", kind)
+    assert reason in found.sentence
+
+
+def test_an_operator_that_is_given_a_wrong_parameter_of_its_module_is_not_named(tmp_path):
+    def write(dump, wrong):
+        x, w = noise(4, 8), noise(8, 8, seed=1) + wrong
+        dump.forward("Primitive.matmul.MatMul.0.forward", [x, w], [x @ w], parent="Cell.fc.Dense.forward.0")
+        dump.forward("Cell.fc.Dense.forward.0", [x], [x @ w], {"weight": w})
+
+    found = outcome_of(tmp_path, write).first.divergence
+    assert (found.call, found.kind) == ("Primitive.matmul.MatMul.0.forward", "weight")
+    assert "input.1 is parameters.weight of Cell.fc.Dense, and it differs" in found.sentence
+
+
 @pytest.mark.parametrize("sides", [["run"], ["run", "golden"]])
 def test_where_nothing_could_be_compared_the_job_fails(tmp_path, capsys, monkeypatch, sides):
     outcome_of(tmp_path, network)
