@@ -57,13 +57,13 @@ ROOMS = (
         2992,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4919, 4300),
+    Room("exporters of the network", ("exporters",), 4918, 4300),
     Room("tests", ("tests",), 42596, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44829, 392
+MOST_SOURCE, MOST_FILES = 44828, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

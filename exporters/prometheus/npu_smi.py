@@ -11,9 +11,8 @@ from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_dev
 __all__ = ["npu_smi_map"]
 
 _SECONDS = 20.0
-_MOST_BYTES = 1 << 20
 _ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
-"""NPU ID, Chip ID, Chip Logic ID and, of newer ones, Chip Phy-ID; a chip without a logic number computes nothing."""
+"""NPU ID, Chip ID, Chip Logic ID and, of newer ones, Chip Phy-ID."""
 _SERIAL = re.compile(r"^\s*(VDie ID|Serial Number)\s*:[ \t]*(\S.{0,200}?)\s*$", re.MULTILINE | re.ASCII)
 
 
@@ -23,8 +22,8 @@ def npu_smi_map() -> DeviceMap:
     rows = _ROW.findall(_said(program, "info", "-m")) if program else []
     names = {}
     for npu, chip, logic, physical in rows:
-        found = dict(_SERIAL.findall(_said(program, "info", "-t", "board", "-i", npu, "-c", chip)))
-        found = {**dict(_SERIAL.findall(_said(program, "info", "-t", "board", "-i", npu))), **found}
+        board = ("info", "-t", "board", "-i", npu)
+        found = dict(_SERIAL.findall(_said(program, *board) + _said(program, *board, "-c", chip)))
         serial = found.get("VDie ID") or found.get("Serial Number", "")
         names[logic] = DeviceNames(physical or logic, "" if serial in ("NA", "N/A") else serial)
 
@@ -37,9 +36,7 @@ def npu_smi_map() -> DeviceMap:
 
 def _said(program: str | None, *arguments: str) -> str:
     try:
-        done = subprocess.run(
-            [program or "", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
-        )
+        done = subprocess.run([program or "", *arguments], capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout[:_MOST_BYTES].decode(errors="replace")
+    return done.stdout[: 1 << 20].decode(errors="replace")

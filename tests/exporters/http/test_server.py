@@ -124,6 +124,8 @@ def test_a_scraper_that_takes_gzip_gets_it(served):
     response, zipped = served.ask("/metrics", headers={"Accept-Encoding": "deflate, gzip;q=1.0"})
     assert response.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(zipped) == plain
+    refused, _ = served.ask("/metrics", headers={"Accept-Encoding": "gzip;q=0, identity"})
+    assert refused.headers["Content-Encoding"] is None
 
 
 def test_names_choose_metrics(served):
