@@ -76,7 +76,7 @@ class Event(FromOrigin):
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
-        feature: What the value is: `l2`, `max`, `max_square`, `mean` or `score`.
+        feature: What the value is: `l2`, `max`, `max_square` or `score`.
         reason: Why, in a few words; of more than 2000 characters the end is cut off.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.

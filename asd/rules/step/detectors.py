@@ -127,7 +127,7 @@ class Detectors:
             level = "second" if isfinite(value) and value <= self.limit(name, kind) else "first"
             words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
         verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
-        return Judged(verdict, "score" if kind in SCORES else self.feature, limit)
+        return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config, kind), limit)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
@@ -151,7 +151,7 @@ class Detectors:
         if own.verdict.level >= verdict.level:
             return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
         broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
-        return Judged(verdict, self.feature, broken)
+        return Judged(verdict, statistic_of(self._config, kind), broken)
 
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1

@@ -112,3 +112,17 @@ def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower
     judges.update("layer", "B", 0.0)
     assert judges.least("layer") == 0.0
     assert suspicion(judges, least / 2) is suspicion(judges, 0.0) is None
+
+
+@pytest.mark.parametrize(("rule", "feature"), [("silent_check_v3", "max"), ("threshold", "l2"), ("adaptive", "l2")])
+def test_what_the_ranks_and_a_second_run_show_is_told_as_the_number_that_was_compared(rule, feature):
+    judges = Detectors(Config(protection="document", enable=1, rule=rule, tiers=("ranks",)))
+    for _ in range(30):
+        found = judges.among("layer", "B", [0.5, 0.5, 0.5], 2, judges.update("layer", "B", 0.5))
+    assert found.verdict.level is Level.NORMAL
+    found = judges.among("layer", "B", [0.5, 0.5, 64.0], 2, found)
+    assert (found.verdict.level, found.verdict.value, found.feature) == (Level.ERROR, 64.0, feature)
+    assert found.broken == found.verdict.limit == pytest.approx(0.5 * 2**3.3)
+    found = suspicion(judges, 1e7)
+    assert (found.verdict.value, found.feature) == (1e7, feature)
+    assert found.broken == judges.second_limit("layer") < 1e7
