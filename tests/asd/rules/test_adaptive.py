@@ -253,6 +253,7 @@ def test_what_an_error_and_what_is_high_leave_behind():
 
     held = pytest.approx(-3 - ceiling(taught()))
     assert left(2.0**-3) == (0, 1, held)
+    assert left(2.0**-3, 2.0**-4) == (0, 2, held)  # the larger one
     assert left(2.0**-3, 2.0**8) == (1, 2, None)
     assert left(2.0**8, 2.0**-3) == (0, 2, held)
     assert left(2.0**8, 2.0**-3, TINY) == (0, 0, None)

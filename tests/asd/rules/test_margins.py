@@ -82,6 +82,8 @@ def test_a_restored_margin_is_in_force_at_once_and_goes_on_as_if_it_had_never_st
     one, other, random = taught(steps), Margin(kind_of("B")), Random(5)
     other.restore(json.loads(json.dumps(one.state(), allow_nan=False)))
     assert (other.bits, other.state()) == (one.bits, one.state())
+    other.restore({**one.state(), "largest": one.state()["largest"][::-1]})  # in whatever order
+    assert other.state() == one.state()
     for _ in range(30):
         distance = random.expovariate(1.0)
         for margin in (one, other):

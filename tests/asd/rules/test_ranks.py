@@ -78,5 +78,3 @@ def test_states_and_values_of_another_number_of_ranks_are_refused():
         Ranks("B", 3).restore(taught(4).state())
     with pytest.raises(ConfigError, match="values has the value 2"):
         Ranks("B", 3).update([1.0] * 2)
-    with pytest.raises(ConfigError, match="size has the value 0"):
-        Ranks("B", 0)

@@ -202,11 +202,6 @@ def test_whatever_comes_in_the_first_five_steps_is_only_learned():
             assert found == [(Level.NORMAL, "", each, inf) for each in (1.0, 1.0, found[2].value)]
 
 
-def test_two_ranks_that_agree_and_one_a_little_below_are_not_accused():
-    assert [verdict.reason for verdict in steady("B", 2).update(values([1.0, 1.0]))] == ["", ""]
-    assert [verdict.level for verdict in steady("B", 3).update(values([1.0, 1.0, -2.2]))] == [Level.NORMAL] * 3
-
-
 def test_the_sixth_step_is_judged_and_small_lasting_differences_from_the_hundred_and_first_on():
     assert steady("W", 3, 5).update(values([1.0, 1.0, 20.0]))[2].level is Level.ERROR
     ranks = steady("W", 3, 93)

@@ -3,7 +3,6 @@ import math
 import pytest
 
 from asd.rules import Threshold
-from asd.verdict import Level
 
 NAN = math.nan
 INF = math.inf
@@ -37,21 +36,6 @@ def test_the_jump_is_judged_only_after_min_steps_accepted_values():
 def test_a_fall_is_no_jump():
     rule = Threshold((1000, 100), (50, 5), 2)
     assert vendor_codes(rule, [50, 50.1, 0.0, 1e-45]) == [0, 0, 0, 0]
-
-
-def test_a_flagged_value_of_either_level_leaves_the_state_unchanged():
-    rule = Threshold((1000, 100), (50, 5), 3)
-    vendor_codes(rule, [1, 2, 3, 2.5])
-    state = rule.state()
-    assert vendor_codes(rule, [13, 103, 101, 2000, NAN, INF]) == [2, 1, 2, 1, 1, 1]
-    assert rule.state() == state
-
-
-def test_the_verdict_carries_the_value_and_the_limit_before_the_update():
-    rule = Threshold((1000, 100), (50, 5), 2)
-    vendor_codes(rule, [1, 2])
-    assert rule.limit() == 2 + 50 * 1
-    assert rule.update(60.0) == (Level.ERROR, "jump above the first jump threshold 50", 60.0, 52.0)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-45, 1e-30, 0.007812, 1.0, 9000.0])
