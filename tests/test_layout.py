@@ -109,7 +109,7 @@ def test_importing_exporters_loads_no_mindspore():
     assert not heavy_modules_after("import asd.exporters") & {"mindspore", "mindformers"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["env"], ["env", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["env"], ["events", "--help"], ["handler", "--help"]])
 def test_these_commands_load_nothing_heavy(arguments):
     assert heavy_modules_after(f"from asd.cli import main; assert main({arguments}) == 0") == set()
 

@@ -11,6 +11,7 @@ import pytest
 import asd
 from asd import cli
 from asd.cli import main
+from asd.cli.shared.older_names import of_today
 
 
 def rows(text):
@@ -60,18 +61,6 @@ def test_no_command_lists_the_commands_and_gives_code_2(capsys):
     assert "show the settings in force" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("names", "also"), [(["env", "events", "exporter", "ingest", "report"], ["asyncio"]), (["handler", "devices"], [])]
-)
-def test_help_has_examples_and_loads_nothing_heavy(names, also):
-    heavy = {"numpy", "mindspore", "prometheus_client", "tornado", "yaml", "lightkube", *also}
-    program = f"from asd.cli import main; import sys; print([main([name, '--help']) for name in {names}], "
-    program += f"sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.count("xamples:\n  asd ") == len(names)
-    assert done.stdout.splitlines()[-1] == f"{[0] * len(names)} []"
-
-
 @pytest.mark.parametrize(("name", "alias"), cli.ALIASES.items())
 def test_an_alias_is_its_command(name, alias, capsys):
     assert main([name, "--help"]) == 0
@@ -116,15 +105,24 @@ def command(arguments, **options):
     return subprocess.run([sys.executable, "-m", "asd", *arguments], env=environ, text=True, check=False, **options)
 
 
-def test_it_runs_as_a_program(tmp_path):
-    done = command(["env", "--json"], cwd=tmp_path, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["settings"][0]["value"] == "0"
-
-
 def test_a_reader_that_leaves_early_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
         done = command(["env"], stdout=closed, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("older", "today"),
+    [
+        ("drill gradient:flip=30:step=2 --json", "demo --fault=gradient:flip=30:step=2 --json"),
+        ("grad_compare one two -o out", "compare --gradients -tp one -gp two -o out"),
+        ("grad_compare -tp one", "compare --gradients -tp one"),
+        ("stress --seed 1", "selftest --seconds=60 --seed 1"),
+        ("env", "env"),
+    ],
+)
+def test_an_older_name_is_that_of_today(capsys, older, today):
+    assert of_today(older.split()) == today.split()
+    assert ("the old name goes with the next release" in capsys.readouterr().err) is (older != today)

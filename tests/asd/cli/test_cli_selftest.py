@@ -60,13 +60,6 @@ def test_the_rank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
     assert rank_of(tmp_path / "npu", "Ascend:3") == -1
 
 
-def test_its_old_name_goes_on_with_one_sentence(capsys):
-    assert main(["stress", "--device", "CPU", "--seed", "x"]) == 2
-    told, error = capsys.readouterr().err.splitlines()
-    assert told == "asd: 'stress' is now 'selftest --seconds'; the old name goes with the next release."
-    assert error.startswith("asd: --seed has the value 'x'")
-
-
 def test_options_of_work_with_known_answers_need_its_time(capsys):
     assert main(["selftest", "--fault", "output:matmul:flip=20:step=3"]) == 2
     assert capsys.readouterr().err.endswith("it is valid with --seconds only.\n")

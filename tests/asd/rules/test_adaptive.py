@@ -272,3 +272,20 @@ def test_a_state_whose_last_part_is_wrong_changes_nothing():
 def test_an_unknown_kind_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"^kind has the value 'Y', .*B \(gradient\), W \(weight gradient\), A"):
         Adaptive(kind="Y")
+
+
+def test_a_rule_for_gradients_of_parameters_goes_on_from_its_state_and_a_bad_one_changes_nothing():
+    one, other = Adaptive(kind="W"), Adaptive(kind="W")
+    for step in range(30):
+        one.update(1.0 + step % 3)
+    other.restore(json.loads(json.dumps(one.state())))
+    assert [other.update(value) for value in (2.0, 1e9, 3.0)] == [one.update(value) for value in (2.0, 1e9, 3.0)]
+    before = other.state()
+    with pytest.raises(StateError, match="a fitted margin"):
+        other.restore({**before, "margin": {"largest": [], "count": 0, "margin": 99.0}})
+    assert other.state() == before
+
+
+def test_what_is_above_the_published_threshold_stays_an_error_however_long_it_lasts():
+    rule = Adaptive()
+    assert {rule.update(2e6).level for _ in range(30)} == {Level.ERROR}

@@ -28,6 +28,10 @@ def test_the_value_of_a_verdict_is_a_float_also_where_an_integer_was_judged(rule
     assert type(rule().update(1).value) is float
 
 
+def test_a_rule_with_one_limit_suspects_nothing_below_it():
+    assert (Threshold().second_limit(), Threshold().least()) == (Threshold().limit(), 0.0)
+
+
 def test_a_score_up_to_one_is_normal_with_one_as_its_limit():
     assert ScoreRule("does not fit").update(0.5) == Verdict(Level.NORMAL, "", 0.5, 1.0)
 

@@ -30,15 +30,11 @@ def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
         "events-rank.jsonl",
         "events-rankx.jsonl",
         "events-rank0.jsonl.gz",
-        "events-rank0.jsonl.1.gz",
-        "events-rank0.json",
         "xevents-rank0.jsonl",
         ".events-rank0.jsonl.swp",
         "events-rank\uff11.jsonl",
         "status-rank.json",
         "status-rank0.json~",
-        ".status-rank0.json.abc",
-        "exporter.cursor.json",
     ):
         (tmp_path / name).touch()
     (tmp_path / "events-rank5.jsonl").mkdir()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
-from asd.rules.diagnosis.flow import attribute
+from asd.rules.diagnosis.flow import attribute, whose_fault
 
 CHECKPOINTS = ("norm_out", "layers.1", "layers.0", "embedding")  # as the backward pass meets them
 LIMIT = 1e6
@@ -163,3 +163,14 @@ def test_what_is_not_finite_arrives_too():
     assert (name, arrived.order, arrived.broken) == ("a", 3, True)
     assert math.isnan(arrived.value)
     assert dict(unpack_seen(pack_seen({}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("bad", "origin", "ranks"), [((), None, ()), ((1,), 1, (1,)), ((0, 2), None, (0, 2)), ((0, 1, 2), None, ())]
+)
+def test_a_mean_that_is_bad_on_some_ranks_alone_tells_of_these_where_no_rank_has_a_fault_of_its_own(bad, origin, ranks):
+    means = {each: rank(1.0, 2.0, 1e30 if each in bad else 3.0, 4.0) for each in range(3)}
+    found = whose_fault(dict.fromkeys(range(3), HEALTHY), lambda: means)
+    assert (found.origin, found.ranks, found.in_mean) == (origin, ranks, bool(bad) and len(bad) < 3)
+    own = dict.fromkeys(range(3), HEALTHY) | {2: rank(1.0, 1e30, 1e30, 1e30)}
+    assert whose_fault(own, lambda: means).origin == 2
