@@ -42,7 +42,7 @@ ROOMS = (
     Room("asd", ("asd",), 1874, 1700),
     Room("asd/rules", ("asd/rules",), 3955, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
-    Room("asd/handler", ("asd/handler",), 4281, 3300),
+    Room("asd/handler", ("asd/handler",), 4279, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5774, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44828, 392
+MOST_SOURCE, MOST_FILES = 44826, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

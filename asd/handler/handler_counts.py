@@ -33,13 +33,7 @@ class HandlerCounts:
             self.actions[decision.action] += 1
 
     def look(self, handler: FaultHandler, events: int, now: float) -> None:
-        """Looks at the store, in the thread of the handler.
-
-        Args:
-            handler: Whose.
-            events: Events taken in so far.
-            now: Seconds since the epoch.
-        """
+        """Looks at the handler's store, in its thread, when so many events were taken in."""
         db, numbers = handler.store.db, self.numbers
         if events > numbers.get("events", 0):
             numbers["last_event"] = now

@@ -28,7 +28,7 @@ _LONGEST_LINK_SECONDS = 60.0
 _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
 _AT_ONCE = 4096  # bytes that are read by the loop itself
-_ENDED = "it ended the connection without a whole answer, as who wants another certificate does"
+_ENDED = "it ended the connection without a whole answer, as who wants {} does"
 _GAP = re.compile(r"[ \t\r\n]*")
 _CLOCK = re.compile(r"[0-9]{1,11}\.[0-9]{1,6}", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
@@ -128,12 +128,16 @@ class AgentLink:
             async with self._connecting:
                 made = await asyncio.wait_for(_connect(self._target, access), _CONNECT_SECONDS)
         except (asyncio.TimeoutError, OSError) as error:
-            raise AgentError(_reason(error, "no connection was made in time")) from error
+            hint = ", as where plain HTTP is spoken" if access.context is not None else ""
+            raise AgentError(_reason(error, f"no connection was made in time{hint}")) from error
         self._open = made
         try:
             return await self._ask(made, query, limit, wait, room)
-        except (OSError, asyncio.IncompleteReadError) as error:
-            raise AgentError(_reason(error, _ENDED)) from error
+        except (ConnectionResetError, asyncio.IncompleteReadError) as error:
+            wanted = "TLS" if access.context is None else "another certificate"
+            raise AgentError(_ENDED.format(wanted)) from error
+        except OSError as error:
+            raise AgentError(_reason(error, "the connection broke")) from error
 
     def close(self) -> None:
         """Ends the connection, if there is one."""
@@ -165,7 +169,7 @@ class AgentLink:
         except asyncio.TimeoutError as error:
             raise AgentError("it did not answer in time", misbehaves=True) from error
         except asyncio.LimitOverrunError as error:
-            raise AgentError(_reason(error, _ENDED), misbehaves=True) from error
+            raise _wrong("its answer has too long a head") from error
         finally:
             if not stays:  # whatever went wrong, or was cancelled in the midst of an answer
                 self.close()

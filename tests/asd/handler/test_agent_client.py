@@ -91,14 +91,14 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "it ended the connection without a whole answer, as who wants another certificate does"),
+        (b"", "it ended the connection without a whole answer, as who wants TLS does"),
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 1048576 bytes"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n[]",
             "it answers something else than an agent, or more than 1048576 bytes",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
-        (b"x" * 200_000, "it ended the connection without a whole answer"),
+        (b"x" * 200_000, "its answer has too long a head"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
         (response(b"{}"), "its answer is no JSON list of events: it begins with no bracket"),
         (response(b"[1 2]"), "its answer is no JSON list of events: character 3 is no comma"),
