@@ -53,7 +53,7 @@ def judged(divergence: Divergence | None, *, right: bool) -> str:
         return "right"
     if divergence is None:
         return "not seen"
-    return "wrong" if divergence.kind in ("operator", "communication", "module") else "can't tell"
+    return "can't tell" if divergence.kind == "rows" else "wrong"
 
 
 def summed_up(counts: Mapping[str, int], ways: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -11,17 +11,15 @@ from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of, summed_up
 @dataclass
 class Answer:
     kind: str
-    confidence: str
 
 
 @pytest.mark.parametrize(
     ("answer", "right", "expected"),
     [
-        (Answer("operator", "high"), True, "right"),
-        (Answer("operator", "high"), False, "wrong, confidence high"),
-        (Answer("input", "medium"), False, "wrong, confidence medium"),
-        (Answer("operator", "low"), False, "can't tell"),
-        (Answer("unknown", "low"), False, "can't tell"),
+        (Answer("operator"), True, "right"),
+        (Answer("operator"), False, "wrong"),
+        (Answer("given"), False, "wrong"),
+        (Answer("rows"), False, "can't tell"),
         (None, False, "not seen"),
     ],
 )
@@ -46,7 +44,7 @@ def test_a_strike_that_changes_nothing_is_not_counted():
 
 
 def test_each_way_is_summed_up_with_its_interval():
-    counts = {"weight CRC32 right": 41, "moment not struck": 2, "data CRC32 wrong, confidence high": 1}
+    counts = {"weight CRC32 right": 41, "moment not struck": 2, "data CRC32 wrong": 1}
     found = summed_up(counts, ("CRC32", "statistics"))
     assert (found["CRC32"]["faults"], found["CRC32"]["right"], found["CRC32"]["wrong"]) == (42, 41, 1)
     assert found["CRC32"]["right, of 1"] == pytest.approx((0.877, 0.996), abs=0.001)
