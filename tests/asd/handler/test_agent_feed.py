@@ -28,7 +28,7 @@ class Agent:
         self.journal = journal
         self.events = []
         self.asked, self.asked_at = [], []
-        self.cursor = self.flood = None
+        self.cursor = self.flood = self.behind = None
         agent = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -45,6 +45,8 @@ class Agent:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("X-ASD-Cursor", agent.cursor or f"{agent.journal * 32}.{len(agent.events)}")
+                if agent.behind is not None:
+                    self.send_header("X-ASD-Clock", f"{time.time() - agent.behind:.3f}")
                 self.end_headers()
                 with suppress(OSError):  # who is not heard to the end
                     self.wfile.write(body)
@@ -182,6 +184,19 @@ def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_ti
     before = len(one.asked_at)
     work(feed, lambda: len(one.asked_at) == before + 2)
     assert one.asked_at[-1] - one.asked_at[-2] >= 0.6
+
+
+@pytest.mark.parametrize("behind", [3600.0, 9 * 3600.0, -9 * 3600.0])
+def test_a_node_whose_clock_is_wrong_is_believed_and_its_clock_is_told(running, agents, behind):
+    one, _ = agents
+    one.behind = behind
+    one.events = [event(1, kind="replay", verdict="persistent", time=time.time() - behind)]
+    feed = running({"node7": one})
+    (decision,) = work(feed, lambda: feed.events == 1)
+    assert decision.action == "isolated"
+    where = "behind" if behind > 0 else "ahead"
+    work(feed, lambda: feed.numbers()["clock_difference_seconds"] == pytest.approx(abs(behind), abs=5))
+    assert feed.complaints == [f"the clock of node7 is {abs(behind):.0f} s {where}; what it sends counts by ours."]
 
 
 def test_what_the_store_could_not_take_is_taken_the_next_time(running, agents, monkeypatch):

@@ -62,15 +62,3 @@ def test_what_follows_from_strikes_in_words():
     merged = scene.tell(4)
     assert said(merged) == ("merged", f"{WHO}it belongs to its case, which is isolated.")
     assert merged.case == 1
-
-
-def test_a_step_that_is_known_to_be_software_in_words():
-    scene = Scene()
-    scene.raises(1)
-    scene.replay("software", 1)
-    scene.clock.now += 100.0
-    late = event(1, device="Ascend:5", run="llama+2", time=scene.clock.now)
-    assert said(scene.handler.handle(late)) == (
-        "noted",
-        "Ascend:5 on node7: step 1 of job llama is known to be software or data, no strike.",
-    )

@@ -131,11 +131,3 @@ def test_suspicion_only_fades_and_is_never_less_than_what_the_published_rule_cou
     )
     recent = [age for age, tests in strikes if age * DAY < policy.window_seconds and tests == 0]
     assert sum(weights) >= len(recent)
-
-
-def test_a_test_that_is_not_passed_keeps_a_device_out():
-    scene = taken_out()
-    scene.stress(failed=False)
-    scene.clock.now += 1.0
-    scene.stress(failed=True)
-    assert scene.after(48 * HOUR) == ["test-wanted"]
