@@ -46,7 +46,7 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5774, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
-    Room("operators", ("operators",), 6256, 7500),
+    Room("operators", ("operators",), 6257, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44826, 392
+MOST_SOURCE, MOST_FILES = 44827, 392
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -21,7 +21,7 @@ __all__ = ["Unwatched"]
 _UPDATES = 10
 _COUNTERS = ("global_step", "state_step", "step_t")
 _NOTHING = (
-    "nothing is judged, for the updates of {name} are made where Python can't see them or are no layer's:"
+    "nothing is judged: {name} makes updates, and no step ends where Python can see it:"
     " call StepMonitor.attach before the loop and StepMonitor.step after each step"
 )
 
@@ -57,6 +57,7 @@ class Unwatched:
         self.monitor = Monitor(config, origin, open_sinks(config, origin))
         reason = _NOTHING.format(name=name)
         self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
+        self.monitor.tell_protections()
         self.monitor.begin()
         self.monitor.problem(reason)
         self.monitor.write_status()

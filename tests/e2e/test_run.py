@@ -104,7 +104,7 @@ def test_with_level_0_nothing_is_checked(runner):
 def test_ten_updates_in_a_jitted_function_are_enough_to_say_that_nothing_is_judged(runner, mode):
     done = runner.asd_run("loops.py", "jitted", mode, 10)
     assert done.code == 0
-    assert done.err.count("nothing is judged, for the updates of SGD are made where Python can't see them") == 1
+    assert done.err.count("nothing is judged: SGD makes updates, and no step ends where Python can see it") == 1
     assert "call StepMonitor.attach before the loop and StepMonitor.step after each step" in done.err
     (event,) = runner.events()
     assert (event["kind"], event["step"]) == ("problem", 0)
