@@ -79,8 +79,7 @@ def simulate(events: Sequence[Event], policy: Policy) -> dict[str, float]:
         for event in ordered:
             decisions += _tick_until(handler, clock, event.time)
             decisions.append(handler.handle(event))
-        while (due := handler.triage.strikes.next_due()) is not None:
-            decisions += _tick_until(handler, clock, due + 2 * _MOMENT)
+        decisions += _tick_until(handler, clock, clock.now + policy.settle_seconds + 2 * _MOMENT)
     finally:
         handler.close()
     found: dict[str, float] = {}
@@ -93,7 +92,8 @@ def simulate(events: Sequence[Event], policy: Policy) -> dict[str, float]:
 def _tick_until(handler: FaultHandler, clock: _Clock, until: float) -> list[Decision]:
     """Lets the time pass, with a stop wherever a strike has waited long enough; what is at `until` comes first."""
     decisions: list[Decision] = []
-    while (due := handler.triage.strikes.next_due()) is not None and due < until:
+    query = "SELECT min(due) FROM strike WHERE settled = 0"
+    while (due := handler.store.db.execute(query).fetchone()[0]) is not None and due < until:
         clock.now = max(clock.now, due)
         decisions += handler.tick()
     clock.now = max(clock.now, until - _MOMENT)
