@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "ASD_ON_ANOMALY": "skip",
     "ASD_OPTIONS": "confirm:0.01",
 }
-SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
+SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}:elements=80"
 
 
 def settings(**more):

@@ -90,7 +90,7 @@ HEALED = {(BAD, "anomaly", "ERROR", ""), (BAD, "replay", "ERROR", "transient")}
 @pytest.mark.parametrize(
     ("mode", "fault", "scale"),
     [
-        ("graph", f"output:second:scale=0.0333:step={BAD}:elements=48", 1024.0),
+        ("graph", f"gradient:norm:scale=0.0333:step={BAD}:elements=48", 1024.0),
         ("pynative", f"gradient:norm:scale=0.05:step={BAD}:elements=48", 1024.0),
         ("graph", f"gradient:norm:scale=0:step={BAD}:elements=48", 1.0),
     ],
