@@ -130,7 +130,11 @@ def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(m
     table = slots.table()
     site = table.new_site("site")
     tap = make_tap(site)
-    see = ms.grad(lambda x: ops.square(tap(x)).sum() / 2)
+
+    def half_of_squares(x):
+        return ops.square(tap(x)).sum() / 2
+
+    see = ms.grad(half_of_squares)
     weight = ms.Parameter(np.zeros(2, np.float32), name="weight")
     optimizer = guard(nn.SGD(ms.ParameterTuple([weight]), 1.0), lower=True)
 
