@@ -53,7 +53,7 @@ class Config:
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
-        weight_hash: The fewest steps between two comparisons of the weights over data-parallel ranks; 0 for none.
+        weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on; empty for none, None for those of the rule.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.

@@ -41,8 +41,7 @@ OPTIONS = (
         "weight_hash",
         "weight_hash",
         count(_MOST_STEPS, f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison"),
-        "the fewest steps between two comparisons of the weights over data-parallel ranks, which also follow each "
-        "checkpoint; there are fewer where one takes long; `0` for none",
+        "steps between two comparisons of the weights over data-parallel ranks; `0` for none",
     ),
     Variable(
         "manifest",

@@ -34,7 +34,7 @@ SETTINGS = {
     "manifest": "`1`：为每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt",
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
-    "weight_hash": "数据并行的各 rank 之间至少隔多少步比对一次权重，保存 ckpt 后也比对；耗时长时更少；`0` 为不比对",
+    "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
     "tiers": "启用哪些检测层，例如 `state+ranks+checksum`，可留空；规则为 `adaptive` 时默认 `state`",
     "MS_NPU_ASD_CONFIG": (
         "MindSpore 2.7.1 及以后版本的联合检测配置：对参数梯度采样、累计异常次数，达到次数后启动 checksum"

@@ -12,11 +12,11 @@ from mindspore import Parameter, Tensor, nn
 
 from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
-__all__ = ["Group", "OptimizerState"]
+__all__ = ["FLOATS", "Group", "OptimizerState"]
 
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _JOINT = re.compile(r"(?<=.)[._]")
-_FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
+FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 _REMEMBERED = 64
 """Steps of which the largest gradient is known: more than from one reading of a tensor to the next."""
 
@@ -53,14 +53,14 @@ class OptimizerState:
     def __init__(self, optimizer: nn.Cell) -> None:
         weights = list(getattr(optimizer, "parameters", ()))
         trained = {id(weight) for weight in weights}
-        floats = [weight for weight in weights if weight.dtype in _FLOATS]
+        floats = [weight for weight in weights if weight.dtype in FLOATS]
         groups: dict[str, Group] = {"weight": Group("weight", second_moment=False, parameters=floats)}
         self.unknown: list[str] = []
         # By the names that they had when the optimizer was made: a cell that holds it puts its own before them later.
         kept = dict(optimizer.parameters_and_names())
         sizes = {name: parameter.size for name, parameter in kept.items() if id(parameter) in trained}
         for name, parameter in kept.items():
-            if name in sizes or parameter.dtype not in _FLOATS:
+            if name in sizes or parameter.dtype not in FLOATS:
                 continue
             group, weight = _split(name, sizes)
             if parameter.size == 1 and sizes.get(weight) != 1:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from statistics import median
+from collections.abc import Sequence
 
 import mindspore as ms
 import numpy as np
@@ -18,7 +17,6 @@ __all__ = ["EVERY", "StateReading"]
 
 EVERY = 16
 """Steps from one reading to the next. It follows no clock: what is found must not depend on how busy a machine is."""
-_RECENT = 33
 
 
 class StateReading:
@@ -26,16 +24,18 @@ class StateReading:
 
     Args:
         state: What is read; of second moments the smallest value too.
+        untrained: Parameters that are saved and nobody trains, as moving statistics; they must be finite.
 
     Attributes:
+        seconds: Of the last reading; 0 before the first one.
         where: Per value the name of the tensor it was found in.
     """
 
-    def __init__(self, state: OptimizerState) -> None:
+    def __init__(self, state: OptimizerState, untrained: Sequence[Parameter] = ()) -> None:
         self.where: dict[str, str] = {}
-        self._state = state
+        self._state, self._untrained = state, untrained
         self._read_at = 0
-        self._seconds: deque[float] = deque(maxlen=_RECENT)
+        self.seconds = 0.0
 
     def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
         """The extremes as they are now.
@@ -48,7 +48,7 @@ class StateReading:
         begin = time.perf_counter()
         groups = [group for group in self._state.groups if group.parameters]
         moments = [group for group in groups if group.second_moment]
-        tensors = [each for group in groups for each in group.parameters]
+        tensors = [*(each for group in groups for each in group.parameters), *self._untrained]
         found = _read_back(
             [statistics(tensors, largest=True)] + [_smallest(each) for group in moments for each in group.parameters]
         )
@@ -57,16 +57,15 @@ class StateReading:
         for group in groups:
             found, largest = np.split(largest, [len(group.parameters)])
             self._take(values, f"max_{group.name}", group, found, int(np.argmax(found)))
+        wrong = np.flatnonzero(~np.isfinite(largest))
+        if wrong.size:
+            values["untrained"], self.where["untrained"] = np.nan, self._untrained[wrong[0]].name
         for group in moments:
             found, smallest = np.split(smallest, [len(group.parameters)])
             self._take(values, f"min_{group.name}", group, found, int(np.argmin(found)))
         growth, self._read_at = self._state.growth(self._read_at), self._state.updates
-        self._seconds.append(time.perf_counter() - begin)
+        self.seconds = time.perf_counter() - begin
         return values, growth
-
-    def price(self) -> float:
-        """The seconds of one reading; 0 before the first one."""
-        return median(self._seconds) if self._seconds else 0.0
 
     def _take(self, values: dict[str, float], name: str, group: Group, found: np.ndarray, index: int) -> None:
         values[name], self.where[name] = float(found[index]), group.parameters[index].name

@@ -1,33 +1,31 @@
 """Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
 Eight bytes a rank and set of weights, see `Groups`, say whether all are alike; only when they are not,
-each weight's hash is told. Weights are compared after the first step and every `weight_hash` steps. Where a comparison
-takes long it has fewer turns: the ranks tell one another their wish with it, and all keep to the mean.
+each weight's hash is told. Weights are compared after the first step and every `weight_hash` steps: which steps these
+are follows from their number, the same on all ranks.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
-import time
 from collections.abc import Iterable
-from math import ceil, log2
+from itertools import islice
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
+from mindspore.ops import auto_generate
+from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.weights import Difference, compare_some, together
 
-__all__ = ["WeightComparison", "hash_of", "hashes_of", "total_of"]
+__all__ = ["BLOCK", "WeightComparison", "hashes_of", "odd_numbers", "total_of"]
 
-_BLOCK = 1 << 20  # words
-_SHARE = 0.005
-"""Of the time of the steps from one comparison to the next, what it may take."""
-_LITTLE = 0.01
-"""Seconds that need not be saved."""
-_MOST_TURNS = 64
-"""In one of so many turns at least weights are compared, however long it takes."""
+_CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
+BLOCK = 1 << 20  # words that have a sum of their own
+_HALF, _BYTES = (ms.float16, ms.bfloat16, ms.int16, ms.uint16), (ms.bool_, ms.int8, ms.uint8)
 
 
 class WeightComparison:
@@ -36,18 +34,17 @@ class WeightComparison:
     Args:
         weights: The weights of the network.
         exchange: The ranks, and which of them hold the same.
-        every: Steps between two comparisons, at least; 0 for none at all.
+        every: Steps between two comparisons; 0 for none at all.
 
     Attributes:
-        every: Steps between two comparisons, as the ranks agreed; 0 for none any more.
+        every: Steps between two comparisons, 0 for none any more.
         alike: The last step after which all that hold the same had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
-        self._exchange, self._least, self.every = exchange, every, every
+        self._exchange, self.every = exchange, every
         self.alike: int | None = None
         self._first = True
-        self._seconds = 0.0
         groups = exchange.groups
         self._holders = dict(groups.holders)
         own = groups.labels[exchange.rank]
@@ -63,31 +60,16 @@ class WeightComparison:
         """Whether weights are compared at all."""
         return self.every > 0
 
-    def wish(self, step_seconds: float) -> int:
-        """Of how many turns the weights should be compared in one, by what that took last.
-
-        Args:
-            step_seconds: What a step takes.
-        """
-        if self._seconds < _LITTLE or step_seconds <= 0:
-            return 1
-        return min(_MOST_TURNS, ceil(self._seconds / (_SHARE * self._least * step_seconds)))
-
     def roll_back(self, step: int) -> None:
         """Forgets what was known of `step`, which has just been made, and of later ones, in a life before this one."""
         if self.alike is not None and self.alike >= step:
             self.alike = step - 1
 
-    def _agree(self, wish: float) -> None:
-        if self.active:  # a power of two, for the mean is another each time
-            self.every = self._least * 2 ** ceil(log2(max(wish, 1)))
-
-    def after(self, step: int, *, wish: int = 1) -> Difference | None:
+    def after(self, step: int) -> Difference | None:
         """Compares, if it is time; a call of all ranks.
 
         Args:
             step: The step that has just been made.
-            wish: As `wish`.
 
         Returns:
             What was found, None when all are alike or it is not time.
@@ -98,7 +80,7 @@ class WeightComparison:
         if not self.active or not (self._first or step % self.every == 0):
             return None
         self._first = False
-        found = together(self._compare(wish))
+        found = together(self._compare())
         if found is None:
             self.alike = step
         elif self.alike is None and not found.odd:
@@ -106,10 +88,10 @@ class WeightComparison:
             self.every = 0
         return found
 
-    def _compare(self, wish: int) -> list[Difference]:
-        hashes = self._hashes()
-        told = self._tell(hashes, wish)
-        self._agree(sum(row[0] for row in told) / len(told))
+    def _compare(self) -> list[Difference]:
+        found = iter(hashes_of(weight for weights in self._sets.values() for weight in weights))
+        hashes = {label: list(islice(found, len(weights))) for label, weights in self._sets.items()}
+        told = self._tell(hashes)
         total = self._exchange.groups.total_of
         unlike = [
             label
@@ -121,29 +103,36 @@ class WeightComparison:
         names = {label: [weight.name for weight in weights] for label, weights in self._sets.items()}
         mine = {label: dict(zip(names[label], hashes[label], strict=True)) for label in unlike if label in hashes}
         words = self._exchange.tell(hashes=mine)
-        found = (
+        differences = (
             compare_some(self._holders[label], [word["hashes"].get(label, {}) for word in words]) for label in unlike
         )
-        return [each for each in found if each is not None]
+        return [each for each in differences if each is not None]
 
-    def _hashes(self) -> dict[str, list[int]]:
-        begin = time.perf_counter()
-        hashes = {label: hashes_of(weights) for label, weights in self._sets.items()}
-        self._seconds = time.perf_counter() - begin
-        return hashes
-
-    def _tell(self, hashes: dict[str, list[int]], wish: int) -> list[tuple[int, ...]]:
-        """By rank: the wish, and the total of each set of weights in the order of labels."""
-        message = struct.Struct(f"<{1 + self._width}Q")
+    def _tell(self, hashes: dict[str, list[int]]) -> list[tuple[int, ...]]:
+        """By rank: the total of each set of weights in the order of labels."""
+        message = struct.Struct(f"<{self._width}Q")
         own = self._exchange.groups.labels[self._exchange.rank]
         totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
-        parcel = message.pack(wish, *totals, *[0] * (self._width - len(totals)))
+        parcel = message.pack(*totals, *[0] * (self._width - len(totals)))
         return [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
 
 
-def hashes_of(weights: Iterable[Parameter]) -> list[int]:
-    """A 64-bit hash of the bits of each weight."""
-    return [hash_of(_bits(weight)) for weight in weights]
+def odd_numbers() -> np.ndarray:
+    """Those that the words of a block are multiplied by, uint32 of shape (BLOCK,): scattered, so that order counts."""
+    mixed = np.arange(1, BLOCK + 1, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    mixed = np.bitwise_xor(mixed, mixed >> np.uint32(15)) * np.uint32(0x85EBCA77)
+    odd: np.ndarray = np.bitwise_xor(mixed, mixed >> np.uint32(13)) | np.uint32(1)
+    return odd
+
+
+def hashes_of(tensors: Iterable[Tensor]) -> list[int]:
+    """A hash of the bits of each tensor, of any shape and type; all of them come to the host in one read-back."""
+    sums = [_sums(each) for each in tensors]
+    if not sums:
+        return []
+    found = _CONCAT(sums).asnumpy().view(np.uint32).tolist()
+    ends = np.cumsum([each.shape[0] for each in sums]).tolist()
+    return [total_of(found[end - each.shape[0] : end]) for end, each in zip(ends, sums, strict=True)]
 
 
 def total_of(hashes: Iterable[int]) -> int:
@@ -154,21 +143,31 @@ def total_of(hashes: Iterable[int]) -> int:
     return total
 
 
-def hash_of(array: np.ndarray) -> int:
-    """The sum of word i times 2 i + 1, modulo 2**64, over the 32-bit words of `array`; padded with zero bytes."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    words = np.pad(data, (0, -data.size % 4)).view("<u4") if data.size % 4 else data.view("<u4")
-    total = 0
-    for begin in range(0, words.size, _BLOCK):
-        block = words[begin : begin + _BLOCK].astype(np.uint64)
-        places = np.arange(2 * begin + 1, 2 * (begin + block.size) + 1, 2, dtype=np.uint64)
-        total += int((block * places).sum(dtype=np.uint64))
-    return total % 2**64
+def _sums(tensor: Tensor) -> Tensor:
+    """int32, one number a block."""
+    bits, odd = _bits(_FLAT(tensor, (-1,))), _odd()
+    rest = bits.shape[0] % BLOCK
+    whole = bits.shape[0] - rest
+    sums = [_sum(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []
+    if rest:
+        sums.append(_sum(_FLAT(_MUL(bits[whole:], odd[:rest]), (1, rest))))
+    return _CONCAT(sums)
 
 
-def _bits(weight: Tensor) -> np.ndarray:
-    weight = weight.to_local() if hasattr(weight, "to_local") else weight
-    if weight.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
-        weight = weight.astype(ms.float32)
-    array: np.ndarray = weight.asnumpy()
-    return array
+def _bits(flat: Tensor) -> Tensor:
+    if flat.dtype in _BYTES:
+        return _CAST(flat, ms.int32)
+    if flat.dtype in _HALF:
+        return _CAST(auto_generate.view_dtype(flat, ms.int16), ms.int32)
+    return auto_generate.view_dtype(flat, ms.int32)
+
+
+def _sum(rows: Tensor) -> Tensor:
+    if ms.get_context("device_target") == "CPU":  # where a sum of int32 stops at the largest
+        return _CAST(_SUM(_CAST(rows, ms.int64), (1,)), ms.int32)
+    return _SUM(rows, (1,))
+
+
+@functools.cache
+def _odd() -> Tensor:
+    return Tensor(odd_numbers().view(np.int32))

@@ -12,7 +12,7 @@ from mindspore import Tensor, nn
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.measure.statistics import Statistics, statistics
 from asd.operators.measure.tap import make_observer, make_tap
-from asd.operators.ranks.weights import hash_of, hashes_of, total_of
+from asd.operators.ranks.weights import hashes_of, odd_numbers
 from asd.operators.selftest.outcome import Absent, Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
     DTYPES,
@@ -209,28 +209,23 @@ def test_hashes(report: Report) -> None:
         report.check("hashes", "of a weight on the device", _of_weight, dtype, dtype=dtype)
 
 
-def _bytes(count: int) -> np.ndarray:
-    return (np.arange(count) % 251).astype(np.uint8)
-
-
 def _known() -> None:
-    words = [int.from_bytes(bytes(_bytes(1000)[i : i + 4]), "little") for i in range(0, 1000, 4)]
-    truth = sum(word * (2 * i + 1) for i, word in enumerate(words)) % 2**64
-    found = hash_of(_bytes(1000))
-    expect(found == truth, f"the hash of 1000 known bytes is {found:#x}, by whole numbers it is {truth:#x}")
-    found = total_of([1, 2, 2**64 - 1])
-    truth = (31 * 31 * 1 + 31 * 2 + 2**64 - 1) % 2**64
-    expect(found == truth, f"the total of three hashes is {found:#x}, by whole numbers it is {truth:#x}")
+    words = np.arange(250, dtype=np.uint32) * np.uint32(20_000_003)
+    (found,) = hashes_of([Tensor(words.view(np.int32))])
+    truth = sum(int(word) * int(odd) for word, odd in zip(words, odd_numbers(), strict=False)) % 2**32
+    expect(found == truth, f"the hash of 250 known words is {found:#x}, by whole numbers it is {truth:#x}")
 
 
 def _flipped() -> None:
-    data = np.random.default_rng(1).integers(0, 256, 1003).astype(np.uint8)
-    right = hash_of(data)
-    expect(hash_of(data.copy()) == right, "a copy has another hash")
-    for bit in (*range(64), *range(64, 8 * data.size, 61)):
-        other = data.copy()
-        other[bit // 8] ^= 1 << bit % 8
-        expect(hash_of(other) != right, f"bit {bit} of {8 * data.size} flips unseen")
+    data = np.random.default_rng(1).integers(-(2**31), 2**31, 251).astype(np.int32)
+    bits = [*range(64), *range(64, 32 * data.size, 61)]
+    struck = [data.copy() for _ in bits]
+    for each, bit in zip(struck, bits, strict=True):
+        each.view(np.uint8)[bit // 8] ^= 1 << bit % 8
+    right, copied, *found = hashes_of([Tensor(each) for each in (data, data.copy(), *struck)])
+    expect(right == copied, "a copy has another hash")
+    for bit, other in zip(bits, found, strict=True):
+        expect(other != right, f"bit {bit} of {32 * data.size} flips unseen")
 
 
 def _of_weight(dtype: str) -> None:
@@ -240,6 +235,10 @@ def _of_weight(dtype: str) -> None:
             if name in ("denormal", "tiny"):
                 continue  # made by a conversion on the device, which takes it for zero
             raise Absent(f"the device does not keep the bits of {name} in {dtype}")
-        (found,) = hashes_of([weight])
-        truth = hash_of(array)
+        (found,), flat = hashes_of([weight]), array.reshape(-1)
+        if dtype == "float16":
+            words = flat.view(np.int16).astype(np.int32)
+        else:  # NumPy has bfloat16 as float32, whose upper half it is
+            words = flat.view(np.int32) >> (16 if dtype == "bfloat16" else 0)
+        truth = int((words.view(np.uint32) * odd_numbers()[: words.size]).sum(dtype=np.uint32))
         expect(found == truth, f"{name}: the hash of a weight is {found:#x}, of the same bits in NumPy {truth:#x}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 from mindspore import nn
 
 from asd.operators.gate.part import Part, StepRecord
-from asd.operators.measure.optimizer_state import OptimizerState
+from asd.operators.measure.optimizer_state import FLOATS, OptimizerState
 from asd.operators.measure.state_reading import EVERY, StateReading
 from asd.rules.step.protections import Protections
 from asd.rundir.manifest import Health
@@ -34,10 +32,14 @@ class StateChecks(Part):
         self._last = 0
         self.seconds_in_step = 0.0
 
-    def watch(self, optimizer: nn.Cell) -> None:
-        """Reads the weights and the state of `optimizer` from now on."""
+    def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
+        """Reads the weights and the state of `optimizer` from now on, and what of `net` nobody trains."""
         self._state = OptimizerState(optimizer)
-        self._reading = StateReading(self._state)
+        own = {id(each) for each in (*self._state.parameters, *optimizer.get_parameters())}
+        held = [] if net is None else net.get_parameters()
+        self._reading = StateReading(
+            self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
+        )
         self._last = 0
 
     @property
@@ -65,9 +67,8 @@ class StateChecks(Part):
             return
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number
-        begin = time.perf_counter()
         values, growth = self._reading.read()
-        self.seconds_in_step = time.perf_counter() - begin
+        self.seconds_in_step = self._reading.seconds
         found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
         if found is not None:
             step.events.append(found)
@@ -82,4 +83,4 @@ class StateChecks(Part):
     @property
     def price(self) -> float:
         """The seconds of one reading; 0 where nothing is read."""
-        return self._reading.price() if self._state is not None else 0.0
+        return self._reading.seconds if self._state is not None else 0.0

@@ -198,7 +198,7 @@ class TrainingWatch:
         if self.config.refuses:
             self.rerun.watch(net, optimizer)
         if "state" in self.config.active_tiers:
-            self.state.watch(optimizer)
+            self.state.watch(optimizer, net)
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""

@@ -26,14 +26,11 @@ class WeightWatch(Part):
     def __init__(self, health: Health) -> None:
         self._health = health
         self._comparison = WeightComparison((), Exchange(), 0)
-        self._steps = 0
-        self._seconds_before = 0.0
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
-        """Compares `weights` over the ranks from now on; not more often than `every` so many steps, or never for 0."""
+        """Compares `weights` over the ranks from now on, each `every` steps, or never for 0."""
         self._comparison = WeightComparison(weights, self.ranks, every)
-        self._steps, self._seconds_before = 0, self.monitor.status.step_seconds
         self._unproven = []
 
     @property
@@ -55,13 +52,10 @@ class WeightWatch(Part):
         """
         monitor, comparison, before = self.monitor, self._comparison, self.words
         begin = time.perf_counter()
-        self._steps += 1
         if self.ranks.lost is not None:
             raise self.ranks.lost
         comparison.roll_back(step.number)
-        # The first step has no time.
-        seconds = (monitor.status.step_seconds - self._seconds_before) / max(self._steps - 1, 1)
-        found = comparison.after(step.number, wish=comparison.wish(seconds))
+        found = comparison.after(step.number)
         if self.words != before:
             monitor.protections.has(weight_comparison=self.words)
             monitor.status.protections = monitor.protections.to_json()

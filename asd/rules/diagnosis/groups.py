@@ -104,8 +104,8 @@ class Groups:
         return self._holders
 
     def total_of(self, totals: Sequence[int], rank: int, label: str) -> int:
-        """What a rank told of its weights of one label: behind one number more, in the order of its labels."""
-        return totals[1 + self.labels[rank].index(label)]
+        """What a rank told of its weights of one label, in the order of its labels."""
+        return totals[self.labels[rank].index(label)]
 
     def alike(self, rank: int) -> tuple[int, ...]:
         """The ranks that hold what `rank` holds."""

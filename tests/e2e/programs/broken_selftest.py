@@ -3,13 +3,11 @@
 import os
 import sys
 
-import numpy as np
 from asd.operators.recompute import convolution, lookup, product, softmax
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checks import ready_made
-from asd.operators.ranks import weights
 from asd.operators.selftest import measuring, primitives
 from asd.operators.selftest.__main__ import main
 
@@ -17,7 +15,7 @@ what, *words = sys.argv[1:]
 if what == "ReduceMax":
     P.ReduceMax = P.ReduceMin
 elif what == "hash":
-    weights.hash_of = measuring.hash_of = lambda array: int(np.asarray(array).size)
+    measuring.hashes_of = lambda tensors: [each.size for each in tensors]
 elif what == "checksum":
     product.ProductCheck.judge = lambda self, _a, _b, y: (
         self.sum(y * 0).reshape((1,)),

@@ -102,3 +102,20 @@ def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_opt
         moment.name,
         "state: max_adam_v more than 16.7 times its largest so far",
     )
+
+
+def test_a_moving_statistic_that_is_not_finite_is_an_anomaly_though_nobody_trains_it(tmp_path):
+    net = fill(nn.SequentialCell(nn.Dense(4, 4), nn.BatchNorm1d(4), nn.Dense(4, 1)))
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer).set_train()
+    config = Config(protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(cell, optimizer)
+    x, y = Tensor(np.eye(8, 4, dtype=np.float32)), Tensor(np.zeros((8, 1), np.float32))
+    found = []
+    for step in range(1, 33):
+        if step == 20:
+            net[1].moving_variance.set_data(Tensor(np.array([1, np.inf, 1, 1], np.float32)))
+        found += [(step, each) for each in monitor.step(cell(x, y)) if each.level is Level.ERROR]
+    ((step, event),) = found
+    assert (step, event.checkpoint, event.reason) == (32, net[1].moving_variance.name, "state: untrained not finite")
