@@ -240,7 +240,7 @@ def test_a_skipped_call_is_never_a_pass(tmp_path, capsys):
     ("options", "code", "sentence"),
     [
         (["-api_info", "missing.json"], 2, "there is no such file"),
-        (["-api_info", "cut.json"], 1, "is not a whole JSON object"),
+        (["-api_info", "cut.json"], 1, "is not valid JSON"),
         (["-api_info", "torch.json"], 2, "a dump of MindSpore is needed"),
         (["-api_info", "good.json", "--abs_limit", "nan"], 2, "a number above 0 is needed"),
         (["-api_info", "good.json", "-o", "good.json"], 2, "it must be a folder"),
