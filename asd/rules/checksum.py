@@ -1,4 +1,4 @@
-"""The verdict on a matrix product, a norm or a mean over ranks: it fits what it was made of or it doesn't."""
+"""The verdict on a result that was computed again: it fits what it was made of or it doesn't."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from collections.abc import Mapping
 from asd.rules.base import Rule, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["EVERY", "SUSPICIOUS_STEPS", "ScoreRule"]
-
-EVERY = 16
-"""Each product and each norm is checked in one step of so many."""
-SUSPICIOUS_STEPS = 20
-"""Steps in which all are checked after an anomaly of either level."""
+__all__ = ["ScoreRule"]
 
 
 class ScoreRule(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
 
     The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
-    the type, so it is computed where they are, see `asd.operators.recompute`.
+    the type, so it is computed where they are, see `asd.operators.sampled`.
 
     Args:
         reason: Of a verdict.

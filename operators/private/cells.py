@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any
 
+import mindspore
 from mindspore import Parameter, nn
 
-__all__ = ["callbacks_in", "checkpoint_folder", "own_parameters", "primitives"]
+__all__ = [
+    "callbacks_in",
+    "can_do_without_gradients",
+    "checkpoint_folder",
+    "is_hooked",
+    "own_parameters",
+    "primitives",
+    "without_gradients",
+]
 
 
 def own_parameters(cell: nn.Cell) -> MutableMapping[str, Parameter | None]:
@@ -30,3 +40,20 @@ def checkpoint_folder(writer: Any) -> str | None:
 def callbacks_in(given: Any) -> Iterable[Any]:
     """The callbacks of a list that MindSpore made of those a user gave."""
     return getattr(given, "_callbacks", None) or given or ()
+
+
+def is_hooked(cell: nn.Cell) -> bool:
+    """Whether anybody is called when `cell` is."""
+    names = ("forward_pre_hook", "forward_hook", "backward_pre_hook", "backward_hook")
+    return any(getattr(cell, f"_{name}", None) for name in names)
+
+
+def can_do_without_gradients() -> bool:
+    """Whether `without_gradients` does anything in this version of MindSpore."""
+    return hasattr(mindspore.common, "_no_grad")
+
+
+def without_gradients() -> AbstractContextManager[Any]:
+    """In PyNative nothing that is computed inside has gradients."""
+    made: AbstractContextManager[Any] = mindspore.common._no_grad()
+    return made

@@ -42,6 +42,7 @@ class Rerun(Part):
         attributes: Whether refused steps are made again to attribute them.
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
         write_limits: Gives the gate limits, see `StepReader`.
+        check_everything: Makes all sampled results due until the step ends.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class Rerun(Part):
         *,
         attributes: bool,
         write_limits: Callable[..., None],
+        check_everything: Callable[[], None],
     ) -> None:
         self.attributes, self.confirms = attributes, config.confirm > 0
         self._config, self._scaler = config, scaler
-        self._write_limits = write_limits
+        self._write_limits, self._check_everything = write_limits, check_everything
         self._allowance = Allowance(config.confirm)
         self._armed = False
         self._lost = False  # an update whose step could not be made again: no later one is held back
@@ -133,6 +135,7 @@ class Rerun(Part):
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """The second run is the step from now on; returns why it could not be made on some ranks."""
         self._allowance.spend()
+        self._check_everything()
         outputs, failure = again.rerun_for_good()
         second = self.table.read(self.gate.sites, self.gate)
         failures = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
@@ -219,6 +222,7 @@ class Rerun(Part):
             where = "" if rank == self.ranks.rank else f"on rank {rank}: "
             return Diagnosis("undetermined", where + reason) if anomaly is not None else None
         abnormal = breaks(anomaly, step.scale)
+        self._check_everything()
         with again.without_a_trace():
             if self.ranks.size == 1:
                 finding = run_alone(again, original, abnormal)

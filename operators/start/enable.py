@@ -14,6 +14,7 @@ from mindspore.ops import operations
 from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
 from asd.operators.private import patches
 from asd.operators.private.class_swap import mend_what_lives
+from asd.operators.sampled.sampling import put_back_layers
 from asd.operators.start import autostart
 
 __all__ = ["Enabled", "disable", "enable"]
@@ -46,10 +47,13 @@ def enable() -> Enabled:
 
 
 def disable() -> None:
-    """Puts back all that is replaced in MindSpore. Layers built in between keep their checks.
+    """Puts back all that is replaced in MindSpore, and ends the sampling of results.
+
+    Layers built in between keep their checks.
 
     As long as a network with checks or a guard lives, the parser of compiled graphs still reads it as Python does.
     """
     autostart.stop()
+    put_back_layers()
     patches.put_back()
     mend_what_lives()

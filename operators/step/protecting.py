@@ -57,7 +57,7 @@ def before_first_step(
     found, tiers = monitor.protections, config.active_tiers
     found.count(site.kind for site in sites)
     found.has(
-        rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""),
+        rule=config.rule,
         refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) or not config.refuses else "",
         combined_scheme="gradients of parameters are sampled" if config.combined.enable else "",
         manifests="of checkpoint files" if config.manifest else "",
@@ -75,6 +75,14 @@ def before_first_step(
         (_STATE, "state" not in tiers or optimizer is not None, state),
     ):
         found.lacks(setting, *(() if active else (reason,)))
+    _tell_rule(monitor)
+
+
+def _tell_rule(monitor: Monitor) -> None:
+    """The rule, with the tiers that are active."""
+    config, missing = monitor.config, monitor.protections.missing
+    tiers = [each for each in config.active_tiers if f"ASD_OPTIONS=tiers:{each}" not in missing]
+    monitor.protections.has(rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""))
 
 
 def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
@@ -119,6 +127,8 @@ def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site
         sites: The checkpoints.
     """
     found = monitor.protections
+    found.count(site.kind for site in sites)  # those that nobody can check are gone
+    _tell_rule(monitor)
     found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
     # Gradients of parameters may come every few steps only, where they add up.
     seen = {reading.checkpoint for reading in monitor.readings}

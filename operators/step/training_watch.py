@@ -25,6 +25,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.rerun import Rerun
+from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
@@ -95,12 +96,14 @@ class TrainingWatch:
         self._strikes = StrikePoll(config)
         self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude)
+        self._sampling = Sampling(config, exclude, self._problems)
         self._weights = WeightWatch(self.health)
         self.rerun = Rerun(
             config,
             loss_scale,
             attributes=config.replay if replay is None else replay,
             write_limits=self.judging.write_limits,
+            check_everything=self._sampling.check_everything,
         )
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
@@ -111,6 +114,7 @@ class TrainingWatch:
             self.judging,
             self._strikes,
             self._checks,
+            self._sampling,
             self._weights,
             self.rerun,
             self._rule_state,
@@ -167,10 +171,12 @@ class TrainingWatch:
             self._watch(optimizer, net)
         if net is not None and self._clips:
             self._checks.look_in_backward_pass(net, optimizer)
+        self._sampling.put_on(net)
         self._checks.tell_apart(net)
         self._rule_state.label = gate.label or ""
         if not goes_on and self._rule_state.resume(optimizer):
             self._step = monitor.step
+        self._sampling.begin_step(self._step + 1)
         if net is not None:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
@@ -211,6 +217,7 @@ class TrainingWatch:
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [rerun.attribute] if rerun.attributes else []
         act += [self._strikes.ask] if self._strikes.is_on else []
+        act += [self._sampling.end_step] if self._sampling.is_on else []
         return Turns(judge, act)
 
     def step(self, outputs: Any) -> list[Event]:
@@ -272,6 +279,7 @@ class TrainingWatch:
         self._is_first = False
         try:
             self._read_layout(monitor)
+            self._sampling.report_first_step()
             after_first_step(monitor, self._net, self.judging.sites)
             self.rerun.report_protection(after_first_step=True)
         except Exception as error:  # as in `step`
@@ -307,6 +315,7 @@ class TrainingWatch:
     def _let_go(self) -> None:
         """Takes the limits away."""
         self._forgotten.stop()
+        self._sampling.remove()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
             self._table.arm(False, self._gate)

@@ -101,7 +101,7 @@ class Sites:
 
 def largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
     """The largest raw value of `dtype` that does not break `limit`, by the arithmetic with which the host judges."""
-    if math.isinf(limit) or (scale == 1.0 and dtype is np.float64):
+    if math.isinf(limit) or (scale == 1.0 and (dtype is np.float64 or limit == 1.0)):  # 1 is that of all scores
         return limit
     with np.errstate(over="ignore"):
         raw = dtype(limit * scale)

@@ -1,0 +1,138 @@
+"""The layers of one training that are sampled, and which of them in which step."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
+
+import mindspore as ms
+from mindspore import nn
+
+from asd.config import Config
+from asd.errors import UnsupportedError
+from asd.operators.attach.install import cell_name, compile_patterns
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.problems import Problems
+from asd.operators.sampled.choice import compiles_itself, repeats
+from asd.operators.sampled.place import Place
+from asd.operators.sampled.product import form_of
+from asd.operators.table.site import is_ours
+from asd.rules.readings.reading import SCORES
+
+__all__ = ["Sampling", "put_back_layers"]
+
+_RESULTS = 4
+"""Computed again in a step, about."""
+_ONLY = "sampled results: in PyNative only"
+_places: weakref.WeakKeyDictionary[nn.Cell, Place] = weakref.WeakKeyDictionary()
+
+
+def put_back_layers() -> None:
+    """Ends the sampling of all trainings of this process; layers have the class that they had."""
+    for cell in list(_places):
+        _places.pop(cell).remove()
+
+
+class Sampling(Part):
+    """The sampled results of one `StepMonitor`.
+
+    Which are due follows from the number of the step: so they are the same on all ranks, and a training that is resumed
+    goes on where it stopped.
+
+    Args:
+        config: Results are sampled by the tier `checksum`, and by the vendor's scheme while it runs its own.
+        exclude: Regular expressions; cells whose name one of them matches are left out.
+        problems: What goes wrong is told once.
+    """
+
+    def __init__(self, config: Config, exclude: str | Iterable[str], problems: Problems) -> None:
+        self._in_turn = "checksum" in config.active_tiers
+        self._by_scheme = config.combined.enable and config.combined.with_checksum
+        self._is_told = config.rule == "adaptive"  # which brings the tier; with another rule somebody asked for it
+        self._exclude, self._problems = exclude, problems
+        self._places: list[Place] = []
+        self._groups: list[list[Place]] = []
+        self._due: Sequence[Place] = ()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is sampled."""
+        return bool(self._places)
+
+    def put_on(self, net: nn.Cell | None) -> None:
+        """Samples the layers of `net`."""
+        self.remove()
+        if net is None or not (self._in_turn or self._by_scheme):
+            return
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            self._lacks(_ONLY)
+            return
+        try:
+            self._find_places(net)
+        except UnsupportedError as error:  # no slot is free
+            self._lacks(f"not all results are sampled: {error}")
+        for site in [site for place in self._places for site in place.sites]:
+            self.gate.take(site)
+        sums = accumulate(len(place.sites) for place in self._places)
+        turns = groupby(zip(sums, self._places, strict=True), lambda each: (each[0] - 1) // _RESULTS)
+        self._groups = [[place for _, place in turn] for _, turn in turns]
+        when = f"about {_RESULTS} a step" if self._in_turn else "while the vendor's scheme runs its checksum"
+        if not self._places:
+            self._lacks("no layer is known whose results can be computed again")
+            return
+        self.monitor.protections.has(sampled_results=f"of {len(self._places)} layers, {when}, in PyNative only")
+
+    def _find_places(self, net: nn.Cell) -> None:
+        excluded = compile_patterns("exclude", self._exclude)
+        for path, cell in net.cells_and_names():
+            name = cell_name(path) or type(cell).__name__
+            if is_ours(path) or cell in _places or any(pattern.search(name) for pattern in excluded):
+                continue
+            products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
+            again = repeats(cell)
+            if (products or again) and not compiles_itself(cell):
+                place = Place(name, cell, products, repeats=again, problem=self._problems.once)
+                _places[cell] = place
+                self._places.append(place)
+
+    def report_first_step(self) -> None:
+        """Reports that nothing is sampled where the first step showed nothing: its layers are compiled."""
+        if self._due and not any(reading.kind in SCORES for reading in self.monitor.readings):
+            self.gate.sites[:] = [site for site in self.gate.sites if site.kind not in SCORES]
+            self.remove()
+            self._lacks(f"{_ONLY}; Python called none of the layers whose turn it was")
+            self.monitor.protections.has(sampled_results="")
+
+    def begin_step(self, step: int) -> None:
+        """Says what is due in the step of this number, which comes next."""
+        if self._by_scheme and self.monitor.judges.scheme.running:
+            self._make_due(self._places)
+        else:
+            self._make_due(self._groups[step % len(self._groups)] if self._in_turn and self._groups else ())
+
+    def end_step(self, step: StepRecord) -> None:
+        """Says what is due in the next one."""
+        self.begin_step(step.number + 1)
+
+    def check_everything(self) -> None:
+        """All results are computed again until the step ends."""
+        self._make_due(self._places)
+
+    def remove(self) -> None:
+        """Layers have the class that they had."""
+        for place in self._places:
+            place.remove()
+        for cell in [cell for cell, place in _places.items() if place in self._places]:
+            del _places[cell]
+        self._places, self._groups, self._due = [], [], ()
+
+    def _make_due(self, places: Sequence[Place]) -> None:
+        for place in self._due:
+            place.calls = 0
+        self._due = places
+        for place in places:
+            place.be_due()
+
+    def _lacks(self, reason: str) -> None:
+        self.monitor.protections.lacks("ASD_OPTIONS=tiers:checksum", reason, told=self._is_told)
