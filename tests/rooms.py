@@ -33,7 +33,6 @@ class Room(NamedTuple):
 
 RERUN = (
     "operators/rerun",
-    "operators/recompute",
     "operators/selftest",
     "operators/drill",
     "asd/injection",

@@ -19,10 +19,7 @@ _ROOT = Path(__file__).parents[2] / "operators"
 FILES = (
     "measure/tap.py",
     "measure/statistics.py",
-    "measure/look.py",
     "gate/gate_cell.py",
-    "recompute/product.py",
-    "recompute/norm.py",
 )
 """The files that checks on Ascend are made of."""
 

@@ -37,15 +37,6 @@ def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_mod
         ("ReduceMax", "operators", "MindSpore's operators", "ReduceMax"),
         ("hash", "hashes", "hashes", "a flipped bit"),
         pytest.param("ReduceMax", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
-        pytest.param("checksum", "recomputing", "checksums", "of a product", marks=pytest.mark.slow),
-        *(
-            pytest.param(what, "recomputing", area, name, marks=pytest.mark.slow)
-            for what, area, name in (
-                ("softmax", "results computed a second way", "softmax of attention"),
-                ("convolution", "results computed a second way", "convolution"),
-                ("lookup", "results computed a second way", "embedding"),
-            )
-        ),
     ],
 )
 def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, name):

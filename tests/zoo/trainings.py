@@ -7,8 +7,6 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from asd.operators.attach.checked_places import places
-from asd.operators.checks.matmul import ProductASD
 from faults import Strike, break_output, on_array, on_gradient, products, put_behind
 from gan import Gan
 from kinds import KINDS, Kind
@@ -262,14 +260,9 @@ class _Idle(nn.Cell):
 
 
 def wrap_products(network: nn.Cell) -> None:
-    """Puts what checks nothing in the places of checks: around each product, and behind each layer that has one."""
+    """Puts what checks nothing behind each layer that has a product."""
     for _, cell in products(network):
         put_behind(cell, _Idle())
-    for place in places(network):
-        if type(place.operator).__name__ in ("MatMul", "BatchMatMul"):
-            idle = ProductASD(place.operator, place.name, check=False)
-            idle.held_by(place.cell)
-            setattr(place.holder, place.attribute, idle)
 
 
 def judged(monitors: list[StepMonitor], loss: Any) -> Any:

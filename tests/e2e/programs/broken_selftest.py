@@ -3,7 +3,6 @@
 import os
 import sys
 
-from asd.operators.recompute import convolution, lookup, product, softmax
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -16,20 +15,6 @@ if what == "ReduceMax":
     P.ReduceMax = P.ReduceMin
 elif what == "hash":
     measuring.hashes_of = lambda tensors: [each.size for each in tensors]
-elif what == "checksum":
-    product.ProductCheck.judge = lambda self, _a, _b, y: (
-        self.sum(y * 0).reshape((1,)),
-        self.finite(self.sum(y * 0)).reshape((1,)),
-    )  # it takes any product for right
-elif what == "softmax":
-    softmax._WIDER = 1e9  # so with softmaxes
-elif what == "lookup":
-    lookup._LookupCheck.judge_rows = lambda self, _table, _ids, y: (self.sum(y * 0), self.finite(self.sum(y * 0)))
-elif what == "convolution":
-    convolution.ConvolutionCheck.judge = lambda self, _a, _b, y: (
-        self.sum(y * 0),
-        self.finite(self.sum(y * 0)),
-    )
 elif what == "backward":
 
     class Norm:

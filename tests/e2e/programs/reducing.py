@@ -66,7 +66,7 @@ place = np.zeros((64, 8), np.float32)
 place[5, 3] = 1
 reducer.place = Tensor(place)
 error = reducer.error = Parameter(Tensor([0.0], ms.float32), name="error", requires_grad=False)
-settings = {"rule": "adaptive", "tiers": ("adaptive", "checksum"), "confirm": 0.01} if fault == "once" else {}
+settings = {"rule": "adaptive", "tiers": ("checksum",), "confirm": 0.01} if fault == "once" else {}
 config = Config(
     protection="document", **{"enable": int(fault != "bare"), "on_anomaly": "skip", "tiers": ("checksum",), **settings}
 )

@@ -40,4 +40,4 @@ def test_with_tiers_gradients_of_parameters_are_recorded_too(mode, tmp_path):
     for step in recording.steps():
         assert {kind for _, kind, _ in step.values} == {"B", "W"}
         assert all(0 < value < 1e9 for *_, value in step.values)
-    assert recording.settings.tiers == ("finite", "adaptive")
+    assert recording.settings.tiers == ()

@@ -37,7 +37,7 @@ class Training:
 
 
 def adaptive(tmp_path, **more):
-    tiers = ("finite", "adaptive", "state", "ranks")
+    tiers = ("state", "ranks")
     return Config(
         protection="document",
         enable=1,
