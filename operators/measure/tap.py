@@ -47,6 +47,10 @@ class _Tap(CheckCell):
         self.slots = hidden(slots.worst)
         self.hook = ops.HookBackward(self._note)
 
+    def __deepcopy__(self, memo: Any) -> _Tap:
+        """Itself: a copy of a network is checked where the network is."""
+        return self
+
     def __call__(self, x):
         """In PyNative a hook; a graph that calls it compiles `construct`."""
         return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)

@@ -23,7 +23,9 @@ from asd.rules.readings.reading import SCORES
 __all__ = ["Sampling", "put_back_layers"]
 
 _RESULTS = 4
-"""Computed again in a step, about."""
+"""Computed again in a step in which any are, about."""
+_EVERY = 16
+"""In one step of so many any are: what computes a result again takes longer than a small layer."""
 _ONLY = "sampled results: in PyNative only"
 _places: weakref.WeakKeyDictionary[nn.Cell, Place] = weakref.WeakKeyDictionary()
 
@@ -77,7 +79,11 @@ class Sampling(Part):
         sums = accumulate(len(place.sites) for place in self._places)
         turns = groupby(zip(sums, self._places, strict=True), lambda each: (each[0] - 1) // _RESULTS)
         self._groups = [[place for _, place in turn] for _, turn in turns]
-        when = f"about {_RESULTS} a step" if self._in_turn else "while the vendor's scheme runs its checksum"
+        when = (
+            f"about {_RESULTS} in one step of {_EVERY}"
+            if self._in_turn
+            else "while the vendor's scheme runs its checksum"
+        )
         if not self._places:
             self._lacks("no layer is known whose results can be computed again")
             return
@@ -108,8 +114,10 @@ class Sampling(Part):
         """Says what is due in the step of this number, which comes next."""
         if self._by_scheme and self.monitor.judges.scheme.running:
             self._make_due(self._places)
+        elif self._in_turn and self._groups and step % _EVERY == 1 % _EVERY:
+            self._make_due(self._groups[step // _EVERY % len(self._groups)])
         else:
-            self._make_due(self._groups[step % len(self._groups)] if self._in_turn and self._groups else ())
+            self._make_due(())
 
     def end_step(self, step: StepRecord) -> None:
         """Says what is due in the next one."""

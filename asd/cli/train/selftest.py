@@ -33,7 +33,7 @@ from asd.rules.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
 __all__ = ["add_arguments", "run"]
 
-_PARTS = ("operators", "measuring", "recomputing", "hashes", "gate", "repeating")
+_PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
 _OF_PARTS = {"only": None, "ranks": 0}
 _OF_WORK = {"seed": 0, "run_dir": None, "rank": None, "fault": None}

@@ -24,7 +24,8 @@ PARTS = ("", "_dx", "_dw")
 
 
 @pytest.fixture(autouse=True)
-def mode():
+def mode(monkeypatch):
+    monkeypatch.setattr(sampling, "_EVERY", 1)
     ms.set_context(mode=ms.PYNATIVE_MODE)
     yield
     ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -280,3 +281,13 @@ def test_layers_that_draw_or_write_are_not_called_twice():
 
 def own_source(kind):
     return re.sub(r'"""[\s\S]*?"""', "", inspect.getsource(kind))
+
+
+def test_by_default_results_are_sampled_in_one_step_of_sixteen(monkeypatch):
+    monkeypatch.setattr(sampling, "_EVERY", 16)
+    run = Run(Perceptron)
+    due = []
+    for _ in range(18):
+        run.seen = {}
+        due.append(bool(run.step().seen))
+    assert [number for number, any_due in enumerate(due, 1) if any_due] == [1, 17]
