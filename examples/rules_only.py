@@ -1,8 +1,8 @@
 """Rules judge plain floats: three rules look at the same series, without MindSpore.
 
 A value jumps to 60 times its usual size at step 150 and to infinity at step 160. The vendor's default thresholds let
-the first pass; `adaptive` has learned the healthy range and does not. `silent_check_v3`, as published, takes the
-infinity into its mean and is blind from then on.
+the first pass; `adaptive` has learned the healthy range, and warns: only what lasts, or is enormous, is an error.
+`silent_check_v3`, as published, takes the infinity into its mean and is blind from then on.
 """
 
 import math

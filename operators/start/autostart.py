@@ -19,6 +19,7 @@ from mindspore.train import Model
 from asd.operators.attach.install import sites_of
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.private import patches
+from asd.operators.private.class_swap import put_on
 from asd.operators.private.compiler import executors
 from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
@@ -129,18 +130,28 @@ def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
 def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
     if _training:
         return call(self, *args, **kwargs)
-    monitor = vars(self).get(_MONITOR)
-    if monitor is None:
-        is_needed = any(not (site.claimed or site.watched) for site in table().sites())
-        monitor = StepMonitor() if is_needed else _NO_MONITOR
-        if monitor is not _NO_MONITOR:
+    if _MONITOR not in vars(self):
+        object.__setattr__(self, _MONITOR, _NO_MONITOR)
+        if any(not (site.claimed or site.watched) for site in table().sites()):
+            monitor = StepMonitor()
             monitor.attach(None, self)
-        object.__setattr__(self, _MONITOR, monitor)
-    if monitor is _NO_MONITOR:
-        outputs = call(self, *args, **kwargs)
-        _unwatched.look()
-        return outputs
-    with _inside():
-        outputs = call(self, *args, **kwargs)
-    monitor.step(outputs)
+            put_on(self, _judged(type(self), monitor))
+            return self(*args, **kwargs)
+    outputs = call(self, *args, **kwargs)
+    _unwatched.look()
     return outputs
+
+
+def _judged(base: type, monitor: StepMonitor) -> type:
+    """A class of an optimizer whose every call, also one that is refused, ends a step that is judged."""
+
+    class Judged(base):  # type: ignore[misc, valid-type]
+        def __call__(self, *args, **kwargs):
+            if _training:
+                return super().__call__(*args, **kwargs)
+            with _inside():
+                outputs = super().__call__(*args, **kwargs)
+            monitor.step(outputs)
+            return outputs
+
+    return Judged

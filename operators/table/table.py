@@ -119,6 +119,8 @@ class Table:
     def note(self, site: Site, value: Tensor) -> None:
         """Takes what `site` saw, float32 of shape (1,), which stays on the device until somebody asks."""
         self._noted.append((site.slot, value))
+        if len(self._noted) >= self.CAPACITY:  # nobody asks
+            self._take([])
 
     def _take(self, slots: Any) -> None:
         """Moves what is known of `slots` to the host, in one read from the device."""

@@ -30,6 +30,7 @@ OTHERS = {
     "install",
     "kill",
     "kubectl",
+    "mv",
     "openssl",
     "python3",
     "sbatch",

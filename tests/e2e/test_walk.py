@@ -15,8 +15,8 @@ HEALTHY, ABNORMAL = "a healthy step", "a step with a first-level anomaly"
 # Per mode the most files and functions of a healthy step, and of one with an anomaly; they may only fall. In PyNative
 # the check operators, their taps and the guard run as Python too; a compiled graph has them in it.
 MOST = {
-    "graph": {HEALTHY: (32, 109), ABNORMAL: (47, 220)},
-    "pynative": {HEALTHY: (51, 167), ABNORMAL: (64, 290)},
+    "graph": {HEALTHY: (29, 100), ABNORMAL: (43, 200)},
+    "pynative": {HEALTHY: (41, 131), ABNORMAL: (55, 268)},
 }
 
 
@@ -32,7 +32,7 @@ def test_a_step_calls_few_functions_in_few_files(mode, tmp_path):
         walk = walks[title]
         names = [name for _, name, _ in walk["calls"]]
         # From the slots to the verdict; the limits are written before the step too, for it may be made again.
-        way = ["StepMonitor.step", "Table.read", "Monitor.judge", "History.update"]
+        way = ["StepMonitor.step", "Table.read", "Monitor.judge", "Adaptive.update"]
         assert [name for name in names if name in way] == way
         assert "Table.set_limits" in names
         assert walk["files"] <= files, done.stdout

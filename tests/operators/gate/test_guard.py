@@ -314,3 +314,14 @@ def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit(clean)
     assert bench.site.slot <= slot
     assert readings() == {}
     assert not bench.refuses(1e9)
+
+
+def test_values_that_nobody_asks_for_do_not_pile_up(clean, monkeypatch):
+    ms.set_context(mode=1)
+    monkeypatch.setattr(slots.table(), "CAPACITY", 4)
+    net = Tapped("forgotten")
+    gradient = ms.grad(net)
+    for size in (1.0, 5.0, *[2.0] * 8):
+        gradient(Tensor(np.array([size], np.float32))).asnumpy()
+    assert len(slots.table()._noted) < 4
+    assert readings()["forgotten"].value == 5.0
