@@ -9,6 +9,7 @@ Parameter (`self.cnt += 1`).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ class _Tap(CheckCell):
         self.site = site
         self.look = _Look(_Write([site]))
         self.slots = hidden(slots.worst)
-        self.hook = ops.HookBackward(self._note)
+        self.hook = _hook_on(site)
 
     def __deepcopy__(self, memo: Any) -> _Tap:
         """Itself: a copy of a network is checked where the network is."""
@@ -54,9 +55,6 @@ class _Tap(CheckCell):
     def __call__(self, x):
         """In PyNative a hook; a graph that calls it compiles `construct`."""
         return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
-
-    def _note(self, gradient):
-        note(self.site, gradient[0])
 
     def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
@@ -167,6 +165,18 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
         return (look(dout),)
 
     return bprop
+
+
+def _hook_on(site: Site) -> ops.HookBackward:
+    """An identity of PyNative that measures its gradient; MindSpore keeps it, so it must not keep the site."""
+    known = weakref.ref(site)
+
+    def see(gradients: Any) -> None:
+        living = known()
+        if living is not None:
+            note(living, gradients[0])
+
+    return ops.HookBackward(see)
 
 
 @shielded

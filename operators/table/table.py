@@ -21,6 +21,7 @@ __all__ = ["NOTHING", "Table"]
 
 NOTHING = -1.0
 """What a slot holds that was not written."""
+_LARGEST = float(np.finfo(np.float32).max)
 _AT_GATE = (WEIGHT_GRADIENT, AVERAGED, SAMPLE)
 _LATER = 1 << 40
 
@@ -228,7 +229,8 @@ class Table:
             self._judged[self._judged == own] = -1
         self._judged[self._sites.dead(self.CAPACITY)] = -1
         for site, limit in limits:
-            self._limits[site.slot] = largest_raw(limit, divisor(site.kind, scale), np.float32)
+            raw = largest_raw(limit, divisor(site.kind, scale), np.float32)
+            self._limits[site.slot] = min(raw, _LARGEST)  # what is infinite never passes
             self._judged[site.slot] = own
         if not np.array_equal(limits_before, self._limits):
             write(self.limits, self._limits)
