@@ -79,7 +79,8 @@ def said(caplog):
 
 
 def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
-    found = train(Config(protection="document", enable=1, rule="adaptive", tiers=ALL, confirm=0.01, replay=True))
+    tiers = ALL if mode == "pynative" else ("state",)  # results are sampled in PyNative only
+    found = train(Config(protection="document", enable=1, rule="adaptive", tiers=tiers, confirm=0.01, replay=True))
     assert said(logging.WARNING) == []
     (line,) = said(logging.INFO)
     assert {words: found["places"][words] for words in ("gradients of activations", "gradients of parameters")} == {
@@ -199,7 +200,7 @@ def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
 
 
 def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
-    found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Plain())
+    found = train(Config(protection="document", enable=1), net=Plain())
     assert found["places"] == {}
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
     assert said(logging.INFO) == []
