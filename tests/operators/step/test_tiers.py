@@ -68,7 +68,7 @@ def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_
     while not in_state and checked.steps < 2 * SELDOM:
         in_state = [event for event in checked.step() if event.reason.startswith("state: ")]
     assert [(event.checkpoint, event.level, event.refused) for event in in_state] == [(moment.name, Level.ERROR, False)]
-    assert in_state[0].reason == "state: max_moment2 more than 4 times its largest so far"
+    assert in_state[0].reason == "state: max_moment2 more than 16.7 times its largest so far"
 
 
 def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
