@@ -78,7 +78,7 @@ class _Look(CheckCell):
 
 
 class _Write(CheckCell):
-    """Writes the statistics of some tensors into their slots; returns a tensor that is ready when that is done.
+    """Writes the statistics of some tensors into their slots; returns what is ready when that is done.
 
     Args:
         sites: As many as there will be tensors.
@@ -101,17 +101,17 @@ class _Write(CheckCell):
         self.one_infinite = Tensor(np.full(1, np.inf, np.float32))
 
     def construct(self, tensors, worst):
-        """After the last of its writes."""
+        """One of its writes for all, or each."""
         if not (self.apart or self.count == 1):
             values = self.measure(tensors)
             # The larger of two numbers may drop what is none.
             return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
-        done = worst
+        written = ()
         for i in range(self.count):
             value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
             value = self.select(self.equal(value, value), value, self.one_infinite)
-            done = F.depend(self.keep_worst(worst, self.each_at[i], value), done)
-        return done
+            written = (*written, self.keep_worst(worst, self.each_at[i], value))  # type: ignore[assignment]
+        return written
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
