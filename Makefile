@@ -27,6 +27,7 @@ QUICK_2.10 := $(addprefix tests/operators/,attach checks gate measure private st
 TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+COST_ARGS ?=
 WALK_ARGS ?=
 # What `make test-changed` compares with.
 BASE ?= HEAD
@@ -44,7 +45,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk size mutation lint format types layers clean
+.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench cost walk size mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -163,6 +164,9 @@ bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
 		echo "== $$file"; \
 		$(BIN)/python "$$file" $(BENCH_ARGS); \
 	done
+
+cost: venv ## count what the checks add on Ascend to Llama-2 7B, in bytes and launches (COST_ARGS=...)
+	@$(BIN)/python tests/ascend/cost.py $(COST_ARGS)
 
 walk: venv ## list the functions that one step calls, healthy and with an anomaly, in both modes (WALK_ARGS=...)
 	@$(BIN)/python benchmarks/walk.py $(WALK_ARGS)
