@@ -45,7 +45,7 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5774, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
-    Room("operators", ("operators",), 6869, 7500),
+    Room("operators", ("operators",), 6880, 7500),
     Room("operators/rerun and the like", RERUN, 3388, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2871, 3000
@@ -57,12 +57,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4918, 4300),
-    Room("tests", ("tests",), 42885, 34000),
+    Room("tests", ("tests",), 42922, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45436, 398
+MOST_SOURCE, MOST_FILES = 45447, 398
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

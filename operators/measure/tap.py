@@ -74,7 +74,8 @@ class _Look(CheckCell):
         return alias(x)
 
     def bprop(self, x, worst, out, dout):
-        return F.depend(dout, self.write((dout,), worst)), F.zeros_like(worst)
+        # A second derivative goes through this too: what only measures has none.
+        return F.depend(dout, F.stop_gradient(self.write((F.stop_gradient(dout),), worst))), F.zeros_like(worst)
 
 
 class _Write(CheckCell):
@@ -111,7 +112,7 @@ class _Write(CheckCell):
             value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
             value = self.select(self.equal(value, value), value, self.one_infinite)
             written = (*written, self.keep_worst(worst, self.each_at[i], value))  # type: ignore[assignment]
-        return written
+        return written if self.count > 1 else written[0]  # type: ignore[misc]
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:

@@ -15,6 +15,8 @@ from asd.operators.table.site import Site
 __all__ = ["CheckedProduct", "Form", "form_of"]
 
 Function = Callable[..., Any]
+_KEPT = 3
+"""Of a call, before its gradient comes: both operands, and the type of the result."""
 
 
 class Form(NamedTuple):
@@ -69,13 +71,18 @@ class CheckedProduct:
         self._note(self._sites[0], lambda: self._of_result(a, b, operands[2:], result, seen))
 
         def keep(gradient: Any) -> None:
-            seen[3:] = [F.stop_gradient(gradient[0])]
+            seen[3:] = [F.stop_gradient(gradient[0])] if len(seen) == _KEPT else [None]
 
         return ops.HookBackward(keep)(result)
 
     def _hooked(self, operand: Tensor, site: Site, check: Function, seen: list[Any]) -> Tensor:
         def look(gradient: Any) -> None:
-            self._note(site, lambda: check(gradient[0], *seen))
+            # Of one backward pass that of the right operand comes first, and each once: another order is that of a
+            # second derivative, and what comes then is no product alone.
+            if len(seen) > _KEPT and seen[_KEPT] is not None:
+                self._note(site, lambda: check(gradient[0], *seen))
+            if site is self._sites[1]:
+                seen[3:] = [None]
 
         hooked: Tensor = ops.HookBackward(look)(operand)
         return hooked

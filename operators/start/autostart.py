@@ -117,8 +117,11 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
 
 def _is_judged(cell: nn.TrainOneStepCell) -> bool:
     """Whether somebody judges what `cell` trains; another part of its network may be another monitor's."""
+    weights = cell.optimizer.parameters
+    if any(not gate.is_free and gate.trains(weights) for gate in table().gates.living.values()):
+        return True
     owners = [site.owner() if site.owner is not None else None for site in sites_of(cell) if site.watched]
-    return any(owner is None or not owner.optimizers or owner.trains(cell.optimizer.parameters) for owner in owners)
+    return any(owner is None or not owner.optimizers or owner.trains(weights) for owner in owners)
 
 
 def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +148,7 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
 def _judged(base: type, monitor: StepMonitor) -> type:
     """A class of an optimizer whose every call, also one that is refused, ends a step that is judged."""
 
-    class Judged(base):  # type: ignore[misc, valid-type]
+    class Judged(base):
         def __call__(self, *args, **kwargs):
             if _training:
                 return super().__call__(*args, **kwargs)

@@ -51,8 +51,9 @@ def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all
         ["anomaly", "ERROR", 1, "extra"],
         ["replay", "ERROR", 1, "extra"],
     ]
-    reasons = {reason.partition("; ")[2].partition(";")[0] for step, kind, _, reason in healthy["events"] if step >= 8}
-    assert reasons == {"rank 1 broke its limit at extra"}
+    reasons = [reason for step, kind, _, reason in healthy["events"] if step >= 8]
+    assert reasons
+    assert all("rank 1 broke its limit at extra" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])

@@ -11,7 +11,8 @@ from mindspore import Tensor, mint, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 from sampled_nets import NETS, WIDTH, Branches, Linear, Perceptron, Run
 
-from asd.operators import disable
+from asd import Config
+from asd.operators import StepMonitor, disable
 from asd.operators.private.class_swap import stock_class
 from asd.operators.sampled import product, sampling
 from asd.operators.sampled.choice import repeats
@@ -291,3 +292,38 @@ def test_by_default_results_are_sampled_in_one_step_of_sixteen(monkeypatch):
         run.seen = {}
         due.append(bool(run.step().seen))
     assert [number for number, any_due in enumerate(due, 1) if any_due] == [1, 17]
+
+
+class Penalty(nn.Cell):
+    """The gradient by the input is in the loss, as in a gradient penalty."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.gradient = net, ops.grad(net)
+
+    def construct(self, x):
+        return (self.net(x) ** 2).mean() + ((self.gradient(x) ** 2).sum(-1) - 1).mean() ** 2
+
+
+@pytest.mark.parametrize("context", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
+def test_second_derivatives_are_no_alarm(context):
+    ms.set_context(mode=context)
+
+    def trained(monitored):
+        loss = Penalty(nn.SequentialCell(nn.Dense(4, 8), nn.Tanh(), nn.Dense(8, 1)))
+        for number, weight in enumerate(loss.trainable_params()):
+            weight.set_data(Tensor(normal(*weight.shape, seed=number)))
+        optimizer = nn.Adam(loss.trainable_params(), 1e-3)
+        step, losses, monitor = nn.TrainOneStepCell(loss, optimizer).set_train(), [], None
+        if monitored:
+            monitor = StepMonitor(Config(enable=1), sinks=[])
+            monitor.attach(step, optimizer)
+        for number in range(3):
+            value = step(Tensor(normal(6, 4, seed=number)))
+            losses.append(value.asnumpy().tobytes())
+            if monitor is not None:
+                assert [event for event in monitor.step(value) if event.kind == "anomaly"] == []
+                assert monitor.monitor.readings
+        return losses
+
+    assert trained(True) == trained(False)
