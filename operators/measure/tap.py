@@ -152,6 +152,8 @@ class InsertGradientOf(ops.InsertGradientOf):
         # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
         self.add_prim_attr("side_effect_backprop", False)
         self.add_prim_attr("side_effect_backprop_mem", False)
+        # What lies before it may be computed again in the backward pass; behind an identity that is not, it is kept.
+        self.add_prim_attr("recompute", True)
 
     def __deepcopy__(self, memo: Any) -> InsertGradientOf:
         """Itself: a copy of a network writes where the network does."""

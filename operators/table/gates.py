@@ -38,8 +38,7 @@ class Gates:
         number = next((i for i in range(self._capacity) if i not in self.living), None)
         if number is None:
             raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")
-        gate = self.living[number] = Gate(number)
-        return gate
+        return self.living.setdefault(number, Gate(number))
 
     def number(self, gate: Gate | None) -> int:
         """The number of `gate`, the default one's if it is None."""
@@ -47,8 +46,4 @@ class Gates:
 
     def others(self, gate: Gate) -> list[Gate]:
         """The gates of other monitors whose training runs, in the order in which they began."""
-        others = []
-        for _, other in sorted(self.living.items()):
-            if other is not gate and not other.is_free:
-                others.append(other)
-        return others
+        return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]

@@ -42,8 +42,6 @@ LAYOUTS = {
     "recompute": _FOUR._replace(recompute=True),
     "select": _FOUR._replace(select=True),
     "loss-scale": _FOUR._replace(type="float16", dynamic_scale=True),
-    "O1": _FOUR._replace(jit_level="O1"),
-    "O2": Layout(jit_level="O2"),  # of several ranks MindSpore asks the empty CANN for a device
     "optimizer-1": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level1"),
     "optimizer-2": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level2"),
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),
@@ -60,22 +58,16 @@ LAYOUTS = {
     "1024-last": Layout(**_DIVIDED, ranks=1024, rank=1023, tensor=8, data=128),
 }
 
-_ON = {"NPU_ASD_ENABLE": "1", "ASD_PROTECTION": "document"}
-_ADAPTIVE = {**_ON, "ASD_RULE": "adaptive"}
+_ON = {"NPU_ASD_ENABLE": "1"}
+_DOCUMENT = {**_ON, "ASD_PROTECTION": "document"}
 PROTECTIONS = {
     "none": {},
-    "document": _ON,
-    "adaptive": _ADAPTIVE,
-    "everything": {
-        **_ADAPTIVE,
-        "ASD_OPTIONS": "tiers:checksum,confirm:0.01,replay:1",
-    },
-    "full": {"NPU_ASD_ENABLE": "1"},
-    "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},
+    "document": _DOCUMENT,
+    "full": _ON,
+    "combined": {**_DOCUMENT, "MS_NPU_ASD_CONFIG": "enable:true"},
 }
 
-_SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tuple(PROTECTIONS)
-_MOST = (*_MAIN, "full")
+_SHORT, _MOST, _ALL = ("none", "document"), ("none", "document", "full"), tuple(PROTECTIONS)
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
     (
@@ -85,8 +77,6 @@ _PLAN = (
             "optimizer-2",
             "recompute",
             "loss-scale",
-            "O1",
-            "O2",
             "accumulate",
             "pipeline-last",
             "1024-last",
@@ -96,9 +86,9 @@ _PLAN = (
         _MOST,
     ),
     ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
-    ("gather", ("tensor-data",), _MAIN),
+    ("gather", ("tensor-data",), _MOST),
     ("norm_last", ("pipeline",), _MOST),
-    ("convolutions", ("single", "data"), _MAIN),
+    ("convolutions", ("single", "data"), _MOST),
     ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MOST),
     ("qwen", ("tensor-data", "sequence", "flash", "pipeline", "own", "own-pipeline", "own-pipeline-last"), _MOST),
     ("qwen_moe", ("experts", "own-experts-pipeline"), _MOST),

@@ -48,6 +48,8 @@ _BYTES = {
 }
 _OPERATOR = re.compile(r"^ +%\d+\([^)]*\) = (?:Prim\w*?_)?([A-Z]\w*)\(.*\n +: (.*)$", re.MULTILINE)
 _TENSOR = re.compile(r"(?:Ref\[)?Tensor\[(\w+)\]\]?, \(([\d, ]*)\)")
+_BACKWARD = re.compile(r"^# Parameters: \d+, \((.*)\)\n(?:#.*\n)*subgraph @\S*◂", re.MULTILINE)
+_OWN = re.compile(r"<Tensor\[(\w+)\], \(([\d, ]*)\)")
 _FREE = {
     "Load",
     "Depend",
@@ -71,18 +73,20 @@ class Count(NamedTuple):
     Attributes:
         bytes: Read and written by its operators.
         launches: Operators.
+        kept: Bytes that the forward pass leaves for the backward pass.
     """
 
     bytes: float
     launches: float
+    kept: float = 0
 
     def minus(self, other: Count) -> Count:
         """How much more it is."""
-        return Count(self.bytes - other.bytes, self.launches - other.launches)
+        return self.plus(other, -1)
 
     def plus(self, other: Count, times: float = 1) -> Count:
         """Both together."""
-        return Count(self.bytes + times * other.bytes, self.launches + times * other.launches)
+        return Count(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def count(graph: str) -> Count:
@@ -94,7 +98,9 @@ def count(graph: str) -> Count:
         launches += 1
         if name not in _IN_PLACE:
             total += sum(_size(*found) for found in _TENSOR.findall(types))
-    return Count(total, launches)
+    return Count(
+        total, launches, sum(_size(*found) for types in _BACKWARD.findall(graph) for found in _OWN.findall(types))
+    )
 
 
 def _size(kind: str, shape: str) -> int:
@@ -129,6 +135,7 @@ def measure(cann: Path, name: str) -> dict[str, dict[str, float]]:
         found[protection] = {
             "megabytes": round(added.bytes / 1e6, 1),
             "launches": round(added.launches),
+            "kept_megabytes": round(added.kept / 1e6, 1),
             "percent": round(100 * added.bytes / BANDWIDTH / seconds, 2),
             "step_ms": round(1000 * seconds, 1),
         }

@@ -24,7 +24,6 @@ class Layout(NamedTuple):
         wrapped: Whether an `AutoParallel` cell says how the network is divided, and not the context.
         search: How MindSpore searches for strategies in `auto_parallel`.
         dynamic_scale: Whether there is a dynamic loss scale.
-        jit_level: `O0`, `O1` or `O2`.
     """
 
     parallel: str = "stand_alone"
@@ -46,7 +45,6 @@ class Layout(NamedTuple):
     wrapped: bool = False
     search: str = ""
     dynamic_scale: bool = False
-    jit_level: str = "O0"
 
     @property
     def micro_batches(self) -> int:

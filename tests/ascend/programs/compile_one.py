@@ -30,7 +30,7 @@ MODULES = {
 
 def main():
     net_name, layout = sys.argv[1], Layout(**json.loads(sys.argv[2]))
-    ms.set_context(mode=ms.GRAPH_MODE, device_target="Ascend", jit_config={"jit_level": layout.jit_level})
+    ms.set_context(mode=ms.GRAPH_MODE, device_target="Ascend", jit_config={"jit_level": "O0"})
     if layout.parallel != "stand_alone":
         init()
     if layout.parallel != "stand_alone" and not layout.wrapped:
@@ -53,6 +53,8 @@ def main():
 
 
 def compile_step(make, layout, *, guarded):
+    if guarded:  # before the network is made, as `asd run` does
+        from asd.operators import StepMonitor
     net, batch = make(layout)
     optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
     step = (
@@ -64,8 +66,6 @@ def compile_step(make, layout, *, guarded):
         step = AutoParallel(step, "semi_auto")
         step.dataset_strategy("full_batch")
     if guarded:
-        from asd.operators import StepMonitor
-
         StepMonitor().attach(step, optimizer)
     step.set_train()
     began = time.process_time()
