@@ -47,8 +47,6 @@ class Config:
         rule: Which rule judges, a name of `asd.rules.RULES`; `adaptive` if not given.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
-        metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
-        metrics_address: Address where it serves them.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
@@ -71,8 +69,6 @@ class Config:
     rule: str = _BY_PROTECTION
     run_dir: str = "asd_run"
     run: str = ""
-    metrics_port: int = 0
-    metrics_address: str = "127.0.0.1"
     replay: bool = _BY_PROTECTION
     manifest: bool = _BY_PROTECTION
     device: str = ""

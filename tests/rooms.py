@@ -38,10 +38,10 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1873, 1700),
+    Room("asd", ("asd",), 1853, 1700),
     Room("asd/rules", ("asd/rules",), 3950, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
-    Room("asd/handler", ("asd/handler",), 4279, 3300),
+    Room("asd/handler", ("asd/handler",), 4273, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 5774, 4500),
     Room("asd/cli", ("asd/cli",), 4147, 2800),
@@ -53,16 +53,16 @@ ROOMS = (
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2992,
+        2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4918, 4300),
-    Room("tests", ("tests",), 42919, 34000),
+    Room("exporters of the network", ("exporters",), 4785, 4300),
+    Room("tests", ("tests",), 42771, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 45447, 398
+MOST_SOURCE, MOST_FILES = 45273, 398
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

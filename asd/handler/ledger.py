@@ -40,14 +40,12 @@ class RankCounts:
 
     Attributes:
         anomalies: Anomalies by level, `first` and `second`.
-        strikes: Its strikes as they came. A verdict that comes later makes them no fewer, so that the count only grows.
         verdicts: Replays by verdict.
         last_anomaly: When the last anomaly was, in seconds since the epoch; 0 before the first.
         last_events: Per level the id and the time of its last anomaly.
     """
 
     anomalies: dict[str, int] = field(default_factory=lambda: {"first": 0, "second": 0})
-    strikes: int = 0
     verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))
     last_anomaly: float = 0.0
     last_events: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -170,7 +168,7 @@ class Ledger:
         return {origin: counts.copy() for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def _count(self, event: Event, identity: str) -> None:
-        new = self._is_strike(event)
+        self._count_strikes(event)
         if event.kind == "anomaly" and event.level is not Level.NORMAL:
             level = LEVEL_NAMES[event.level]
             counts = self._counts(event.origin)
@@ -180,32 +178,29 @@ class Ledger:
         elif event.kind == "replay":
             if event.verdict:
                 self._counts(event.origin).verdicts[event.verdict] += 1
-        elif event.kind in ("isolation", "recovery"):
+        elif event.kind in ("isolation", "recovery", "stress"):
             self._counts(event.origin)
+        if event.kind in ("isolation", "recovery"):
             key = device_key(event.host, event.device, event.rank)
             self._isolated.pop(key, None)
             if event.kind == "isolation":
                 self._isolated[key] = None
                 if len(self._isolated) > _MOST_DEVICES:
                     del self._isolated[next(iter(self._isolated))]
-        if new:
-            self._counts(event.origin).strikes += 1
 
-    def _is_strike(self, event: Event) -> bool:
-        """Takes `event` into the strikes; returns whether there is one more."""
+    def _count_strikes(self, event: Event) -> None:
         if not math.isfinite(event.time):
-            return False
+            return
         now = self._clock()
         try:
             with self._store.transaction():
-                counted = self._strikes.count(whole_event(event), now)
+                self._strikes.count(whole_event(event), now)
         except (OverflowError, ValueError):  # its numbers are out of every range
             self._strikes.forget_cache()
-            return False
+            return
         self._unpruned += 1
         if self._unpruned >= _PRUNE_EVENTS:
             self._prune(now)
-        return counted.new and not (counted.software or event.verdict == "software")
 
     def _prune(self, now: float) -> None:
         """Forgets what nothing asks for any more, and the oldest of too much."""
@@ -255,7 +250,6 @@ def _counts_of(saved: Any) -> tuple[Origin, RankCounts]:
     origin = Origin(**{each.name: saved[each.name] for each in fields(Origin) if each.name in saved})
     return origin, RankCounts(
         anomalies={level: int(saved["anomalies"][level]) for level in ("first", "second")},
-        strikes=int(saved["strikes"]),
         verdicts={verdict: int(saved["verdicts"][verdict]) for verdict in VERDICTS},
         last_anomaly=float(saved["last_anomaly"]),
         last_events={str(level): (str(event), float(time)) for level, (event, time) in saved["last_events"].items()},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from asd.errors import ConfigError
-from asd.settings.values import ADDRESS, FLAG, SHARE, count, names
+from asd.settings.values import FLAG, SHARE, count, names
 from asd.settings.variable import Variable
 
 __all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "with_options"]
@@ -54,12 +54,6 @@ OPTIONS = (
         "record",
         FLAG,
         "`1` records the feature values of every step for `asd tune`",
-    ),
-    Variable(
-        "metrics_address",
-        "metrics_address",
-        ADDRESS,
-        "serve this process' own metrics at this address",
     ),
 )
 

@@ -10,7 +10,7 @@ from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
 from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
-from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, count, pair
+from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, pair
 from asd.settings.variable import Variable
 
 __all__ = ["SET_BY_RUN", "VARIABLES"]
@@ -101,12 +101,6 @@ VARIABLES = (
         "device",
         DIGITS,
         "the number of this process' device in events, where it is not MindSpore's",
-    ),
-    Variable(
-        "ASD_METRICS_PORT",
-        "metrics_port",
-        count(65535, "it must be a port from 1 to 65535, or 0 to serve no metrics from this process"),
-        "serve this process' own metrics at this port; `0` for not",
     ),
     Variable(
         VARIABLE,

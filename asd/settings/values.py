@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 __all__ = [
-    "ADDRESS",
     "DIGITS",
     "FLAG",
     "FOLDER",
@@ -49,9 +48,6 @@ def _text(pattern: str, valid: str) -> ValueFormat:
 
 FLAG = ValueFormat({"0": False, "1": True}.get, lambda value: isinstance(value, bool), "it must be 0 or 1")
 FOLDER = _text(r"[^\0]+", "it must be the name of a folder, not empty and without a NUL character")
-ADDRESS = _text(
-    r"[^\s\0/]+", "it must be an address or host name of this machine, for example 127.0.0.1, or 0.0.0.0 for all"
-)
 DIGITS = _text("[0-9]{0,5}", "it must be the number of a device, for example 3")
 NAME = ValueFormat(
     str,

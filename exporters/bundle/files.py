@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from asd.config import Config
-from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.exporters.pictures.values import draw_history
 from asd.records import plain
 from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
 from asd.rundir.disk import sync
-from asd.rundir.names import status_file, status_files
 from asd.verdict import Level
 
 __all__ = ["VALUES", "write"]
@@ -44,7 +41,6 @@ _TEXTS = {
     "readings.json": "what every checkpoint saw in this step: its value, its kind and the order of the first check",
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
-    "devices.json": "which rank ran on which device, as far as this folder of the run tells",
     _PICTURE: "the values and limits of the checkpoints that broke theirs",
 }
 
@@ -67,7 +63,6 @@ def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event
     _write_json(folder / "readings.json", [reading._asdict() for reading in sorted(monitor.readings, key=_order)])
     _write_json(folder / "config.json", dataclasses.asdict(config))
     _write_json(folder / "versions.json", _versions())
-    _write_json(folder / "devices.json", _devices(config, monitor))
     _write(folder / "README.txt", _readme(folder, events, _draw(folder, points, events)))
 
 
@@ -108,25 +103,6 @@ def _versions() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
     return found
-
-
-def _devices(config: Config, monitor: Monitor) -> dict[str, Any]:
-    """This rank from its own status, the others from their files; a file may be of a run before."""
-    own, run_dir = monitor.status, Path(config.run_dir)
-    others, unreadable = [], {}
-    for path in status_files(run_dir):
-        if path == status_file(run_dir, own.rank):
-            continue
-        try:
-            others.append(_whereabouts(Status.from_json(path.read_text(encoding="utf-8"))))
-        except (OSError, StateError, UnicodeDecodeError) as error:
-            unreadable[path.name] = str(error)
-    return {"this_rank": _whereabouts(own), "other_ranks": others, "unreadable": unreadable}
-
-
-def _whereabouts(status: Status) -> dict[str, Any]:
-    names = ("rank", "host", "device", "run", "pid", "active", "step", "written")
-    return {name: getattr(status, name) for name in names}
 
 
 def _draw(folder: Path, points: dict[str, list[Point]], events: Sequence[Event]) -> str:

@@ -113,6 +113,7 @@ class Agent:
         self._monotonic = monotonic
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files)
         self._statuses: list[Status] = []
+        self._disk = ""
         self.last_poll = 0.0
         self._last_sign = monotonic()
         self._polled = False
@@ -138,7 +139,9 @@ class Agent:
         age = self._monotonic() - self._last_sign
         if age > _STUCK_INTERVALS * self.poll_interval:
             return f"the files were last looked at {age:.0f} s ago"
-        return self._folders.complaint if self._polled else "the event logs are being read for the first time"
+        if not self._polled:
+            return "the event logs are being read for the first time"
+        return self.journal.problem or self._disk or self._folders.complaint
 
     def run(self, stop: threading.Event, after_poll: Callable[[], None] = lambda: None) -> None:
         """Polls until `stop` is set, whatever happens; calls `after_poll` each time."""
@@ -216,11 +219,13 @@ class Agent:
 
     def _look_at_disks(self) -> None:
         """A rank that begins where nothing can be written leaves neither status nor event: nothing else tells of it."""
+        self._disk = ""
         for folder in self.run_dirs:
             with contextlib.suppress(OSError):
                 disk = os.statvfs(folder)
                 if disk.f_blocks and not disk.f_bavail:
-                    self._problem("disk_full", f"{folder} is on a full disk; ranks can't write there.")
+                    self._disk = f"{folder} is on a full disk; ranks can't write there."
+                    self._problem("disk_full", self._disk)
                 # With the state elsewhere the agent may well see a read-only view of what ranks can write.
                 if disk.f_flag & os.ST_RDONLY and self.state_file.parent == folder:
                     self._problem(
@@ -257,7 +262,7 @@ class Agent:
         """
         if not self._lock.has_folder():
             self._bound_unkept()
-            self.journal.fail(f"{self.state_file.parent} is not there." if self._unkept or self._refill else "")
+            self.journal.problem = f"{self.state_file.parent} is not there." if self._unkept or self._refill else ""
             return True  # nothing is saved without a folder
         try:
             self._lock.take()
@@ -271,10 +276,10 @@ class Agent:
             else:
                 self._warn_once(str(error))  # nothing is lost so far
             self._bound_unkept()
-            self.journal.fail(str(error))
+            self.journal.problem = str(error)
             return False
         self._unkept = []
-        self.journal.fail("")
+        self.journal.problem = ""
         return True
 
     def _bound_unkept(self) -> None:
@@ -320,7 +325,8 @@ class Agent:
             SavedState(cursor, self.ledger.state()).save(self.state_file)
         except (OSError, StateError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            self._problem("cursor", f"{self.state_file} can't be written: {reason}")
+            self._disk = f"{self.state_file} can't be written: {reason}"
+            self._problem("cursor", self._disk)
         else:
             self._saved = cursor
 

@@ -1,8 +1,8 @@
 """The metrics: what the statuses of the ranks and the ledger of the events say, as Prometheus reads it.
 
-Every series that can be known exists at 0 from the start, because a counter that first appears at 1 has not increased
-in the eyes of Prometheus. Labels that every series of a rank has: `run`, `node`, `rank`, and `id`, the device's number,
-by which it joins with the series of npu-exporter.
+A rank has twenty series, at 0 from the start, because a counter that first appears at 1 has not increased in the eyes
+of Prometheus. Lost events and verdicts have series once there are some. Labels that every series of a rank has: `run`,
+`node`, `rank`, and `id`, the device's number, by which it joins with the series of npu-exporter.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ from asd.handler import Policy
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import RATIO_BOUNDS, Status
 
-__all__ = ["SINKS", "AsdCollector"]
-
-SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
-"""The package's own sinks, which can drop events from the first step on."""
+__all__ = ["AsdCollector"]
 
 _BOUNDS = (*map(floatToGoString, RATIO_BOUNDS), "+Inf")
 
@@ -91,6 +88,7 @@ class AsdCollector(Collector):
         statuses: Lists what the ranks counted. Of two with the same labels the one written last is taken.
         ledger: What the events add up to; ranks that are known from events only have series of that.
         checkpoints: So many of each rank, those nearest to their limit, get two series of their own each.
+        details: Whether there is a histogram of all values, and what each part of detection costs.
         alive: Whether the process of a status lives.
         devices: Tells the other names of a device.
         clock: Seconds since the epoch.
@@ -102,6 +100,7 @@ class AsdCollector(Collector):
         ledger: Ledger,
         *,
         checkpoints: int = 0,
+        details: bool = False,
         alive: Callable[[Status], bool] = _lives,
         devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
@@ -109,6 +108,7 @@ class AsdCollector(Collector):
         self.statuses = statuses
         self.ledger = ledger
         self.checkpoints = checkpoints
+        self.details = details
         self.alive = alive
         self.devices = devices
         self.clock = clock
@@ -127,7 +127,9 @@ class AsdCollector(Collector):
     def _families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
         yield self._build_info()
         yield from _rank_families(rows, self.alive)
-        yield from _status_families(rows)
+        known = [(row.labels, row.status) for row in rows if row.status is not None]
+        yield from _status_families(known)
+        yield from _detail_families(known if self.details else ())
         yield from _event_families(rows, self.ledger.policy)
         yield from self._checkpoint_families(rows)
 
@@ -182,8 +184,7 @@ def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> 
     yield from (info, active, lost)
 
 
-def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
-    known = [(row.labels, row.status) for row in rows if row.status is not None]
+def _status_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
     for name, field, text in _STATUS_GAUGES:
         gauge = GaugeMetricFamily(name, text, labels=LABELS)
         for labels, status in known:
@@ -198,17 +199,12 @@ def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
         "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
     )
     for labels, status in known:
-        counts = dict(status.dropped)
-        for sink in dict.fromkeys((*SINKS, *counts)):
-            dropped.add_metric((*labels, clean(sink)), counts.get(sink, 0))
+        for sink, count in dict(status.dropped).items():
+            dropped.add_metric((*labels, clean(sink)), count)
     yield dropped
-    yield from _ratio_families(known)
 
 
-def _ratio_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
-    in_all = GaugeMetricFamily(
-        "asd_check_share_ratio", "Time of detection as a share of the time of the steps.", labels=LABELS
-    )
+def _detail_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
     spent = GaugeMetricFamily(
         "asd_budget_ratio", "What a part of detection has of a step's time, see ASD_BUDGET.", labels=(*LABELS, "part")
     )
@@ -221,12 +217,11 @@ def _ratio_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable
         "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
     )
     for labels, status in known:
-        in_all.add_metric(labels, status.check_seconds / status.step_seconds if status.step_seconds > 0 else 0.0)
         for part, (cost, share) in dict(status.budget).items():
             spent.add_metric((*labels, clean(part)), float(cost))
             coverage.add_metric((*labels, clean(part)), float(share))
         feature.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
-    yield from (in_all, spent, coverage, feature)
+    yield from (spent, coverage, feature)
 
 
 def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]:
@@ -236,18 +231,15 @@ def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]
     verdicts = CounterMetricFamily(
         "asd_replay_verdicts_total", "What replays of a step found.", labels=(*LABELS, "verdict")
     )
-    strikes = CounterMetricFamily(
-        "asd_strikes_total", "Strikes of the rank when they came, those that were revoked later too.", labels=LABELS
-    )
     for row in rows:
         for level in LEVELS:
             last = row.counts.last_events.get(level)
             exemplar = None if last is None else Exemplar({"event_id": last[0]}, 1, last[1])
             anomalies.add_metric((*row.labels, level), row.anomalies(level), exemplar=exemplar)
         for verdict, count in row.counts.verdicts.items():
-            verdicts.add_metric((*row.labels, verdict), count)
-        strikes.add_metric(row.labels, row.counts.strikes)
-    yield from (anomalies, verdicts, strikes)
+            if count:
+                verdicts.add_metric((*row.labels, verdict), count)
+    yield from (anomalies, verdicts)
     for name, text, get in _EVENT_GAUGES:
         about = text.format(strikes=policy.strikes, minutes=policy.window_seconds / 60)
         gauge = GaugeMetricFamily(name, about, labels=LABELS)

@@ -43,6 +43,7 @@ class EventJournal:
 
     Attributes:
         is_whole: Whether it has all that was read before it was made; see `note_whole`.
+        problem: Why events can't be kept now, for who asks for them; empty when they can.
     """
 
     def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
@@ -54,7 +55,7 @@ class EventJournal:
         self._first = self._last = 0  # numbers of the oldest and of the newest event; 0 when there is none
         self._db: sqlite3.Connection | None = None
         self._lock = threading.Lock()
-        self._problem = ""
+        self.problem = ""
 
     @property
     def last(self) -> int:
@@ -109,10 +110,6 @@ class EventJournal:
             (self._db or self._open()).execute("UPDATE journal SET is_whole = 1")
             self.is_whole = True
 
-    def fail(self, problem: str) -> None:
-        """Notes why events can't be kept now, for who asks for them; empty when they can."""
-        self._problem = problem
-
     def page(self, after: Sequence[str], limit: int) -> Page:
         """The events after a cursor.
 
@@ -124,8 +121,8 @@ class EventJournal:
             StateError: What there is can't be kept, or can't be read.
         """
         with self._lock, self._guard():
-            if self._problem:
-                raise StateError(self._problem)
+            if self.problem:
+                raise StateError(self.problem)
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
@@ -160,7 +157,7 @@ class EventJournal:
 
     def has_after(self, after: Sequence[str]) -> bool:
         """Whether there is something after the cursors, or something to complain about; looks at no file."""
-        return bool(self._problem) or self._start(after) < self._last
+        return bool(self.problem) or self._start(after) < self._last
 
     def close(self) -> None:
         """Closes the file."""

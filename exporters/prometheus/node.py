@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -24,11 +25,15 @@ class NodeCollector(AsdCollector):
     Args:
         agent: Follows the run folders of the node's ranks.
         checkpoints: So many of each rank get series of their own.
+        details: As of `AsdCollector`.
         devices: Tells the other names of a device.
     """
 
-    def __init__(self, agent: Agent, checkpoints: int = 0, devices: DeviceMap = name_device) -> None:
-        super().__init__(agent.statuses, agent.ledger, checkpoints=checkpoints, alive=agent.alive, devices=devices)
+    def __init__(
+        self, agent: Agent, checkpoints: int = 0, devices: DeviceMap = name_device, *, details: bool = False
+    ) -> None:
+        more: dict[str, Any] = {"checkpoints": checkpoints, "details": details, "devices": devices}
+        super().__init__(agent.statuses, agent.ledger, alive=agent.alive, **more)
         self.agent = agent
 
     def describe(self) -> Iterable[Metric]:

@@ -36,6 +36,7 @@ SORTS = {
 }
 """The sorts of events a report tells apart, the gravest anomaly first: one, and many."""
 
+_HARDWARE = ("transient", "persistent")
 _LONGEST_LINE, _LARGEST_STATUS = 1 << 20, 64 << 20  # bytes
 _SILENT_SECONDS = 120.0
 """A status is rewritten about once a second; a rank of another machine not heard of for so long is called silent."""
@@ -142,6 +143,11 @@ class RunData:
             steps.setdefault(rank.run, set()).update(rank.refused_steps)
             most[rank.run] = max(rank.refused, most.get(rank.run, 0))
         return sum(max(len(steps[run]), most[run]) for run in steps)
+
+    @property
+    def accused(self) -> set[Origin]:
+        """The ranks whose hardware a replay found to be at fault."""
+        return {event.origin for event in self.events if event.kind == "replay" and event.verdict in _HARDWARE}
 
     def rank_of(self, event: Event) -> Rank:
         """The rank that `event` is about."""

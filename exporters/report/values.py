@@ -11,11 +11,11 @@ from asd.exporters.report.bundles import read_histories
 from asd.exporters.report.data import SORTS, Rank, RunData
 from asd.exporters.report.tables import Row, fold, note, table
 from asd.exporters.report.words import counted
+from asd.origin import Origin
 from asd.rundir.names import evidence_folder
 
 __all__ = ["value_plots"]
 
-_HARDWARE = ("transient", "persistent")
 _OPEN_PLOTS, _MOST_PLOTS, _OPEN_VALUES, _MOST_VALUES = 12, 60, 12, 100
 
 
@@ -23,8 +23,8 @@ def value_plots(data: RunData) -> list[Html]:
     """Plots from the evidence, the broken limits first, then the nearest to theirs; and the last values of the rest."""
     histories = read_histories(data.bundles, data.unreadable)
     series = [(*place, site, points) for place, sites in histories.items() for site, points in sites.items()]
-    accused = {event.rank for event in data.events if event.kind == "replay" and event.verdict in _HARDWARE}
-    series.sort(key=lambda each: (each[1] not in accused, *_rank_of_series(each[3])))
+    accused = {(_folder(data, each), each.rank) for each in data.accused}  # another attempt has other devices
+    series.sort(key=lambda each: (each[:2] not in accused, *_rank_of_series(each[3])))
     figures = [_figure(data, *each) for each in series[:_MOST_PLOTS]]
     opened, folded = figures[:_OPEN_PLOTS], figures[_OPEN_PLOTS:]
     content: list[Html] = []
@@ -64,7 +64,7 @@ def _figure(data: RunData, folder: str, rank: int, site: str, points: Sequence[P
     )
 
 
-def _folder(data: RunData, rank: Rank) -> str:
+def _folder(data: RunData, rank: Rank | Origin) -> str:
     return evidence_folder(data.run_dir, rank.run, rank.rank, 0).parent.name
 
 

@@ -93,9 +93,12 @@ def _first_level(data: RunData) -> str:
     order = {run: i for i, run in enumerate(data.runs)}
     # Steps tell the order within a run; where they are not known, times do.
     stepless = not all(event.step for event in known)
+    places = [(0, 0) if stepless else (order[event.run], event.step) for event in known]
+    # A wrong gradient reaches all ranks in one step: the one that a replay names is told, not the one that wrote first.
+    accused = data.accused
     first = min(
-        known, key=lambda event: (0 if stepless else order[event.run], 0 if stepless else event.step, event.time)
-    )
+        zip(places, known, strict=True), key=lambda each: (each[0], each[1].origin not in accused, each[1].time)
+    )[1]
     lead += ", " if total == 1 else ", first "
     lead += f"on {_named(data.rank_of(first))} " if devices > 1 else ""
     lead += f"{_at(first)} (value {number(first.value)}"

@@ -36,8 +36,6 @@ def test_an_empty_environment_gives_the_documented_defaults():
         "adaptive",
         "asd_run",
         "",
-        0,
-        "127.0.0.1",
         protection="full",
     )
     assert Config.from_env({}) == Config() == expected
@@ -106,8 +104,6 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         ("ASD_RUN_DIR", "a\0b", "the name of a folder"),
         ("ASD_RUN", "two\nlines", "printable characters"),
         ("ASD_RUN", "x" * 129, "at most 128"),
-        *(("ASD_METRICS_PORT", text, "a port from 1 to 65535, or 0") for text in ("65536", "-1", "9464 ", "٣", "1e3")),
-        ("ASD_METRICS_PORT", "9" * 5000, "a port from 1 to 65535, or 0"),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
@@ -119,7 +115,6 @@ def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
 @pytest.mark.parametrize(
     ("option", "text", "listed"),
     [
-        *(("metrics_address", text, "an address or host name") for text in ("a b", "a\0", "http://a")),
         *(("confirm", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
         *(("record", text, "0 or 1") for text in ("2", "true")),
     ],
@@ -160,8 +155,7 @@ def test_the_sentence_says_what_where_and_what_is_valid():
         *(("on_anomaly", value) for value in ("abort", "", None, ["log"])),
         *(("rule", value) for value in ("sigma", "", 1)),
         *(("run_dir", value) for value in ("", "a\0b", None)),
-        *(("metrics_port", value) for value in (-1, 65536, True, 1.0, "9464", None)),
-        *(("metrics_address", value) for value in ("", " ", None)),
+        *(("weight_hash", value) for value in (-1, True, 1.0, "9464", None)),
     ],
 )
 def test_settings_made_by_hand_are_checked_too(field, value):
@@ -187,7 +181,7 @@ def test_settings_can_not_be_changed_afterwards():
     on_anomaly=st.sampled_from(["log", "skip", "stop"]),
     rule=st.sampled_from(sorted(RULES)),
     run_dir=FOLDERS,
-    metrics_port=st.integers(0, 65535),
+    weight_hash=st.integers(0, 65535),
     replay=st.booleans(),
 )
 def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, replay, **given):
@@ -200,9 +194,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         replay=replay,
         manifest=not replay,
         record=replay,
-        metrics_address="::1",
         device="2",
-        weight_hash=given["metrics_port"],
         tiers=("state", "ranks"),
         combined=CombinedConfig(enable=True, cooldown=7),
         protection="document",
@@ -214,7 +206,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "weight_hash": str(config.weight_hash),
         "manifest": str(int(not replay)),
         "record": str(int(replay)),
-        "metrics_address": "::1",
     }
     variables = {
         "NPU_ASD_ENABLE": str(enable),
@@ -228,7 +219,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_RUN": "run 7",
         "ASD_NODE": "",
         "ASD_DEVICE": "2",
-        "ASD_METRICS_PORT": str(config.metrics_port),
         "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
     }
     environ = {**variables, "ASD_OPTIONS": ",".join(f"{name}:{text}" for name, text in options.items())}

@@ -159,7 +159,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_no_count(exporter, tmp_path):
         time.sleep(0.03 * round_)
         started.end(signal.SIGKILL)
     started = exporter()
-    wait_for(lambda: started.value("asd_strikes_total") == 200)
+    wait_for(lambda: started.value("asd_strikes_in_window") == 200)
     assert [started.value("asd_anomalies_total", rank=str(rank), level="first") for rank in range(4)] == [50] * 4
     assert started.end(signal.SIGTERM)[0] == 0
 
@@ -176,7 +176,7 @@ def test_a_second_exporter_of_the_same_run_is_refused_in_one_sentence(exporter, 
 def test_a_thousand_scrapes_at_once_all_succeed_while_ranks_write(exporter, tmp_path):
     train(tmp_path, 0, 20)
     started = exporter()
-    wait_for(lambda: started.value("asd_strikes_total") == 20)
+    wait_for(lambda: started.value("asd_strikes_in_window") == 20)
     with ThreadPoolExecutor(1000) as pool:
         scrapes = [pool.submit(started.get, "/metrics") for _ in range(1000)]
         train(tmp_path, 1, 20)

@@ -54,3 +54,10 @@ def test_a_query_names_only_variables_that_exist_and_no_run_that_is_not_chosen(t
         assert name.startswith(("asd_agent_", "asd_handler_", "asd_build_info")), title
     for window in re.findall(r"\[(.*?)\]", query):
         assert window == "$__rate_interval" or title == "Silent ranks"
+
+
+def test_a_panel_with_a_row_for_each_draws_twenty_of_a_thousand():
+    rows = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS if panel["type"] == "state-timeline"}
+    assert len(rows.pop("Handlers")) > 0  # of which there are two
+    assert all(re.match(r"(top|bottom)k\(20, ", expr) for expr in rows.values())
+    assert len(rows) == 3

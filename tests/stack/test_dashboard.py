@@ -158,8 +158,8 @@ def test_the_figures_on_top_are_right(seen):
 
 
 def test_ranks_and_devices_are_shown_as_what_they_are(seen):
-    assert values(seen, "Training") == {"0": 1, "1": 1, "2": 2}
-    assert values(seen, "Devices") == {"0": 0, "1": 2, "2": 0}
+    assert values(seen, "Training, at most 20 ranks") == {"0": 1, "1": 1, "2": 2}
+    assert values(seen, "Devices, at most 20") == {"0": 0, "1": 2, "2": 0}
     assert values(seen, "Strikes that count") == {"0": 0, "1": 3, "2": 0}
 
 

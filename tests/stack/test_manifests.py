@@ -81,6 +81,25 @@ def test_the_chart_puts_its_values_in():
     assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=5"
 
 
+@pytest.mark.parametrize(("part", "name"), [("handler", ("Deployment", "asd")), ("agent", ("DaemonSet", "asd"))])
+def test_the_chart_says_where_a_part_runs_with_how_much_and_how_its_image_is_pulled(part, name):
+    usual = charted()[(*name, f"asd-{part}")]["spec"]["template"]["spec"]
+    made = charted(
+        **{
+            "imagePullSecrets[0]__name": "registry",
+            f"{part}__tolerations[0]__key": "npu",
+            f"{part}__nodeSelector__accelerator": "huawei",
+            f"{part}__resources__limits__memory": "1Gi",
+        }
+    )
+    (other,) = [each for key, each in made.items() if key[0] in ("Deployment", "DaemonSet") and key[2] != f"asd-{part}"]
+    assert other["spec"]["template"]["spec"].keys() & {"nodeSelector", "imagePullSecrets"} == {"imagePullSecrets"}
+    pod = made[(*name, f"asd-{part}")]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [*usual["tolerations"], {"key": "npu"}]  # none of its own is lost
+    assert (pod["nodeSelector"], pod["imagePullSecrets"]) == ({"accelerator": "huawei"}, [{"name": "registry"}])
+    assert pod["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}
+
+
 def test_the_chart_goes_into_another_namespace():
     made = by_name(output(binary("helm"), "template", "asd", CHART, "--namespace", "guard", "--set", "tls=true"))
     assert {space for _, space, _ in made} == {"guard", "default", None}

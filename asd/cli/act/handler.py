@@ -209,7 +209,7 @@ class _HandlerJob:
                 more = self._look()
                 self._said.discard("state")
             except StateError as error:
-                more = False
+                more, self._nothing_found = False, str(error)
                 self._once("state", f"{error} It is tried again.")
             if not more and not stop.is_set():
                 self.wake.wait(interval)

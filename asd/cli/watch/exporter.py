@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
     )
-    add("--address", str, "A", "address to serve on (default: metrics_address of ASD_OPTIONS, or 127.0.0.1)")
+    add("--address", str, "A", "address to serve on (default: 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
     add(
@@ -72,13 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "N",
         "series of the N nearest to their limit (default: 0)",
     )
+    parser.add_argument("--details", action="store_true", help="a histogram of all values, the cost of each part")
     add_strike_arguments(parser)
     add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
     add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
     add("--npu-exporter-file", Path, "FILE", "write the devices' states for npu-exporter")
-    parser.set_defaults(port=9464, poll=1.0, checkpoints=0)
+    parser.set_defaults(address="127.0.0.1", port=9464, poll=1.0, checkpoints=0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,7 +95,6 @@ def run(args: argparse.Namespace) -> int:
     config = Config.from_env(os.environ)
     run_dirs = args.run_dir or [Path(config.run_dir)]
     host = config.node if args.host is None else args.host
-    address = config.metrics_address if args.address is None else args.address
     web_config = None if args.web_config is None else WebConfig(args.web_config)
     devices = read_device_map(args.device_map, host) if args.device_map else npu_smi_map()
     # Blocked here and waited for below: a handler could come between any two writes of the agent.
@@ -103,11 +103,11 @@ def run(args: argparse.Namespace) -> int:
         policy = read_strike_policy(args)
         agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=policy, devices=devices)
         try:
-            collector = NodeCollector(agent, args.checkpoints, devices)
+            collector = NodeCollector(agent, args.checkpoints, devices, details=args.details)
             file = args.npu_exporter_file and NpuExporterFile(
                 collector, args.npu_exporter_file, host, agent.outlet_failed
             )
-            server = serve_node(collector, address=address, port=args.port, web_config=web_config)
+            server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
             try:
                 folders = ", ".join(map(str, run_dirs))
                 print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)

@@ -1,9 +1,11 @@
 """`asd handler`: from event logs to isolations, with real logs, processes and sockets."""
 
 import json
+import resource
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from datetime import datetime
 
@@ -203,6 +205,29 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             process.terminate()
             process.communicate(timeout=20)
     assert process.returncode == 0
+
+
+def readiness(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_why(tmp_path):
+    write(tmp_path, event(1))
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--interval", "0.01"]
+    with start(*command) as process:
+        try:
+            url = process.stderr.readline().split()[-1].replace("/metrics", "/readyz")
+            wait_for(lambda: readiness(url)[0] == 200)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))  # as a full disk, every write fails
+            wait_for(lambda: readiness(url)[0] == 503)
+            assert f"not ready: the fault handler's state {state_file(tmp_path)} can't be used: " in readiness(url)[1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,6 @@ def test_anomalies_are_counted_by_level_and_strikes_by_step():
     )
     tally = ledger.counts()[KEY]
     assert tally.anomalies == {"first": 3, "second": 2}
-    assert tally.strikes == 2
     assert tally.last_anomaly == 4.0
     assert tally.last_events == {
         "first": (event(2).id, 2.0),
@@ -62,7 +61,6 @@ def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
     assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, True)
     ledger.add(event(3, kind="recovery", time=9.0))
     assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
-    assert ledger.counts()[KEY].strikes == 3
 
 
 def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():

@@ -25,15 +25,12 @@ from asd.exporters.report.bundles import SavedBundle, read_histories
 from asd.origin import Origin
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
-from asd.rundir.names import evidence_folder, status_file
-from tests.support.events import made_of
+from asd.rundir.names import evidence_folder
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
 FILES = {
     "README.txt",
     "config.json",
-    "devices.json",
     "events.jsonl",
     "plot.svg",
     "readings.json",
@@ -206,35 +203,6 @@ def test_any_name_of_a_checkpoint_and_of_a_run_is_written(name, tmp_path):
     assert names == {"a", name.encode(errors="backslashreplace").decode()}
     assert json.loads((folder / "events.jsonl").read_text(encoding="utf-8"))["data"]["checkpoint"] == name
     assert (folder / "README.txt").read_text(encoding="utf-8")
-
-
-def test_the_devices_of_the_other_ranks_come_from_what_they_left(training):
-    run_dir = Path(training.config.run_dir)
-    run_dir.mkdir()
-    other = made_of(
-        Status, run="run1", rank=4, host="node8", device="Ascend:0", pid=5, step=9, active=True, written=3.0
-    )
-    status_file(run_dir, 4).write_text(other.to_json())
-    status_file(run_dir, 3).write_text("our own, not read")
-    status_file(run_dir, 5).write_text('{"torn')
-    status_file(run_dir, 6).write_bytes(b"\xff")
-    training.judge(b=2e6)
-    found = read(training.folder(), "devices.json")
-    assert found["this_rank"]["device"] == "Ascend:3"
-    assert found["this_rank"]["pid"] == os.getpid()
-    assert found["other_ranks"] == [
-        {
-            "rank": 4,
-            "host": "node8",
-            "device": "Ascend:0",
-            "run": "run1",
-            "pid": 5,
-            "active": True,
-            "step": 9,
-            "written": 3.0,
-        }
-    ]
-    assert sorted(found["unreadable"]) == ["status-rank5.json", "status-rank6.json"]
 
 
 def test_a_folder_that_can_not_be_written_ends_no_training_and_is_counted():

@@ -180,6 +180,21 @@ def test_the_lead_names_what_matters_most(tmp_path, ranks, refused, lead):
     assert words(tmp_path)[1] == lead
 
 
+def test_the_lead_and_the_first_plots_are_of_the_rank_that_a_replay_accuses(tmp_path):
+    """All ranks raise in the step of a wrong gradient, and another attempt gives the number of the rank to another."""
+    for rank, value in ((0, 9e8), (1, 5e8)):
+        each = Rank(tmp_path, rank).train(1, 9, {5: {OUT: value}})
+        (each.tell("replay", 5, verdict="persistent") if rank == 1 else each).end()
+    Rank(tmp_path, 1, run="run1+2", device="Ascend:2").train(1, 9, {3: {SITES[1]: 2e6}}).end()
+    assert words(tmp_path)[1].startswith(
+        "3 first-level anomalies on 3 devices in 2 runs, first on node7 device Ascend:1 (rank 1) at step 5 in "
+        f"{OUT} (value 5e8, {LIMIT}); "
+    )
+    plots = [shown(each) for each in section(page_of(tmp_path), "values").iter(f"{HTML}figcaption")]
+    assert all("node7 Ascend:1" in each for each in plots[: len(SITES)])
+    assert plots[0].startswith(OUT)
+
+
 def test_a_device_that_failed_in_two_runs_of_one_folder_is_one_device(tmp_path):
     earlier = Rank(tmp_path, run="run1").train(1, 9, {6: {OUT: 5e8}})
     earlier.end()

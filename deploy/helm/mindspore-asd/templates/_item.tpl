@@ -36,8 +36,12 @@
 {{- $projected := dict "defaultMode" 288 "sources" (list $told $secret) }}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "tls" "projected" $projected)) }}
 {{- end }}
-{{- $more := ternary $values.agent.args $values.handler.args (eq $item.kind "DaemonSet") }}
-{{- $_ := set $container "args" (concat $args $more) }}
+{{- $own := ternary $values.agent $values.handler (eq $item.kind "DaemonSet") }}
+{{- $_ := set $container "args" (concat $args $own.args) }}
+{{- $_ := set $pod "tolerations" (concat $pod.tolerations $own.tolerations) }}
+{{- with $own.nodeSelector }}{{ $_ := set $pod "nodeSelector" . }}{{ end }}
+{{- with $own.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with $values.imagePullSecrets }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end }}
 {{- else if and $values.tls (eq $item.kind "ServiceMonitor") }}
 {{- $endpoint := first $item.spec.endpoints }}
 {{- $tls := dict "serverName" $item.metadata.name "keySecret" (dict "name" "asd-prometheus-tls" "key" "tls.key") }}
