@@ -1,5 +1,6 @@
 """How far apart two tensors are: against plain NumPy, on every type, in any order, in constant memory."""
 
+import contextlib
 import gc
 import math
 import os
@@ -222,6 +223,27 @@ def test_a_pickle_in_a_file_of_torch_is_never_run(folder):
     with pytest.raises(StateError, match="no file of one tensor"):
         TorchFile(folder / "bomb.pt")
     assert not marker.exists()
+
+
+def test_a_file_of_torch_that_is_harmed_anywhere_is_read_or_refused(folder):
+    dumps.save_pt(folder / "t.pt", np.ones((3, 4), np.float32))
+    whole, draw = (folder / "t.pt").read_bytes(), np.random.default_rng(3)
+    for _ in range(300):
+        harmed = bytearray(whole)
+        for place in draw.integers(0, len(whole), 3):
+            harmed[place] = draw.integers(0, 256)
+        (folder / "t.pt").write_bytes(harmed[: draw.integers(len(whole) // 2, len(whole) + 1)])
+        with contextlib.suppress(StateError, OSError), TorchFile(folder / "t.pt") as file:
+            assert sum(piece.size for piece in file.pieces(5)) == file.size
+
+
+@pytest.mark.parametrize("numbers", [b"J\xff\xff\xff\x7f" * 13_000, b"K\x01", b"\x8a\xff" + b"\x7f" * 255 + b"K\x00"])
+def test_a_description_of_a_tensor_that_is_none_is_refused_at_once(folder, numbers):
+    with zipfile.ZipFile(folder / "huge.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02ctorch\nFloatStorage\n" + numbers + b".")
+        archive.writestr("archive/data/0", b"abcd")
+    with pytest.raises(StateError, match="describes something else|cut short or foreign"):
+        TorchFile(folder / "huge.pt")
 
 
 def test_equal_bytes_need_no_arithmetic(folder, monkeypatch):
