@@ -18,7 +18,7 @@ May import: `asd`, never `asd.exporters`.
 from __future__ import annotations
 
 from asd.config import Config
-from asd.dumps.gradients.similarity import GradComparator
+from asd.dumps.compare.similarity import GradComparator
 from asd.operators.attach.install import Installation, install
 from asd.operators.checks.base import ASDBase
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asd.dumps.gradients.similarity import RankSimilarity
-from asd.dumps.gradients.summary import file_name
+from asd.dumps.compare.similarity import RankSimilarity
+from asd.dumps.record.gradient_table import file_name
 from asd.exporters.pictures.chart import Area, Scale, axes, line, rule, save_picture
 
 __all__ = ["draw_similarities"]

@@ -12,8 +12,8 @@ from mindspore import Tensor, context, nn
 from mindspore.communication import GlobalComm, get_rank
 
 from asd.dumps.formats.new_file import check_writable
-from asd.dumps.gradients.options import GradientOptions
-from asd.dumps.gradients.summary import write_step
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.gradient_table import write_step
 from asd.errors import ConfigError
 from asd.operators.debugger.record.values import to_array
 from asd.operators.gate.guard import is_guarded
@@ -34,7 +34,7 @@ class GradientMonitor:
     recording, never the training. What an earlier run left in the folder is moved aside.
 
     Args:
-        config: A `config.json` with the task `grad_probe`, the object it holds, or a `GradientOptions`.
+        config: A `config.json` with the task `grad_probe`, the object it holds, or a `DebuggerConfig`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -43,13 +43,13 @@ class GradientMonitor:
         >>> GradientMonitor("config.json").monitor(optimizer)  # doctest: +SKIP
     """
 
-    def __init__(self, config: str | Path | dict[str, Any] | GradientOptions) -> None:
-        if isinstance(config, GradientOptions):
-            self.options = config
-        elif isinstance(config, dict):
-            self.options = GradientOptions.of(config)
+    def __init__(self, config: str | Path | dict[str, Any] | DebuggerConfig) -> None:
+        if isinstance(config, DebuggerConfig):
+            self.config = config
         else:
-            self.options = GradientOptions.read(config)
+            self.config = DebuggerConfig.of(config) if isinstance(config, dict) else DebuggerConfig.read(config)
+        if self.config.task != "grad_probe":
+            raise ConfigError("task", self.config.task, "valid is grad_probe")
         self._folder: Path | None = None
         self._names: list[str] = []
         self._step = 0
@@ -75,15 +75,15 @@ class GradientMonitor:
         if context.get_context("mode") == context.GRAPH_MODE:
             _LOG.warning("the gradients of a compiled step are not recorded: train in PyNative.")
         self._names = [parameter.name for parameter in parameters]
-        unknown = [name for name in self.options.param_list if name not in self._names]
-        if unknown and len(unknown) == len(self.options.param_list):
+        unknown = [name for name in self.config.param_list if name not in self._names]
+        if unknown and len(unknown) == len(self.config.param_list):
             raise ConfigError("param_list", unknown, f"valid are parameters of the optimizer: {self._names!r:.500}")
         if unknown:
             _LOG.warning("param_list names what is no parameter of the optimizer: %s.", ", ".join(unknown))
-        check_writable(self.options.dump_path)
+        check_writable(self.config.dump_path)
         rank = int(get_rank()) if GlobalComm.INITED else 0
-        self._folder = self.options.dump_path / f"rank{rank}"
-        if not self.options.wants(rank, "rank"):
+        self._folder = self.config.dump_path / f"rank{rank}"
+        if not self.config.wants(rank, "rank"):
             return
         self._guarded(_move_aside, self._folder)
         _attach(optimizer, self._take)
@@ -91,11 +91,11 @@ class GradientMonitor:
     def _take(self, gradients: list[np.ndarray]) -> None:
         """The gradients of one step."""
         step, self._step = self._step, self._step + 1
-        if self._failed or not self.options.wants(step, "step"):
+        if self._failed or not self.config.wants(step, "step"):
             return
-        chosen = self.options.param_list or self._names
+        chosen = self.config.param_list or self._names
         named = {name: each for name, each in zip(self._names, gradients, strict=True) if name in chosen}
-        self._guarded(write_step, self._folder, step, named, self.options)
+        self._guarded(write_step, self._folder, step, named, self.config)
 
     def _guarded(self, act: Any, *arguments: Any) -> None:
         try:

@@ -111,7 +111,7 @@ class PrecisionDebugger:
                 f"stop() before this start() with the task {self.config.task}."
             )
         self._read_again()
-        if self.config.gradients is not None or self.config.enabled is False:
+        if self.config.task == "grad_probe" or self.config.enabled is False:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
@@ -187,9 +187,7 @@ class PrecisionDebugger:
         Raises:
             ConfigError: The task is another one, or as `GradientMonitor.monitor`.
         """
-        if self.config.gradients is None:
-            raise ConfigError("task", self.config.task, 'monitor() needs the task "grad_probe"')
-        GradientMonitor(self.config.gradients).monitor(optimizer)
+        GradientMonitor(self.config).monitor(optimizer)
 
     def _end(self) -> None:
         """At the end of the process: a step is written as far as it came; an overflow was told already."""

@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 def run(args: argparse.Namespace) -> int:
     """Compares, writes the tables and pictures, and says where the runs part."""
-    from asd.dumps.gradients.similarity import GradComparator
+    from asd.dumps.compare.similarity import GradComparator
     from asd.exporters.pictures.gradients import draw_similarities
 
     for name, value in (("--target_path", args.target_path), ("--golden_path", args.golden_path)):

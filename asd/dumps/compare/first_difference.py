@@ -24,6 +24,7 @@ __all__ = ["FirstDifference"]
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
 _UNKNOWN = "the dumps do not say on what they were made"
+_CUT = "parts of tensors were dumped, by the key slice, so what a call was given is not all known"
 _HIDDEN = "statistics may hide an earlier difference: dump tensors or CRC32s (summary_mode md5) to name an operator"
 
 
@@ -70,6 +71,8 @@ class FirstDifference:
                 return self._rows(outside, rounded, "rounding", f"{other or _UNKNOWN}; {explained}")
         if self._mode == "statistics":
             return self._rows(first, agrees, "statistics", f"{self._undecided(first)}{_HIDDEN}")
+        if self._tested.cut or self._trusted.cut:
+            return self._rows(first, agrees, "bits", _CUT)
         if shifted := self._shifted(first):
             return self._rows(first, agrees, "bits", shifted)
         return self._named(graph, first, agrees, unread)

@@ -39,6 +39,7 @@ class Dump:
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
         environment: Version and device that it was computed with; empty when the file does not say it.
+        cut: Whether of tensors only a part was recorded.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Dump:
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""
     environment: str = ""
+    cut: bool = False
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
@@ -148,6 +150,8 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
         elif name in ("task", "level", "framework", "tool", "environment") and isinstance(value, str):
             setattr(dump, name, printable(value))
+        elif name == "slice":
+            dump.cut = bool(value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)

@@ -100,11 +100,12 @@ def _description(content: bytes) -> tuple[str, list[int]]:
     numbers: list[int] = []
     kinds = []
     for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name == "GLOBAL" and argument not in _NAMES:
-            raise ValueError(f"its pickle names {argument[:60]}, which no tensor needs")
-        if opcode.name == "GLOBAL" and argument.endswith("Storage"):
-            kinds.append(argument.removeprefix("torch "))
-        if opcode.name in ("BININT", "BININT1", "BININT2", "LONG1"):
+        if opcode.name == "GLOBAL":
+            name = str(argument)
+            if name not in _NAMES:
+                raise ValueError(f"its pickle names {name[:60]}, which no tensor needs")
+            kinds += [name.removeprefix("torch ")] if name.endswith("Storage") else []
+        elif opcode.name in ("BININT", "BININT1", "BININT2", "LONG1") and isinstance(argument, int):
             numbers.append(argument)
     if len(kinds) != 1 or len(numbers) not in range(2, 2 + 2 * _MOST_DIMENSIONS + 1, 2) or min(numbers) < 0:
         raise ValueError("its pickle describes something else")

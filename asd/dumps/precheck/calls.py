@@ -91,7 +91,7 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
 
     Raises:
         StateError: The file is cut short, no dump, or has a name that is none of an API.
-        ConfigError: It is a dump of PyTorch.
+        ConfigError: It is a dump of PyTorch, or of parts of tensors.
         OSError: It can't be read.
     """
     task, has_data = "", False
@@ -104,6 +104,10 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
             raise ConfigError("api_info", str(path), f"a dump of MindSpore is needed, and this one is of {value!r:.40}")
         elif name == "task":
             task = str(value)
+        elif name == "slice" and value:
+            raise ConfigError(
+                "api_info", str(path), "a dump of whole tensors is needed, and this one has parts of them"
+            )
     if not has_data and not task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     # One that ran before the recording began has no forward pass to make again.

@@ -1,4 +1,4 @@
-"""How a dump is written: its settings, what is selected, the journal, the three JSON files, the record of overflows.
+"""How a dump is written: settings, selection, journal, JSON files, the tables of overflows and of gradients.
 
-May import: `formats`, `gradients`, `rundir`.
+May import: `formats`, `rundir`.
 """

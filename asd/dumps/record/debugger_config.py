@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.formats.config_object import ConfigObject
-from asd.dumps.gradients.options import GradientOptions
-from asd.dumps.record.not_done import NOT_DONE, REASONS, not_done
+from asd.dumps.record.config_object import ConfigObject
+from asd.dumps.record.not_done import NO_LEVEL, NOT_DONE, not_done
+from asd.dumps.record.slices import Slice, read_slices
 from asd.errors import ConfigError
 
 __all__ = ["DebuggerConfig"]
 
-TASKS = ("statistics", "tensor", "md5", "overflow_check")
-OTHER_TASKS = ("grad_probe",)
+TASKS = ("statistics", "tensor", "md5", "overflow_check", "grad_probe")
 LEVELS = ("L0", "L1", "mix")
 CHECK_MODES = {
     "all": "all",
@@ -48,8 +48,8 @@ class DebuggerConfig:
 
     Attributes:
         dump_path: Folder that the dumps are written below.
-        task: `statistics`, `tensor` (also writes the tensors) or `overflow_check`. `md5` in a file stands for
-            `statistics` with that `summary_mode`.
+        task: `statistics`, `tensor` (also writes the tensors), `overflow_check`, or `grad_probe`: what
+            `PrecisionDebugger.monitor` records. `md5` in a file stands for `statistics` with that `summary_mode`.
         level: `L0` modules, `L1` APIs and operators, `mix` both.
         rank: Ranks to record, from 0; empty: all.
         step: Steps to record, from 0; empty: all.
@@ -59,12 +59,14 @@ class DebuggerConfig:
         data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
         md5: Whether the CRC-32 of each tensor is recorded.
         tensor_list: Tensors of entries whose name contains one of these are written although the task is `statistics`.
+        slices: The key `slice`: parts of tensors that are recorded in their place.
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
         enabled: The key `dump_enable`: whether a step is recorded; a file is read again when it changed. None: always.
+        grad_level: Of the gradients, `L0`: statistics with a CRC, `L1`: statistics and directions.
+        param_list: Parameters whose gradients are recorded, of which each optimizer may have some; empty: all.
         not_done: Keys of the file that change nothing here, with the reasons.
-        gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
 
     dump_path: Path
@@ -77,12 +79,14 @@ class DebuggerConfig:
     data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
     md5: bool = False
     tensor_list: tuple[str, ...] = ()
+    slices: tuple[Slice, ...] = ()
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
     enabled: bool | None = None
+    grad_level: str = "L1"
+    param_list: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
-    gradients: GradientOptions | None = None
 
     @classmethod
     def read(cls, path: str | Path, **others: Any) -> DebuggerConfig:
@@ -118,12 +122,9 @@ class DebuggerConfig:
         Raises:
             ConfigError: It has an unknown key or a wrong value.
         """
-        if isinstance(content, dict) and content.get("task") == "grad_probe":
-            chosen = GradientOptions.of(content, where)
-            return cls(chosen.dump_path, "grad_probe", rank=chosen.rank, step=chosen.step, gradients=chosen)
         given = ConfigObject(content, where)
-        task = _chosen(given, "task", (*TASKS, "grad_probe"), "statistics")
-        level = _chosen(given, "level", LEVELS, "L1")
+        task = _chosen(given, "task", TASKS, "statistics", NOT_DONE)
+        level = _chosen(given, "level", LEVELS, "L1", NO_LEVEL)
         settings: dict[str, Any] = {
             "dump_path": Path(given.text("dump_path", "./dump")),
             "task": "statistics" if task == "md5" else task,
@@ -132,28 +133,17 @@ class DebuggerConfig:
             "step": given.numbers("step"),
             "high": given.one_of("precision", ("low", "high"), "low") == "high",
         }
-        if isinstance(content, dict) and content.get("dump_enable") is not None:
+        if content.get("dump_enable") is not None:
             settings["enabled"] = given.flag("dump_enable")
         if given.flag("async_dump"):
             valid = "false: a tensor is written before the training goes on, which may change it"
             raise given.wrong("async_dump", True, valid)  # noqa: FBT003 - the value
         section = given.take(task, {})
         inner = ConfigObject(section, f"{task} in {where}")
-        given.end({*TASKS, *OTHER_TASKS, *NOT_DONE, "dump_enable"})  # a file may hold the settings of several tasks
-        idle = not_done(content, section=False) | not_done(section, section=True)
-        settings["not_done"] = tuple(f"{key} ({reason})" for key, reason in idle.items())
-        if task == "overflow_check":
-            settings |= _overflow_settings(inner)
-        settings |= _selection(inner, level)
-        if task in ("statistics", "md5", "tensor"):
-            default = "md5" if task == "md5" else "statistics"
-            settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
-        if task in ("statistics", "md5"):
-            settings["tensor_list"] = inner.texts("tensor_list")
-        for key in NOT_DONE:
-            inner.take(key, None)
-        inner.end()
-        return cls(**settings)
+        given.end({*TASKS, *NOT_DONE, "dump_enable"})  # a file may hold the settings of several tasks
+        settings |= _of_task(inner, task, level)
+        inner.end(NOT_DONE)
+        return cls(**settings, not_done=not_done({**content, **section}))
 
     def wants(self, number: int, which: str) -> bool:
         """Whether a step or rank is recorded: `which` is `step` or `rank`."""
@@ -179,19 +169,29 @@ class DebuggerConfig:
         return self.level in ("L1", "mix")
 
 
-def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str) -> str:
+def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str, reasons: Mapping[str, str]) -> str:
     try:
         return given.one_of(key, valid, default)
     except ConfigError as error:
-        reason = REASONS.get(error.value) if isinstance(error.value, str) else None
+        reason = reasons.get(error.value) if isinstance(error.value, str) else None
         if reason is None:
             raise
         raise given.wrong(key, error.value, f"{', '.join(valid)}; {reason}") from None
 
 
-def _overflow_settings(inner: ConfigObject) -> dict[str, Any]:
-    count = inner.limit("overflow_nums", 1)
-    return {"overflow_nums": count, "check_mode": CHECK_MODES[inner.one_of("check_mode", tuple(CHECK_MODES), "all")]}
+def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:
+    """The settings in the section of a task."""
+    if task == "grad_probe":
+        inner.take("bounds", None)  # of intervals that another level has
+        return {"grad_level": inner.one_of("grad_level", ("L0", "L1"), "L1"), "param_list": inner.texts("param_list")}
+    found = _selection(inner, level)
+    if task == "overflow_check":
+        mode = inner.one_of("check_mode", tuple(CHECK_MODES), "all")
+        return {**found, "overflow_nums": inner.limit("overflow_nums", 1), "check_mode": CHECK_MODES[mode]}
+    default = "md5" if task == "md5" else "statistics"
+    found["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
+    found["slices"] = read_slices(inner)
+    return found if task == "tensor" else {**found, "tensor_list": inner.texts("tensor_list")}
 
 
 def _selection(inner: ConfigObject, level: str) -> dict[str, Any]:

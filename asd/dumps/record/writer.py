@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from asd.dumps.formats.journal_file import JOURNAL, Gathered
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import finish, write_files
+from asd.dumps.record.slices import cut
 from asd.errors import StateError
 from asd.rundir.disk import lock
 
@@ -38,7 +40,7 @@ class DumpWriter:
 
     Args:
         folder: Where; what an earlier run left there is moved aside.
-        config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
+        config: Its `task`, `level`, `md5`, `high`, `slices` and `tensor_list` count.
         environment: Version and device that it is computed with: sound runs of one are equal bit for bit.
         problem: Called once with a sentence when nothing more can be written.
     """
@@ -79,6 +81,7 @@ class DumpWriter:
                     "level": self._config.level,
                     "framework": "mindspore",
                     "tool": "mindspore-asd",
+                    **({"slice": [asdict(each) for each in self._config.slices]} if self._config.slices else {}),
                     **({"environment": self._environment} if self._environment else {}),
                     "dump_data_dir": str(self._tensors.resolve()) if saves else None,
                 }
@@ -105,6 +108,7 @@ class DumpWriter:
             dtype: As MindSpore names it, such as `BFloat16`.
             entry: Name of the entry it belongs to.
         """
+        array = cut(array, self._config.slices)
         fields, _ = statistics(array, high=self._config.high)
         told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
         if self._config.md5:

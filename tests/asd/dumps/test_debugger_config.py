@@ -46,6 +46,13 @@ def test_numbers_may_be_texts_and_ranges():
         ({"task": "everything"}, "valid is statistics, tensor"),
         ({"task": ["tensor"]}, "valid is statistics, tensor"),
         ({"task": "everything"}, "overflow_check, grad_probe."),
+        ({"task": "grad_probe", "grad_probe": {"grad_level": "L3"}}, "valid is L0, L1"),
+        ({"task": "grad_probe", "grad_probe": {"param_list": "w"}}, "valid is a list of texts"),
+        ({"task": "grad_probe", "grad_probe": {"level": "L1"}}, "level in grad_probe in config"),
+        ({"task": "tensor", "tensor": {"slice": {"dim": 0}}}, "of whole numbers"),
+        ({"task": "tensor", "tensor": {"slice": [{"dim": -1}]}}, "{'dim': -1}"),
+        ({"task": "tensor", "tensor": {"slice": [{"end": True}]}}, "of whole numbers"),
+        ({"task": "tensor", "tensor": {"slice": [{"step": 2}]}}, "of whole numbers"),
         ({"task": "free_benchmark"}, "grad_probe; a second computation with noise is not made."),
         ({"task": "nan_check"}, "and not at the registers of a device"),
         ({"dump_enable": "yes"}, "valid is true or false"),
@@ -97,19 +104,23 @@ def test_the_file_that_the_known_tool_ships_is_accepted_as_it_is(task):
 def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
     content = {**SHIPPED, "task": "tensor", "extra_info": False, "seed": 1, "is_deterministic": True}
     content |= {"risk_level": "high", "request_id": "r1", "nan_check": {}}
-    content["tensor"] = {"slice": [0, 1], "file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
+    content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
     told = DebuggerConfig.of(content).not_done
-    assert [each.partition(" ")[0] for each in told] == [
-        "extra_info",
-        "risk_level",
-        "request_id",
-        "seed",
-        "is_deterministic",
-        "file_format",
-        "backward_input",
-        "online_run_ut",
-        "slice",
-    ]
+    assert {each.partition(" ")[0] for each in told} == {
+        *("extra_info", "risk_level", "request_id", "seed", "is_deterministic"),
+        *("file_format", "backward_input", "online_run_ut"),
+    }
+    assert "risk_level (all APIs are recorded, whatever their risk)" in told
+
+
+def test_the_settings_of_gradients_are_read_from_a_file(tmp_path):
+    path = tmp_path / "config.json"
+    inner = {"grad_level": "L0", "param_list": ["w"], "bounds": [-1, 0.5]}
+    content = {"task": "grad_probe", "dump_path": "d", "rank": [0], "step": ["2-4", 7], "grad_probe": inner}
+    path.write_text(json.dumps(content))
+    found = DebuggerConfig.read(path)
+    assert (found.task, found.grad_level, found.param_list) == ("grad_probe", "L0", ("w",))
+    assert [step for step in range(9) if found.wants(step, "step")] == [2, 3, 4, 7]
 
 
 def test_a_file_that_is_missing_or_no_json_is_one_sentence(tmp_path):

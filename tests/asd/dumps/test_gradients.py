@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.cli import main
-from asd.dumps.gradients.options import GradientOptions
-from asd.dumps.gradients.similarity import GradComparator, Suspect
-from asd.dumps.gradients.summary import row, write_step
-from asd.errors import ConfigError, StateError
+from asd.dumps.compare.similarity import GradComparator, Suspect
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.gradient_table import row, write_step
 
 GRADIENT = np.array([[-2.0, -1.0, 0.0], [0.5, 1.0, 3.0]], np.float32)
 HEAD = {
@@ -25,7 +24,7 @@ ROW = {
 
 
 def options(tmp_path, **more):
-    return GradientOptions(tmp_path, **more)
+    return DebuggerConfig(tmp_path, "grad_probe", **more)
 
 
 @pytest.mark.parametrize("level", ["L0", "L1"])
@@ -55,7 +54,7 @@ def test_the_norm_neither_overflows_nor_vanishes_and_nan_is_told(tmp_path):
 def write_run(folder, steps, level="L1", rank=0):
     """`steps` is a list of {parameter: gradient}."""
     for number, gradients in enumerate(steps):
-        write_step(folder / f"rank{rank}", number, gradients, GradientOptions(folder, grad_level=level))
+        write_step(folder / f"rank{rank}", number, gradients, DebuggerConfig(folder, "grad_probe", grad_level=level))
     return folder
 
 
@@ -179,41 +178,3 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
         assert sentence in said
         assert said.count("\n") == 1
         assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ([], "valid is a JSON object"),
-        ({"task": "tensor", "dump_path": "x"}, "valid is grad_probe"),
-        ({"task": "grad_probe", "dump_path": ""}, "valid is a text that is not empty"),
-        ({"task": "grad_probe", "dump_path": "x", "steps": [1]}, "steps in config"),
-        ({"task": "grad_probe", "dump_path": "x", "step": [-1]}, "whole numbers from 0"),
-        ({"task": "grad_probe", "dump_path": "x", "step": ["4-2"]}, "whole numbers from 0"),
-        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"grad_level": "L3"}}, "valid is L0, L1"),
-        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"param_list": "w"}}, "valid is a list of texts"),
-        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"level": "L1"}}, "valid is a known key: bounds, "),
-    ],
-)
-def test_a_wrong_setting_is_named(content, sentence):
-    with pytest.raises(ConfigError) as caught:
-        GradientOptions.of(content)
-    assert sentence in str(caught.value)
-
-
-def test_settings_are_read_from_a_file(tmp_path):
-    path = tmp_path / "config.json"
-    inner = {"grad_level": "L0", "param_list": ["w"], "bounds": [-1, 0.5]}
-    path.write_text(
-        json.dumps({"task": "grad_probe", "dump_path": "d", "rank": [0], "step": ["2-4", 7], "grad_probe": inner})
-    )
-    found = GradientOptions.read(path)
-    assert (found.grad_level, found.param_list) == ("L0", ("w",))
-    assert [step for step in range(9) if found.wants(step, "step")] == [2, 3, 4, 7]
-    assert found.wants(0, "rank")
-    assert not found.wants(1, "rank")
-    path.write_text("{")
-    with pytest.raises(StateError, match="not valid JSON"):
-        GradientOptions.read(path)
-    with pytest.raises(ConfigError, match="no such file"):
-        GradientOptions.read(tmp_path / "none.json")

@@ -99,6 +99,11 @@ def test_a_dump_of_pytorch_is_refused(tmp_path):
         read_calls(write_dump(tmp_path, {}, framework="pytorch"))
 
 
+def test_a_dump_of_parts_of_tensors_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="a dump of whole tensors is needed"):
+        read_calls(write_dump(tmp_path, {}, slice=[{"dim": 0}]))
+
+
 @pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/b.npy", "..", ""])
 def test_a_data_name_that_leads_out_of_the_folder_is_refused(tmp_path, name):
     inputs = Inputs(tmp_path / "dump.json", real=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from asd.dumps.gradients.options import GradientOptions
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
 from asd.operators import PrecisionDebugger, guard
 from asd.operators.debugger.gradient_monitor import GradientMonitor
@@ -60,7 +60,7 @@ def rows(path):
 
 def test_the_gradients_are_those_of_the_network_and_nothing_else_changes(clean, tmp_path):
     plain = train()
-    watched = train(GradientOptions(tmp_path, grad_level="L1"))
+    watched = train(DebuggerConfig(tmp_path, "grad_probe", grad_level="L1"))
     assert watched[0] == plain[0]
     for name, weight in plain[1].items():
         assert weight.tobytes() == watched[1][name].tobytes()
@@ -88,7 +88,7 @@ def test_the_gradients_are_those_of_the_network_and_nothing_else_changes(clean, 
 def test_in_graph_mode_nothing_is_recorded_which_is_said(clean, tmp_path, caplog):
     ms.set_context(mode=ms.GRAPH_MODE)
     with caplog.at_level(logging.WARNING, "asd"):
-        train(GradientOptions(tmp_path))
+        train(DebuggerConfig(tmp_path, "grad_probe"))
     ms.set_context(mode=ms.PYNATIVE_MODE)
     assert not (tmp_path / "rank0").exists()
     assert [record.message for record in caplog.records if "compiled step" in record.message] == [
@@ -128,7 +128,7 @@ def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tm
 
 
 def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
-    net, _, step = prepared(GradientOptions(tmp_path), guarded=True)
+    net, _, step = prepared(DebuggerConfig(tmp_path, "grad_probe"), guarded=True)
     x, y = batches()[:2]
     table = slots.table()
     refused = table.refused()
@@ -149,35 +149,39 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is no folder; valid is one that this user can write"):
-        train(GradientOptions(tmp_path / "file"))
+        train(DebuggerConfig(tmp_path / "file", "grad_probe"))
 
 
 def test_what_an_earlier_run_left_is_moved_aside(clean, tmp_path):
-    train(GradientOptions(tmp_path))
+    train(DebuggerConfig(tmp_path, "grad_probe"))
     before = (tmp_path / "rank0" / "grad_summary_0.csv").read_bytes()
-    train(GradientOptions(tmp_path))
+    train(DebuggerConfig(tmp_path, "grad_probe"))
     assert (tmp_path / "rank0.earlier1" / "grad_summary_0.csv").read_bytes() == before
     assert (tmp_path / "rank0" / "grad_summary_2.csv").is_file()
 
 
 def test_what_cannot_be_monitored_is_refused(clean, tmp_path):
-    monitor = GradientMonitor(GradientOptions(tmp_path))
+    monitor = GradientMonitor(DebuggerConfig(tmp_path, "grad_probe"))
     with pytest.raises(ConfigError, match="an optimizer with a list of parameters"):
         monitor.monitor(Net())
-    _, optimizer, _ = prepared(GradientOptions(tmp_path))
+    _, optimizer, _ = prepared(DebuggerConfig(tmp_path, "grad_probe"))
     with pytest.raises(ConfigError, match="one monitor records one optimizer"):
         monitor.monitor(optimizer)
     with pytest.raises(ConfigError, match=r"before guard\(\)"):
         monitor.monitor(guard(nn.SGD(Net().trainable_params(), 0.1)))
     with pytest.raises(ConfigError, match="valid are parameters of the optimizer"):
-        GradientMonitor(GradientOptions(tmp_path, param_list=("x",))).monitor(nn.SGD(Net().trainable_params(), 0.1))
+        GradientMonitor(DebuggerConfig(tmp_path, "grad_probe", param_list=("x",))).monitor(
+            nn.SGD(Net().trainable_params(), 0.1)
+        )
 
 
 def test_a_list_may_name_parameters_that_another_optimizer_has(clean, tmp_path, caplog):
     net = Net()
     known = net.trainable_params()[0].name
     with caplog.at_level(logging.WARNING, "asd"):
-        GradientMonitor(GradientOptions(tmp_path, param_list=(known, "x"))).monitor(nn.SGD(net.trainable_params(), 0.1))
+        GradientMonitor(DebuggerConfig(tmp_path, "grad_probe", param_list=(known, "x"))).monitor(
+            nn.SGD(net.trainable_params(), 0.1)
+        )
     assert [record.message for record in caplog.records] == [
         "param_list names what is no parameter of the optimizer: x."
     ]

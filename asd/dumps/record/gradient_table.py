@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.dumps.gradients.options import GradientOptions
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.rundir.disk import whole_file, write_whole
 
 __all__ = ["columns", "file_name", "row", "write_step"]
@@ -27,23 +27,23 @@ _LONGEST_NAME = 250
 Array = np.ndarray[Any, Any]
 
 
-def columns(options: GradientOptions) -> list[str]:
+def columns(config: DebuggerConfig) -> list[str]:
     """The header of the table."""
-    check = ["MD5"] if options.grad_level == "L0" else []
+    check = ["MD5"] if config.grad_level == "L0" else []
     return ["param_name", *check, "max", "min", "norm", "shape"]
 
 
-def row(name: str, gradient: Array, options: GradientOptions) -> list[str]:
+def row(name: str, gradient: Array, config: DebuggerConfig) -> list[str]:
     """The row of one parameter.
 
     Args:
         name: Of the parameter.
         gradient: Any shape; bfloat16 comes as float32.
-        options: Its level counts.
+        config: Its level counts.
     """
     check: list[str] = []
     flat = np.ascontiguousarray(gradient).reshape(-1)
-    if options.grad_level == "L0":
+    if config.grad_level == "L0":
         with np.errstate(over="ignore"):
             check = [f"{zlib.crc32(flat.astype(np.float32).tobytes()):08x}"]
     if flat.size == 0:
@@ -60,26 +60,26 @@ def file_name(parameter: str) -> str:
     return safe
 
 
-def write_step(folder: Path, step: int, gradients: Mapping[str, Array], options: GradientOptions) -> None:
+def write_step(folder: Path, step: int, gradients: Mapping[str, Array], config: DebuggerConfig) -> None:
     """Writes the files of one step; the table comes last, so where it is, all of the step is.
 
     Args:
         folder: Of the rank.
         step: Its number.
         gradients: By name of the parameter.
-        options: What is written.
+        config: What is written.
 
     Raises:
         OSError: They can't be written.
     """
-    if options.grad_level != "L0":
+    if config.grad_level != "L0":
         directions = folder / f"step{step}"
         directions.mkdir(parents=True, exist_ok=True)
         for name, gradient in gradients.items():
             _save(directions / f"{file_name(name)}.npy", gradient > 0)
     text = io.StringIO()
     csv.writer(text).writerows(
-        [columns(options), *(row(name, gradient, options) for name, gradient in gradients.items())]
+        [columns(config), *(row(name, gradient, config) for name, gradient in gradients.items())]
     )
     write_whole(folder / f"grad_summary_{step}.csv", f"\ufeff{text.getvalue()}")
 
