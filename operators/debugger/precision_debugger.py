@@ -15,9 +15,8 @@ from mindspore.communication import GlobalComm, get_rank
 
 from asd.dumps.formats.new_file import check_writable
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
-from asd.errors import ASDError, ConfigError, OverflowDetected, StateError
+from asd.errors import ConfigError, OverflowDetected, StateError
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.hooks.apis import ApiHooks
@@ -43,9 +42,8 @@ class PrecisionDebugger:
     Everything is recorded, forward and backward, and not a bit changes of what the network computes. Compiled graphs
     are not recorded: graph mode, and functions under `ms.jit`.
 
-    A failure to write ends the recording, never the training. A process that is killed, as Ctrl-C does, leaves a
-    journal. The commands read it; the next `PrecisionDebugger` with the same `dump_path`, or
-    `asd.dumps.record.journal.recover`, makes it into the usual files.
+    A failure to write ends the recording, never the training. An exception leaves the files of what was computed; a
+    process that is killed in a step, as Ctrl-C does, leaves the tensors of that step alone.
 
     Args:
         config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`, `NPURunConfig` or
@@ -89,8 +87,6 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._compiled: CompiledFunctions | None = None
         self._counter = OverflowCounter(self.config)
-        if self.config.dump_path.is_dir():
-            self._recover()
 
     def start(self, model: nn.Cell | Sequence[nn.Cell] | None = None) -> None:
         """Begins to record, if the current step and this rank are wanted.
@@ -218,13 +214,6 @@ class PrecisionDebugger:
     def folder(self) -> Path:
         """Where the files of the current step go."""
         return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
-
-    def _recover(self) -> None:
-        try:
-            for folder in recover(self.config.dump_path):
-                _LOG.warning("the dump of a run that was cut short in %s is complete as far as it came.", folder)
-        except (OSError, ASDError) as error:
-            _LOG.error("a dump that was cut short below %s can't be mended: %s", self.config.dump_path, error)
 
     def _say_compiled(self, name: str) -> None:
         if not any("ms.jit" in sentence for sentence in self._said):

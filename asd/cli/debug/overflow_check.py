@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Looks at every rank and writes what it found."""
-    from asd.dumps.formats.dump_folder import cut_short, find_dumps
+    from asd.dumps.formats.dump_folder import find_dumps
     from asd.dumps.formats.new_file import free_timestamp, new_file
     from asd.dumps.overflow.first_call import find_anomaly
 
@@ -46,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
     dumps = find_dumps(folder)
     if len({step for step, _ in dumps}) > 1:
         raise ConfigError("--input_path", args.input_path, "name the folder of one step, such as step0")
-    print(*(f"asd: {note}\n" for note in cut_short(dumps.values())), sep="", end="", file=sys.stderr)
     found = {f"rank_{rank or 0}": find_anomaly(path) for (_, rank), path in dumps.items()}
     facts = {rank: anomaly.to_json() for rank, anomaly in sorted(found.items()) if anomaly is not None}
     pattern = "anomaly_analyze_{}.json"

@@ -2,7 +2,7 @@
 
 A dump with tensors (task tensor) gives the real inputs, and its own outputs are checked too; a dump with statistics
 gives random inputs between Min and Max, the same in every run. A call that can't be checked is marked SKIP with the
-reason. Results are written call by call, so a check that was cut short goes on with -csv_path.
+reason. Results are written call by call.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Checks all calls, writes the tables and says what was found."""
-    from asd.dumps.formats.dump_folder import cut_short, dump_file
     from asd.dumps.precheck.calls import read_calls
     from asd.dumps.precheck.tables import Tables
 
-    path = dump_file(Path(args.api_info_file))
+    path = Path(args.api_info_file)
     if not path.is_file():
         raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, and there is no such file")
     if not (math.isfinite(args.abs_limit) and args.abs_limit > 0):
@@ -68,8 +67,6 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.out_path or ".")
     if folder.exists() and not folder.is_dir():
         raise ConfigError("--out_path", args.out_path, "it must be a folder, new or there already")
-    for note in cut_short([path]):
-        print(f"asd: {note}", file=sys.stderr)
     task, calls = read_calls(path)
     tables = Tables.create(folder, datetime.now().astimezone())
     _check(path, task, calls, tables, args)

@@ -10,69 +10,54 @@ import numpy as np
 if TYPE_CHECKING:
     from asd.dumps.formats.npy_file import TensorFile
 
-__all__ = ["BitDifference", "Element", "note_differences"]
+__all__ = ["BitDifference", "note_differences"]
 
-_LISTED = 5
-"""Differing elements named one by one: the first ones."""
+_NAMED = 4
+"""Flipped bits that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
-    """One element that differs.
+class BitDifference:
+    """The elements of a tensor that differ, and the first of them.
 
     Attributes:
-        index: Its place in the tensor, one number a dimension.
-        tested: Value in the run under test.
-        trusted: Value in the trusted run.
-        tested_bits: Its bits in hex.
-        trusted_bits: Its bits in hex.
-        distance: Number of differing bits; None when the types differ.
-        flipped: The differing bits, 0 being the lowest; None when the types differ.
+        count: How many differ.
+        size: Elements of the tensor.
+        index: Place of the first one, one number a dimension.
+        tested: Its value in the run under test.
+        trusted: Its value in the trusted run.
+        tested_bits: Its bits in the run under test, in hex.
+        trusted_bits: Its bits in the trusted run, in hex.
+        flipped: Its differing bits, 0 being the lowest; None when the types differ.
     """
 
+    count: int
+    size: int
     index: tuple[int, ...]
     tested: float
     trusted: float
     tested_bits: str
     trusted_bits: str
-    distance: int | None
     flipped: tuple[int, ...] | None
-
-    @property
-    def words(self) -> str:
-        """The element in words."""
-        bits = ""
-        if self.flipped is not None:
-            which = "bit" if len(self.flipped) == 1 else "bits"
-            bits = (
-                f", {which} {', '.join(map(str, self.flipped))} flipped"
-                if len(self.flipped) <= 4
-                else (f", {self.distance} bits differ")
-            )
-        return (
-            f"index {list(self.index)}: {self.trusted:.9g} ({self.trusted_bits}) became "
-            f"{self.tested:.9g} ({self.tested_bits}){bits}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class BitDifference:
-    """The elements of a tensor that differ.
-
-    Attributes:
-        count: How many.
-        size: Elements of the tensor.
-        elements: The first `_LISTED` of them.
-    """
-
-    count: int
-    size: int
-    elements: tuple[Element, ...]
 
     @property
     def is_one_flip(self) -> bool:
         """Whether one flipped bit explains the whole difference."""
-        return self.count == 1 and self.elements[0].distance == 1
+        return self.count == 1 and self.flipped is not None and len(self.flipped) == 1
+
+    @property
+    def words(self) -> str:
+        """The difference in words."""
+        bits = ""
+        if self.flipped is not None and len(self.flipped) <= _NAMED:
+            bits = f", bit{'s' * (len(self.flipped) > 1)} {', '.join(map(str, self.flipped))} flipped"
+        elif self.flipped is not None:
+            bits = f", {len(self.flipped)} bits differ"
+        return (
+            f"{self.count} of {self.size} element{'s' * (self.size != 1)}, first at index {list(self.index)}: "
+            f"{self.trusted:.9g} ({self.trusted_bits}) became {self.tested:.9g} ({self.tested_bits}){bits}"
+            f"{', as one flipped bit leaves it' if self.is_one_flip else ''}"
+        )
 
 
 def note_differences(
@@ -88,54 +73,42 @@ def note_differences(
         tested: Where `ours` is from.
         trusted: Where `theirs` is from.
     """
-    if ours.dtype == theirs.dtype and tested.is_bfloat16 == trusted.is_bfloat16:
+    same_type = ours.dtype == theirs.dtype and tested.is_bfloat16 == trusted.is_bfloat16
+    if same_type:
         differs = _patterns(ours) != _patterns(theirs)
-        if differs.ndim == 2:
-            differs = differs.any(axis=1)
+        differs = differs.any(axis=1) if differs.shape[1] > 1 else differs[:, 0]
     else:
         differs = _numbers(ours, tested) != _numbers(theirs, trusted)
     count = int(np.count_nonzero(differs))
-    if not count:
-        return found
-    found = found or BitDifference(0, tested.size, ())
-    listed: tuple[Element, ...] = ()
-    if len(found.elements) < _LISTED:
-        places = np.flatnonzero(differs)[: _LISTED - len(found.elements)]
-        listed = tuple(_element(int(place), ours, theirs, start, tested, trusted) for place in places)
-    return replace(found, count=found.count + count, elements=found.elements + listed)
-
-
-def _patterns(piece: Any) -> Any:
-    """The elements as whole numbers of the same bits; a row of two for a type that is too wide for one."""
-    piece = np.ascontiguousarray(piece)
-    if piece.dtype.itemsize > 8:
-        return piece.view(np.uint64).reshape(len(piece), -1)
-    return piece.view(f"u{piece.dtype.itemsize}")
-
-
-def _numbers(piece: Any, of: TensorFile) -> Any:
-    return (piece.astype(np.uint32) << 16).view(np.float32) if of.is_bfloat16 else piece
-
-
-def _element(place: int, ours: Any, theirs: Any, start: int, tested: TensorFile, trusted: TensorFile) -> Element:
+    if found is not None or not count:
+        return found and replace(found, count=found.count + count)
+    place = int(differs.argmax())
     mine, other = ours[place : place + 1], theirs[place : place + 1]
-    left, right = _whole(mine), _whole(other)
-    same_type = mine.dtype == other.dtype and tested.is_bfloat16 == trusted.is_bfloat16
-    flipped = tuple(bit for bit in range(8 * mine.dtype.itemsize) if (left ^ right) >> bit & 1) if same_type else None
-    return Element(
+    left, right = (_whole(each) for each in (mine, other))
+    return BitDifference(
+        count,
+        tested.size,
         tuple(int(i) for i in np.unravel_index(start + place, tested.shape)),
         _number(mine, tested),
         _number(other, trusted),
         f"0x{left:0{2 * mine.dtype.itemsize}x}",
         f"0x{right:0{2 * other.dtype.itemsize}x}",
-        None if flipped is None else len(flipped),
-        flipped,
+        tuple(bit for bit in range(8 * mine.dtype.itemsize) if (left ^ right) >> bit & 1) if same_type else None,
     )
 
 
+def _patterns(piece: Any) -> Any:
+    """The bits of each element as a row of whole numbers: of one, or of two for a type that is too wide for one."""
+    piece = np.ascontiguousarray(piece)
+    return piece.view(f"u{min(8, piece.dtype.itemsize)}").reshape(len(piece), -1)
+
+
 def _whole(one: Any) -> int:
-    little = one.astype(one.dtype.newbyteorder("<"))
-    return int.from_bytes(little.tobytes(), "little")
+    return int.from_bytes(one.astype(one.dtype.newbyteorder("<")).tobytes(), "little")
+
+
+def _numbers(piece: Any, of: TensorFile) -> Any:
+    return (piece.astype(np.uint32) << 16).view(np.float32) if of.is_bfloat16 else piece
 
 
 def _number(one: Any, of: TensorFile) -> float:

@@ -17,7 +17,7 @@ from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps,
 from asd.dumps.compare.first_difference import FirstDifference
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.compare.rows import UNMATCHED, mode_of
-from asd.dumps.formats.dump_folder import cut_short, find_dumps, read_dump, stack_of
+from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
 from asd.dumps.pairing.request import Request, parse_request
@@ -143,7 +143,6 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     if output.exists() and not output.is_dir():
         raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
     pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
-    notes += cut_short(file for files in pairs.values() for file in files)
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
@@ -205,7 +204,7 @@ def _compare_pair(
     matching = match_with(tested, trusted, options.layer)
     mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(mode, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
+    table = ResultTable(mode, stacks)
     pair = Pair(*key, mode)
     first = FirstDifference(tested, trusted, mode, carried.get(key[1], 0.0))
     csv_path = target.with_name(f"{target.name}.csv")

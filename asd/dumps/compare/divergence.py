@@ -68,11 +68,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _bits(difference: BitDifference | None) -> str:
-    if difference is None or not difference.elements:
-        return ""
-    first = difference.elements[0]
-    sign = ", as one flipped bit leaves it" if difference.is_one_flip else ""
-    return f" in {difference.count} of {counted(difference.size, 'element')}, first at {first.words}{sign}"
+    return "" if difference is None else f" in {difference.words}"
 
 
 class _Pair(Protocol):

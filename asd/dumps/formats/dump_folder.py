@@ -1,24 +1,23 @@
 """A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
 
 Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
-with and without `framework`, the older text form of `ptdbg_file`, and the journal of a step that was cut short.
+with and without `framework`, and the older text form of `ptdbg_file`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from asd.dumps.formats.call_order import computed_order
-from asd.dumps.formats.journal_file import JOURNAL, read_journal
 from asd.dumps.formats.json_file import read_json
 from asd.dumps.formats.ptdbg_file import read_lines
 from asd.dumps.formats.slots import Entry, Slot, printable, read_entry
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Dump", "cut_short", "dump_file", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
+__all__ = ["Dump", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
 
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"(?:rank|proc)(\d*)")
@@ -30,7 +29,7 @@ class Dump:
     """One rank of one step.
 
     Attributes:
-        path: The dump.json, the journal in its place, or the older `.pkl` of text lines.
+        path: The dump.json, or the older `.pkl` of text lines.
         data_dir: Folder with the tensors, which need not exist.
         task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
         level: `L0`, `L1`, `mix`, or empty.
@@ -63,17 +62,10 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     Raises:
         ConfigError: There is no dump.
     """
-    file = dump_file(path)
-    if file.is_file():
-        return {(_number(_STEP, file.parent.parent.name), _number(_RANK, file.parent.name)): file}
-    files = {
-        each.parent: each
-        for name in (JOURNAL, _FILE)
-        for above in ("", "*/", "*/*/")
-        for each in path.glob(above + name)
-    }
+    if path.is_file():
+        return {(_number(_STEP, path.parent.parent.name), _number(_RANK, path.parent.name)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    for file in sorted(files.values()):
+    for file in sorted(file for above in ("", "*/", "*/*/") for file in path.glob(above + _FILE)):
         parts = file.resolve().parts
         key = (_number(_STEP, parts[-3]), _number(_RANK, parts[-2]))
         if key in found:
@@ -86,37 +78,18 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     return found
 
 
-def dump_file(path: Path) -> Path:
-    """A file of a dump that may be named; or the journal beside it, of a run that was cut short before it was made."""
-    journal = path.parent / JOURNAL
-    return journal if path.suffix == ".json" and not path.exists() and journal.is_file() else path
-
-
-def cut_short(paths: Iterable[Path]) -> list[str]:
-    """What there is to say of the journals among some dumps."""
-    return [
-        f"{path} is the journal of a step that was cut short, or is still going on: it is read as far as it goes."
-        for path in paths
-        if path.name == JOURNAL
-    ]
-
-
 def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
-    """The members of a dump.json or a journal: (`""`, name, value), and those of `data` as (`data`, name, value).
+    """The members of a dump.json: (`""`, name, value), and those of `data` as (`data`, name, value).
 
     Raises:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
-    if path.name == JOURNAL:
-        gathered = read_journal(path)
-        head, data = gathered.head, gathered.data
-    else:
-        found = read_json(path)
-        if not isinstance(found, dict) or not isinstance(found.get("data", {}), dict):
-            raise StateError(f"{path} is no dump: an object is needed, and in it an object `data`.")
-        head, data = found, found.pop("data", {})
-    for name, value in head.items():
+    found = read_json(path)
+    if not isinstance(found, dict) or not isinstance(found.get("data", {}), dict):
+        raise StateError(f"{path} is no dump: an object is needed, and in it an object `data`.")
+    data = found.pop("data", {})
+    for name, value in found.items():
         yield "", name, value
     for name in list(data):
         yield "data", printable(name), data.pop(name)  # what is read needs no room any more
@@ -126,7 +99,7 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     """Reads one rank of one step; the tensors stay on disk.
 
     Args:
-        path: A dump.json, a journal, or a `.pkl` of text lines. Such a file is never unpickled.
+        path: A dump.json, or a `.pkl` of text lines. Such a file is never unpickled.
         data_dir: Where its tensors are; default: `dump_tensor_data` beside dump.json, `dump` beside a `.pkl`.
 
     Raises:
@@ -155,21 +128,18 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)
-    dump.parents = _parents(dump_file(path.with_name("construct.json")))
+    dump.parents = _parents(path.with_name("construct.json"))
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
     return dump
 
 
 def stack_of(path: Path) -> dict[str, str]:
-    """The call stack of every name, from either form of stack.json or from a journal.
+    """The call stack of every name, from either form of stack.json.
 
     Raises:
         StateError: The file is neither.
         OSError: It can't be read.
     """
-    if dump_file(path).name == JOURNAL:
-        gathered = read_journal(dump_file(path))
-        return {name: _joined(gathered.frames.get(number)) for name, number in gathered.stacks.items()}
     found = read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} holds no call stacks: an object is needed.")
@@ -214,7 +184,7 @@ def _framework(entries: dict[str, Entry]) -> str:
 def _parents(path: Path) -> dict[str, str | None]:
     if not path.is_file():
         return {}
-    found = read_journal(path).parents if path.name == JOURNAL else read_json(path)
+    found = read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} is no construct.json: an object is needed.")
     return {printable(name): _parent(value) for name, value in found.items()}

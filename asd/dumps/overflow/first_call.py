@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.formats.dump_folder import Dump, dump_file, read_dump, stack_of
+from asd.dumps.formats.dump_folder import Dump, read_dump, stack_of
 from asd.dumps.formats.slots import Entry, Slot
 
 __all__ = ["Anomaly", "find_anomaly"]
@@ -119,7 +119,7 @@ def _modules(dump: Dump, name: str) -> list[str]:
 
 def _anomaly(dump: Dump, entry: Entry, *, made_here: bool = False, weight: str = "") -> Anomaly:
     stack = dump.path.with_name("stack.json")
-    stacks = stack_of(stack) if dump_file(stack).is_file() else {}
+    stacks = stack_of(stack) if stack.is_file() else {}
     forward = entry.name.replace(".backward", ".forward")
     frames = stacks.get(entry.name, stacks.get(forward, ""))
     return Anomaly(entry.name, entry, made_here, tuple(_modules(dump, entry.name)), frames, weight)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from asd.dumps.formats.dump_folder import dump_file
 from asd.dumps.formats.json_file import read_json
 from asd.errors import ConfigError, StateError
 
@@ -90,7 +89,7 @@ def parse_request(found: Mapping[str, object]) -> Request:
 def _path(key: str, value: object) -> Path:
     if not isinstance(value, str) or "\0" in value:
         raise ConfigError(key, value, "the path of a file or folder")
-    path = dump_file(Path(value))
+    path = Path(value)
     if not path.exists():
         raise ConfigError(key, value, "there is nothing at that path")
     return path

@@ -2,32 +2,27 @@
 
     <dump_path>/step{N}/rank{R}/dump.json, stack.json, construct.json, dump_tensor_data/*.npy
 
-While the step runs everything goes to a journal (see `journal.py`), so a killed run leaves a readable dump. A full disk
-or a folder that can't be written ends the recording, not the training.
+Tensors are written as they come, the three JSON files when the step ends, dump.json last. A full disk or a folder that
+can't be written ends the recording, not the training.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asd.dumps.formats.journal_file import JOURNAL, Gathered
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import finish, write_files
 from asd.dumps.record.slices import cut
-from asd.errors import StateError
-from asd.rundir.disk import lock
+from asd.rundir.disk import write_whole
 
 __all__ = ["DumpWriter"]
 
@@ -58,35 +53,31 @@ class DumpWriter:
         self._config, self._environment = config, environment
         self._problem = problem
         self._lock = threading.Lock()  # MindSpore's backward pass has a thread of its own
-        self._stacks: dict[tuple[str, ...], int] = {}
-        self._file: Any = None
-        self._gathered = Gathered()
+        self._data: dict[str, Any] = {}
+        self._stacks: dict[str, tuple[str, ...]] = {}
+        self._parents: dict[str, str | None] = {}
         self.failed = False
         self._guarded(self._open)
 
+    @property
+    def _saves(self) -> bool:
+        return self._config.task == "tensor" or bool(self._config.tensor_list)
+
     def _open(self) -> None:
-        if any((self.folder / name).exists() for name in ("dump.json", JOURNAL)):
+        if self.folder.is_dir() and any(self.folder.iterdir()):
             _move_aside(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        saves = self._config.task == "tensor" or bool(self._config.tensor_list)
-        if saves:
-            self._tensors.mkdir(exist_ok=True)
-        self._file = (self.folder / JOURNAL).open("ab", buffering=0)
-        with contextlib.suppress(OSError):  # a file system without locks
-            lock(self._file.fileno())  # so that no other process takes it for one that a killed run left
-        self._append(
-            {
-                "header": {
-                    "task": self._config.task,
-                    "level": self._config.level,
-                    "framework": "mindspore",
-                    "tool": "mindspore-asd",
-                    **({"slice": [asdict(each) for each in self._config.slices]} if self._config.slices else {}),
-                    **({"environment": self._environment} if self._environment else {}),
-                    "dump_data_dir": str(self._tensors.resolve()) if saves else None,
-                }
-            }
-        )
+        (self._tensors if self._saves else self.folder).mkdir(parents=True)
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "task": self._config.task,
+            "level": self._config.level,
+            "framework": "mindspore",
+            "tool": "mindspore-asd",
+            **({"slice": [asdict(each) for each in self._config.slices]} if self._config.slices else {}),
+            **({"environment": self._environment} if self._environment else {}),
+            "dump_data_dir": str(self._tensors.resolve()) if self._saves else None,
+        }
 
     def value(self, name: str, part: str, path: list[int | str], value: Any) -> None:
         """One value of an entry; `path` is its place in the part, and an empty one sets all of it.
@@ -97,7 +88,7 @@ class DumpWriter:
             path: Indices of lists and keys of objects.
             value: What JSON can hold, as `tensor` and the like return it.
         """
-        self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
+        self._guarded(self._place, name, part, path, value)
 
     def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
         """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
@@ -120,46 +111,43 @@ class DumpWriter:
 
     def stack(self, name: str, frames: tuple[str, ...]) -> None:
         """The call stack of a forward entry, innermost frame first."""
-        self._guarded(self._append_stack, name, frames)
+        self._guarded(self._stacks.__setitem__, name, frames)
 
     def parent(self, name: str, parent: str | None) -> None:
         """The module in which an entry runs; None at the top."""
-        self._guarded(self._append, {"name": name, "parent": parent})
+        self._guarded(self._parents.__setitem__, name, parent)
 
     def drop(self, name: str) -> None:
         """An entry does not belong to what is asked for: nothing of it is kept."""
         self._guarded(self._drop, name)
 
     def finish(self) -> None:
-        """The step is over: the files are written, the journal is gone."""
-        if self._file is not None:
-            self._guarded(self._close)
+        """The step is over: the files are written."""
+        self._guarded(self._write)
 
-    def _close(self) -> None:
-        try:
-            write_files(self._gathered, self.folder)
-        finally:
-            self._file.close()  # not before: it holds the lock
-            self._file = None
+    def _place(self, name: str, part: str, path: list[int | str], value: Any) -> None:
+        # To the end: the order of `data` is that in which its entries were completed.
+        self._data[name] = entry = self._data.pop(name, {})
+        entry[part] = _placed(entry.get(part), path, copy(value))  # what is whole now may be filled up later
 
     def _drop(self, name: str) -> None:
-        for file_name in _files_in(self._gathered.data.get(name)):
+        for file_name in _files_in(self._data.get(name)):
             (self._tensors / file_name).unlink(missing_ok=True)
-        self._append({"dropped": name})
+        for about in (self._data, self._stacks, self._parents):
+            about.pop(name, None)
 
-    def _append_stack(self, name: str, frames: tuple[str, ...]) -> None:
-        if frames not in self._stacks:
-            self._stacks[frames] = len(self._stacks)
-            self._append({"frames": list(frames), "number": self._stacks[frames]})
-        self._append({"name": name, "stack": self._stacks[frames]})
-
-    def _append(self, line: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        text = json.dumps(line).encode() + b"\n"
-        if self._file.write(text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._gathered.take(line)
+    def _write(self) -> None:
+        texts = {frames: json.dumps(frames) for frames in set(self._stacks.values())}  # many calls share one
+        stacks = _object((name, texts[frames]) for name, frames in self._stacks.items())
+        write_whole(self.folder / "stack.json", stacks, flush=False)
+        # A dump of calls alone has no modules.
+        calls_alone = self._config.level == "L1" and self._config.task != "overflow_check"
+        parents = {} if calls_alone else self._parents
+        lines = _object((name, json.dumps(parent)) for name, parent in parents.items())
+        write_whole(self.folder / "construct.json", lines, flush=False)
+        head = [(name, json.dumps(value)) for name, value in self._head().items()]
+        data = _object((name, json.dumps(entry)) for name, entry in self._data.items())
+        write_whole(self.folder / "dump.json", _object([*head, ("data", data)]))
 
     def _guarded(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Runs `act`; the first time it fails is told, and nothing is written any more."""
@@ -168,11 +156,38 @@ class DumpWriter:
                 return None
             try:
                 return act(*arguments)
-            except (OSError, StateError) as error:
+            except OSError as error:
                 self.failed = True
-                reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+                reason = error.strerror or str(error).rstrip(".")
                 self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
                 return None
+
+
+def _object(members: Iterable[tuple[str, str]]) -> str:
+    """The text of an object, a member a line, of names and the texts of their values."""
+    lines = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in members)
+    return f"{{\n{lines}\n}}" if lines else "{}"
+
+
+def _placed(container: Any, path: list[int | str], value: Any) -> Any:
+    """`container` with `value` at `path`; lists are filled up with null.
+
+    Args:
+        container: What is there so far; None for nothing.
+        path: Indices of lists and keys of objects; empty: `value` takes the place of all.
+        value: Of JSON.
+    """
+    if not path:
+        return value
+    here, rest = path[0], path[1:]
+    if isinstance(here, str):
+        container = container if isinstance(container, dict) else {}
+        container[here] = _placed(container.get(here), rest, value)
+        return container
+    container = container if isinstance(container, list) else []
+    container.extend([None] * (here + 1 - len(container)))
+    container[here] = _placed(container[here], rest, value)
+    return container
 
 
 def _files_in(value: Any) -> Iterator[str]:
@@ -206,9 +221,7 @@ def _save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
 
 
 def _move_aside(folder: Path) -> None:
-    """Renames the folder of an earlier run, whose journal is finished first, to `<name>.earlier<k>`."""
-    if (folder / JOURNAL).exists():
-        finish(folder)
+    """Renames the folder of an earlier run to `<name>.earlier<k>`."""
     number = 1
     while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
         number += 1

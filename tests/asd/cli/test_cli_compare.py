@@ -52,7 +52,7 @@ def test_the_answer_for_programs_is_json_with_every_bit(place, capsys):
     facts = json.loads(capsys.readouterr().out)
     first = facts["first_divergence"]
     assert (first["call"], first["kind"], first["basis"]) == ("Mint.add.0.forward", "operator", "bits")
-    assert first["difference"]["elements"][0]["flipped"] == [30]
+    assert first["difference"]["flipped"] == [30]
     assert facts["results"][0]["verdicts"] == {"Yes": 14, "None": 2, "No": 2}
     assert facts["sentence"].startswith("The first wrong operator")
 

@@ -1,9 +1,6 @@
 """What a dump says of a tensor, and that nothing of it is lost."""
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from asd.dumps.formats.journal_file import JOURNAL
 from asd.dumps.formats.new_file import check_writable
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError
 
 VALUES = [1, -2, 0]
 
@@ -106,7 +101,6 @@ def test_a_finished_dump_has_the_documented_files_and_fields(tmp_path):
     }
     assert json.loads((tmp_path / "construct.json").read_text()) == {}  # there are no modules at L1
     assert np.load(tmp_path / "dump_tensor_data" / tensor["data_name"]).tolist() == VALUES
-    assert not (tmp_path / JOURNAL).exists()
 
 
 def test_of_a_tensor_the_part_that_slice_asks_for_is_recorded(tmp_path):
@@ -121,61 +115,26 @@ def test_of_a_tensor_the_part_that_slice_asks_for_is_recorded(tmp_path):
     assert json.loads((tmp_path / "dump.json").read_text())["slice"][1] == {"dim": 0, "begin": 0, "end": -1, "size": 3}
 
 
-KILLED = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-from test_dump_writer import write_entry
-from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.writer import DumpWriter
-writer = DumpWriter(Path(sys.argv[1]) / "step0" / "rank0", DebuggerConfig.of({"task": "tensor"}))
-number = 0
-while True:
-    write_entry(writer, number)
-    number += 1
-    if number == 50:
-        print("now", flush=True)
-"""
-
-
-def test_a_run_that_is_killed_leaves_a_readable_dump(tmp_path):
-    here = str(__import__("pathlib").Path(__file__).parent)
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), here], stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"now\n"
-        process.send_signal(signal.SIGKILL)
-    folder = tmp_path / "step0" / "rank0"
-    assert recover(tmp_path) == [folder]
-    data = json.loads((folder / "dump.json").read_text())["data"]
-    assert len(data) >= 50
-    assert list(data)[:2] == ["Mint.add.0.forward", "Mint.add.1.forward"]
-    assert data["Mint.add.49.forward"]["output"][1] == {"type": "int", "value": 49}
-    assert recover(tmp_path) == []
-
-
-def test_a_step_that_ends_has_the_files_that_its_journal_gives(tmp_path):
-    empty = []
-    writer = DumpWriter(tmp_path / "ended", DebuggerConfig.of({"task": "tensor"}))
-    for number in range(3):
-        writer.value(f"Mint.add.{number}.forward", "output", [], empty)
-        write_entry(writer, number)
-    writer.parent("Mint.add.0.forward", "Cell.net")
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / JOURNAL).write_bytes((tmp_path / "ended" / JOURNAL).read_bytes())
+def test_what_was_found_to_be_outside_the_scope_is_forgotten_with_its_tensors(tmp_path):
+    writer = DumpWriter(tmp_path, DebuggerConfig.of({"task": "tensor", "level": "L0"}))
+    for name in ("a", "b"):
+        writer.parent(name, None)
+        writer.stack(name, ("File a.py",))
+        writer.value(name, "output", [0], writer.tensor(f"{name}.output.0", np.ones(2, np.float32), "Float32", name))
+    writer.drop("a")
     writer.finish()
-    assert recover(tmp_path) == [tmp_path / "killed"]
     for name in ("dump.json", "stack.json", "construct.json"):
-        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "ended" / name).read_text()
+        content = json.loads((tmp_path / name).read_text())
+        assert list(content.get("data", content)) == ["b"]
+    assert [path.name for path in (tmp_path / "dump_tensor_data").iterdir()] == ["b.output.0.npy"]
+
+
+def test_a_value_that_is_filled_up_later_stays_as_it_was_for_the_caller(tmp_path):
+    empty = []
+    writer = DumpWriter(tmp_path, DebuggerConfig.of({}))
+    writer.value("Mint.add.0.forward", "output", [], empty)
+    write_entry(writer, 0)
     assert empty == []
-
-
-def test_a_line_that_was_cut_is_passed_over_and_a_foreign_file_is_named(tmp_path):
-    journal = tmp_path / JOURNAL
-    journal.write_text('{"header": {"task": "tensor"}}\n{"name": "a", "part": "out')
-    recover(tmp_path)
-    assert json.loads((tmp_path / "dump.json").read_text()) == {"task": "tensor", "data": {}}
-    journal.write_text("no journal\n")
-    with pytest.raises(StateError, match="line 1 of .* is not JSON"):
-        recover(tmp_path)
 
 
 def test_the_dump_of_an_earlier_run_is_kept_aside(tmp_path):

@@ -173,7 +173,7 @@ def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
     assert call in found.sentence
     if not kwargs:
         assert found.difference.is_one_flip
-        assert found.difference.elements[0].flipped == (bit,)
+        assert found.difference.flipped == (bit,)
         assert f"bit {bit} flipped" in found.sentence
 
 
@@ -312,10 +312,6 @@ def test_the_older_dumps_are_compared_by_the_older_call(tmp_path):
         str(tmp_path / "out"),
     )
     rows = table(outcome.pairs[0])
-    assert ",".join(rows[0]) == (
-        "NPU Name,Bench Name,NPU Tensor Dtype,Bench Tensor Dtype,NPU Tensor Shape,Bench Tensor Shape,Cosine,MaxAbsErr,"
-        "NPU max,NPU min,NPU mean,Bench max,Bench min,Bench mean,Accuracy Reached or Not,Err_message"
-    )
     assert [(row["NPU Name"], row["MaxAbsErr"], row["Accuracy Reached or Not"]) for row in rows] == [
         ("Functional_linear_0_forward_input.0", "0.0", "Yes"),
         ("Functional_linear_0_forward_output", "4.0", "No"),

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd.dumps.formats.dump_folder import read_dump, stack_of
-from asd.dumps.formats.journal_file import JOURNAL
 from asd.dumps.formats.npy_file import NpyFile
 from asd.dumps.pairing.request import read_request
 from asd.dumps.precheck.calls import read_calls
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import recover
 from asd.errors import ASDError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -53,19 +51,6 @@ def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, t
         READERS[reader](path)
     except ASDError as error:
         one_sentence(error)
-
-
-@settings(max_examples=100)
-@given(lines=st.lists(st.dictionaries(KEYS, TREES, max_size=6), max_size=4), data=st.binary(max_size=20))
-def test_any_journal_is_completed_or_refused_in_one_sentence(tmp_path_factory, lines, data):
-    folder = tmp_path_factory.mktemp("journal")
-    (folder / JOURNAL).write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines) + data)
-    try:
-        recover(folder)
-    except ASDError as error:
-        one_sentence(error)
-        assert (folder / JOURNAL).exists()
-        assert not (folder / "dump.json").exists()
 
 
 @settings(max_examples=100)

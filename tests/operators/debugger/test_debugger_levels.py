@@ -1,13 +1,10 @@
 """What each level and scope records, and that a debugger records its own level where an earlier one had another."""
 
-import json
-
 import mindspore as ms
 import pytest
 from debugged_nets import Net, batches, dump_of
 from mindspore import nn
 
-from asd.dumps.formats.journal_file import JOURNAL, read_journal
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 
@@ -79,18 +76,3 @@ def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_param
         "Cell.head.Dense.parameters_grad.0",
         "Cell.branches.dense.Dense.parameters_grad.0",
     }
-
-
-def test_a_journal_forgets_what_was_found_to_be_outside_the_scope(tmp_path):
-    lines = [
-        {"header": {"task": "tensor", "level": "L0"}},
-        {"name": "a", "parent": None},
-        {"name": "a", "stack": 0},
-        {"frames": [], "number": 0},
-        {"name": "a", "part": "output", "path": [0], "value": 1},
-        {"dropped": "a"},
-        {"name": "b", "part": "output", "path": [0], "value": 1},
-    ]
-    (tmp_path / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    gathered = read_journal(tmp_path / JOURNAL)
-    assert (list(gathered.data), gathered.stacks, gathered.parents) == (["b"], {}, {})
