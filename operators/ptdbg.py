@@ -206,9 +206,9 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`, which is printed.
 
     Args:
-        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: `dump.json` or
-            `dump.pkl` of either side; the folders of the tensors may be named too. Where there is no `dump.pkl` of a
-            rank, the dumps that `set_dump_switch` wrote for that rank are meant.
+        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`; the folders of the tensors may
+            be named too. Where there is no `dump.pkl` of a rank, the dumps that `set_dump_switch` wrote for that rank
+            are meant.
         output_path: Where the result goes.
 
     Raises:

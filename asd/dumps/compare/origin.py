@@ -178,4 +178,4 @@ def trusted_name(call: CallRows) -> str:
 
 def suffix_of(call: CallRows, row: ComparedRow) -> str:
     """The name of a row within its call."""
-    return row.name.removeprefix(call.name).lstrip("._")
+    return row.name.removeprefix(f"{call.name}.")

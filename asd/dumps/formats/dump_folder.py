@@ -1,7 +1,7 @@
 """A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
 
 Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
-with and without `framework`, and the older text form of `ptdbg_file`.
+with and without `framework`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from asd.dumps.formats.call_order import computed_order
 from asd.dumps.formats.json_file import read_json
-from asd.dumps.formats.ptdbg_file import read_lines
 from asd.dumps.formats.slots import Entry, Slot, printable, read_entry
 from asd.errors import ConfigError, StateError
 
@@ -29,7 +28,7 @@ class Dump:
     """One rank of one step.
 
     Attributes:
-        path: The dump.json, or the older `.pkl` of text lines.
+        path: The dump.json.
         data_dir: Folder with the tensors, which need not exist.
         task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
         level: `L0`, `L1`, `mix`, or empty.
@@ -99,17 +98,13 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     """Reads one rank of one step; the tensors stay on disk.
 
     Args:
-        path: A dump.json, or a `.pkl` of text lines. Such a file is never unpickled.
-        data_dir: Where its tensors are; default: `dump_tensor_data` beside dump.json, `dump` beside a `.pkl`.
+        path: A dump.json.
+        data_dir: Where its tensors are; default: `dump_tensor_data` beside it.
 
     Raises:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
-    if path.suffix == ".pkl":
-        entries = read_lines(path)
-        folder = data_dir or path.with_suffix("")
-        return Dump(path, folder, "tensor" if folder.is_dir() else "statistics", "L1", _framework(entries), entries)
     dump = Dump(path, data_dir or path.parent / "dump_tensor_data")
     has_data = False
     for where, name, value in dump_members(path):

@@ -31,7 +31,6 @@ _RANDOM = re.compile(
     r"|choice_?with_?mask|^shuffle$",
     re.IGNORECASE,
 )
-_OLD_NAME = re.compile(r"(.+)_(\d+)_(forward|backward)")
 _DEEPEST = 20
 
 
@@ -81,7 +80,7 @@ class Entry(NamedTuple):
 
     def row_name(self, slot: Slot) -> str:
         """The name of one slot in a table of results."""
-        return f"{self.name}{'_' if _OLD_NAME.fullmatch(self.name) else '.'}{slot.suffix}"
+        return f"{self.name}.{slot.suffix}"
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -91,12 +90,7 @@ def split_name(name: str) -> tuple[str, str, str]:
     ('Cell.fc.Dense', 'backward', '2')
     >>> split_name("Mint.add.0.forward")
     ('Mint.add', 'forward', '0')
-    >>> split_name("Functional_linear_145_backward")
-    ('Functional_linear', 'backward', '145')
     """
-    old = _OLD_NAME.fullmatch(name)
-    if old is not None:
-        return old[1], old[3], old[2]
     parts = name.split(".")
     if parts[-1] in _DIRECTIONS:
         direction = parts.pop()
@@ -113,9 +107,7 @@ def is_random(name: str) -> bool:
     >>> is_random("Primitive.dropout.Dropout.0.forward"), is_random("Mint.add.0.forward")
     (True, False)
     """
-    old = _OLD_NAME.fullmatch(name)
-    own = old[1].partition("_")[2] if old is not None else split_name(name)[0].rpartition(".")[2]
-    return _RANDOM.search(own) is not None
+    return _RANDOM.search(split_name(name)[0].rpartition(".")[2]) is not None
 
 
 def printable(text: str) -> str:

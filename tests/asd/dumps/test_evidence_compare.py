@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.cli import main
-from asd.dumps.compare.comparison import Options, compare, compare_runs
+from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.compare.rows import ComparedRow, judge
 from asd.dumps.formats.dump_folder import read_dump, stack_of
@@ -283,47 +283,9 @@ def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
         compared(tmp_path, tmp_path / "run", tmp_path / "golden")
 
 
-PKL = [
-    ["Functional_linear_0_forward_input.0", 1, [], "torch.float32", [2], [2.0, 1.0, 1.5]],
-    ["Functional_linear_0_forward_stack_info", [["File a.py"]]],
-    ["Functional_linear_0_forward_output", 1, [], "torch.float32", [2], [4.0, 2.0, 3.0]],
-]
-
-
-def write_pkl(folder, factor):
-    """The older tree: dump.pkl of text lines, and dump/ with the tensors."""
-    (folder / "dump").mkdir(parents=True)
-    (folder / "dump.pkl").write_text("".join(json.dumps(line) + "\n" for line in PKL))
-    np.save(folder / "dump/Functional_linear_0_forward_input.0.npy", np.float32([1, 2]))
-    np.save(folder / "dump/Functional_linear_0_forward_output.npy", np.float32([2, 4]) * factor)
-
-
-def test_the_older_dumps_are_compared_by_the_older_call(tmp_path):
-    write_pkl(tmp_path / "npu/ptdbg_dump_v2.0/rank0", np.float32(2))
-    write_pkl(tmp_path / "cpu/ptdbg_dump_v2.0/rank0", np.float32(1))
-    npu, cpu = (str(tmp_path / side / "ptdbg_dump_v2.0/rank0") for side in ("npu", "cpu"))
-    outcome = compare(
-        {
-            "npu_pkl_path": f"{npu}/dump.pkl",
-            "bench_pkl_path": f"{cpu}/dump.pkl",
-            "npu_dump_data_dir": f"{npu}/dump",
-            "bench_dump_data_dir": f"{cpu}/dump",
-        },
-        str(tmp_path / "out"),
-    )
-    rows = table(outcome.pairs[0])
-    assert [(row["NPU Name"], row["MaxAbsErr"], row["Accuracy Reached or Not"]) for row in rows] == [
-        ("Functional_linear_0_forward_input.0", "0.0", "Yes"),
-        ("Functional_linear_0_forward_output", "4.0", "No"),
-    ]
-    assert outcome.sentence.startswith(
-        "The first wrong operator is Functional_linear_0_forward: its 1 input agrees bit for bit and output differs"
-    )
-
-
 def test_a_real_pickle_by_the_older_name_is_never_opened(tmp_path):
     (tmp_path / "dump.pkl").write_bytes(b"\x80\x04\x95\x0c\x00\x00\x00\x00\x00\x00\x00")
-    with pytest.raises(StateError, match="is binary; a dump's .pkl holds lines of text"):
+    with pytest.raises(StateError, match="is not UTF-8 text"):
         read_dump(tmp_path / "dump.pkl")
 
 
