@@ -25,7 +25,6 @@ class CallGraph:
 
     def __init__(self, trusted: Dump, calls: Sequence[CallRows]) -> None:
         self._trusted, self.calls = trusted, calls
-        self._place = {id(call): place for place, call in enumerate(calls)}
         self._by_trusted: dict[str, CallRows] = {}
         self._of_module: dict[tuple[str, str], list[CallRows]] = {}
         for call in calls:
@@ -35,6 +34,11 @@ class CallGraph:
         for name, parent in trusted.parents.items():
             if parent is not None and name in self._by_trusted:
                 self._inside.setdefault(parent, []).append(self._by_trusted[name])
+        self._parameters: dict[object, str] = {}
+        for name, entry in trusted.entries.items():
+            for slot in entry.slots:
+                if slot.state == "parameters" and (known := _fingerprint(slot)) is not None:
+                    self._parameters.setdefault(known, f"{slot.suffix} of {split_name(name)[0]}")
 
     def first(self, agrees: Agrees) -> CallRows | None:
         """The first call with a row that does not agree."""
@@ -61,19 +65,18 @@ class CallGraph:
         return [*self.taken(call), *inside, *(row for row in forward.rows if row.state in ("input", "output"))]
 
     def origin(self, first: CallRows, agrees: Agrees) -> CallRows:
-        """The call where what `first` shows began: what it was given is followed back to who gave it."""
-        parameters = self._parameters()
-        given = self._given(agrees)
-        seen, to_visit, ends = {id(first)}, [first], []
-        while to_visit:
-            call = to_visit.pop()
-            above = [one for one in self._upstream(call, agrees, parameters, given) if one is not call]
-            if not above:
-                ends.append(call)
-            new = {id(one): one for one in above if id(one) not in seen}
-            seen |= set(new)
-            to_visit += new.values()
-        return min(ends, key=lambda call: self._place[id(call)], default=first)
+        """The call where what `first` shows began: what it was given wrong is followed back to who gave it."""
+        givers: dict[object, list[CallRows]] = {}
+        for call in self.calls:
+            for row in call.rows:
+                if row.state == "output" and agrees(row) is False:
+                    givers.setdefault(_fingerprints(row), []).append(call)
+        givers.pop(None, None)
+        call, seen = first, {id(first)}
+        while (above := self._above(call, agrees, givers)) is not None and id(above) not in seen:
+            call = above
+            seen.add(id(call))
+        return call
 
     def blame(self, call: CallRows, wrong: Sequence[ComparedRow], agrees: Agrees) -> tuple[str, ComparedRow, str]:
         """What a call was given that differs: `weight` or `given`, the row, and why in words.
@@ -83,40 +86,38 @@ class CallGraph:
             wrong: Its inputs and parameters that differ, at least one.
             agrees: Whether both sides of a row agree.
         """
-        parameters = self._parameters()
-        giver = self._givers(call, agrees)
         for row in wrong:
             if row.state == "parameters":
                 return "weight", row, f"{suffix_of(call, row)} differs"
-            known = _fingerprint(row.trusted)
-            if known in parameters:
-                return "weight", row, f"{suffix_of(call, row)} is {parameters[known]}, and it differs"
-            if known in giver:
-                was = f"it was right when {giver[known]} gave it, and was changed since"
-                return "given", row, f"{was}; {suffix_of(call, row)} differs"
+            if whose := self._parameters.get(_fingerprint(row.trusted)):
+                return "weight", row, f"{suffix_of(call, row)} is {whose}, and it differs"
         row = wrong[0]
         if row.trusted is not None and row.trusted.scalar is not None:
             return "given", row, f"the argument {suffix_of(call, row)} differs"
         why = "no call in the dump gave it, so it is data, or of an operation that the dump does not hold"
+        known = _fingerprint(row.trusted)
+        for one in self.calls[: self.calls.index(call)]:
+            outputs = (other for other in one.rows if other.state == "output" and agrees(other))
+            if known is not None and any(_fingerprint(other.trusted) == known for other in outputs):
+                why = f"it was right when {one.name} gave it, and was changed since"
         return "given", row, f"{why}; {suffix_of(call, row)} differs"
 
-    def _upstream(
-        self, call: CallRows, agrees: Agrees, parameters: dict[object, str], given: dict[object, list[CallRows]]
-    ) -> list[CallRows]:
-        """The calls that gave what this one was given wrong; the module around it where nobody did."""
+    def _above(self, call: CallRows, agrees: Agrees, givers: dict[object, list[CallRows]]) -> CallRows | None:
+        """The call that gave this one what it was given wrong; the module around it where nobody did."""
         wrong = [row for row in self.taken(call) if agrees(row) is False]
-        if not wrong or any(row.state == "parameters" or _fingerprint(row.trusted) in parameters for row in wrong):
-            return []
-        found = [
-            giver
-            for row in wrong
-            for giver in given.get((_fingerprint(row.trusted), _fingerprint(row.tested)), ())
-            if _may_follow(giver.name, call.name)
-        ]
-        if found or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
-            return found
+        if not wrong or any(
+            row.state == "parameters" or _fingerprint(row.trusted) in self._parameters for row in wrong
+        ):
+            return None
+        is_forward = split_name(call.name)[1] == "forward"
+        for giver in (one for row in wrong for one in givers.get(_fingerprints(row), ())):
+            # A forward call gets nothing from the backward pass.
+            if giver is not call and (not is_forward or split_name(giver.name)[1] == "forward"):
+                return giver
         around = self._by_trusted.get(self._trusted.parents.get(trusted_name(call)) or "")
-        return [around] if around is not None and self._explains(around, wrong, agrees) else []
+        if around is None or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
+            return None
+        return around if self._explains(around, wrong, agrees) else None
 
     def _explains(self, around: CallRows, wrong: list[ComparedRow], agrees: Agrees) -> bool:
         """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
@@ -126,46 +127,18 @@ class CallGraph:
             return any(agrees(row) is False and _fingerprint(row.trusted) not in prints for row in taken)
         return bool(taken) and any(agrees(row) is False for row in around.rows)
 
-    def _given(self, agrees: Agrees) -> dict[object, list[CallRows]]:
-        """Calls with wrong outputs, by the fingerprints of these on both sides."""
-        given: dict[object, list[CallRows]] = {}
-        for call in self.calls:
-            for row in call.rows:
-                key = (_fingerprint(row.trusted), _fingerprint(row.tested))
-                if row.state == "output" and agrees(row) is False and None not in key:
-                    given.setdefault(key, []).append(call)
-        return given
-
-    def _givers(self, until: CallRows, agrees: Agrees) -> dict[object, str]:
-        """Who gave what before a call, by fingerprint; only what agreed with its counterpart."""
-        found: dict[object, str] = {}
-        for call in self.calls[: self._place[id(until)]]:
-            rows = (row for row in call.rows if row.state == "output" and agrees(row))
-            found.update({_fingerprint(row.trusted): call.name for row in rows})
-        found.pop(None, None)
-        return found
-
-    def _parameters(self) -> dict[object, str]:
-        """The parameters of the trusted run by fingerprint."""
-        found: dict[object, str] = {}
-        for name, entry in self._trusted.entries.items():
-            for slot in entry.slots:
-                if slot.state == "parameters":
-                    found.setdefault(_fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
-        found.pop(None, None)
-        return found
-
-
-def _may_follow(giver: str, taker: str) -> bool:
-    """Whether a call can have given another something: a forward call gets nothing from the backward pass."""
-    return split_name(taker)[1] != "forward" or split_name(giver)[1] == "forward"
-
 
 def _fingerprint(slot: Slot | None) -> object:
     """What tells a tensor from others; None when it could be many."""
     if slot is None or slot.scalar is not None or slot.values[0] is None or slot.values[0] == slot.values[1]:
         return None
     return slot.shape, slot.md5 or slot.values
+
+
+def _fingerprints(row: ComparedRow) -> object:
+    """Those of both sides; None when one is not known."""
+    both = _fingerprint(row.trusted), _fingerprint(row.tested)
+    return None if None in both else both
 
 
 def trusted_name(call: CallRows) -> str:
