@@ -51,7 +51,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 def to_tensor(value: Any) -> Any:
     """A value as the device gets it."""
     if isinstance(value, Value):
-        return value.array.copy() if value.is_array else Tensor(value.array, _TYPES[value.dtype])
+        return Tensor(value.array, _TYPES[value.dtype])
     return _dtype(value.name) if isinstance(value, DtypeArgument) else value
 
 
@@ -59,8 +59,7 @@ def wide_tensor(value: Any) -> Any:
     """A tensor with float64 in place of every other floating-point type."""
     if isinstance(value, Value):
         wide = _WIDE.get(value.dtype, value.dtype)
-        array = value.array.astype(DTYPES[wide])
-        return array if value.is_array else Tensor(array, _TYPES[wide])
+        return Tensor(value.array.astype(DTYPES[wide]), _TYPES[wide])
     return _dtype(_WIDE.get(value.name, value.name)) if isinstance(value, DtypeArgument) else value
 
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 
-from asd.dumps.precheck.calls import Call, TensorArgument, leaves
+from asd.dumps.formats.slots import Slot
+from asd.dumps.precheck.calls import Call, leaves
 from asd.dumps.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
 from asd.dumps.precheck.rules import ABS_LIMIT, Judgement, epsilon_of, judge
 from asd.dumps.precheck.tables import ERROR, PASS, SKIP, ApiResult, Detail
@@ -95,7 +96,7 @@ class Check:
         random = self._inputs.generator(call.name)
 
         def made(described: Any) -> Any:
-            return self._inputs.value(described, random) if isinstance(described, TensorArgument) else described
+            return self._inputs.value(described, random) if isinstance(described, Slot) else described
 
         if call.problem:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", call.problem)
@@ -109,9 +110,7 @@ class Check:
         backward_status = ""
         if call.backward:
             try:
-                job.gradients = {
-                    place: made(each) for place, each in leaves(call.gradients) if isinstance(each, TensorArgument)
-                }
+                job.gradients = {place: made(each) for place, each in leaves(call.gradients) if isinstance(each, Slot)}
                 backward, more = self._direction(job, call.backward, call.input_gradients, _CheckJob.backward)
                 messages += more
                 backward_status = _status(backward)
@@ -139,7 +138,7 @@ class Check:
             if not dumped:
                 raise NotCheckable(f"it can't run here: {error}") from None
             messages.append(f"not made again, only the dumped output is checked: {error}")
-        places = [place for place, each in leaves(described) if isinstance(each, TensorArgument)]
+        places = [place for place, each in leaves(described) if isinstance(each, Slot)]
         places += [place for place in dumped if place not in places]
         places = [place for place in places or again if place in dumped or place in again]
         if not places:
@@ -172,7 +171,7 @@ class Check:
     def _dumped(self, described: Any, job: _CheckJob) -> Values:
         found: Values = {}
         for place, each in leaves(described):
-            if isinstance(each, TensorArgument) and each.data_name is not None:
+            if isinstance(each, Slot) and each.data_name is not None:
                 found[place] = self._inputs.value(each, self._inputs.generator(job.call.name))
         return found
 
@@ -223,17 +222,7 @@ class Check:
         if tested.dtype == "Float64" and not message:
             message = "the reference has the same type"
         name = f"{entry}.{'.'.join(map(str, ('output', *place)))}"
-        return Detail(
-            name,
-            reference.dtype,
-            tested.dtype,
-            tuple(tested.array.shape),
-            judgement.cosine,
-            judgement.max_abs,
-            judgement.max_relative,
-            PASS if judgement.passed else ERROR,
-            message,
-        )
+        return Detail(name, reference.dtype, tested.dtype, tuple(tested.array.shape), judgement, message)
 
     def _judge(self, tested: Value, reference: Value, noise: Value | None) -> Judgement:
         return judge(
@@ -284,7 +273,7 @@ def _noise(job: _CheckJob, function: Callable[..., Any], reference: Values, run:
         if not isinstance(value, Value) or value.dtype not in FLOATING:
             return wide_tensor(value)
         factor = 1.0 + epsilon_of(value.dtype) * (random.random(value.array.shape) - 0.5)
-        return wide_tensor(Value(value.array.astype(np.float64) * factor, "Float64", value.is_array))
+        return wide_tensor(Value(value.array.astype(np.float64) * factor, "Float64"))
 
     for _ in range(_PROBES):
         try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 
-__all__ = ["STATES", "Entry", "Slot", "is_random", "printable", "read_entry", "split_name"]
+__all__ = ["STATES", "Entry", "Slot", "is_random", "printable", "read_entry", "read_tensor", "split_name"]
 
 STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
@@ -149,7 +149,7 @@ def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) 
     if isinstance(value, dict):
         kind = value.get("type")
         if isinstance(kind, str) and ("shape" in value or kind in _SCALARS):
-            slots.append(_tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state))
+            slots.append(read_tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state))
             return
         items: Iterable[tuple[object, object]] = value.items()
     elif isinstance(value, list):
@@ -171,7 +171,12 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=printable(str(value)[:200]))
 
 
-def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
+def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
+    """The slot of a tensor as dump.json describes it.
+
+    Raises:
+        StateError: Its shape or a statistic is none.
+    """
     get = found.get
     shape = found["shape"]
     values = (get("Max"), get("Min"), get("Mean"), get("Norm"))

@@ -12,38 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from asd.dumps.formats.dump_folder import dump_members
-from asd.dumps.formats.slots import split_name
+from asd.dumps.formats.slots import read_tensor, split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Call", "DtypeArgument", "TensorArgument", "leaves", "read_calls"]
+__all__ = ["Call", "DtypeArgument", "leaves", "read_calls"]
 
 _NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+")
 _LONGEST = 1000
 _DEEPEST = 20
-_MOST_DIMENSIONS = 32
 
 Path_ = tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class TensorArgument:
-    """A tensor as dump.json describes it.
-
-    Attributes:
-        dtype: Such as `Float32`.
-        shape: Sizes of the dimensions.
-        low: The smallest element, as the file has it; None when it says nothing.
-        high: The largest.
-        data_name: Bare name of its file, or None. Not checked yet.
-        is_array: Whether it was a NumPy array and no tensor.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    low: float | bool | None
-    high: float | bool | None
-    data_name: str | None
-    is_array: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class Call:
         label: Without the number: `Mint.mul`.
         forward: The name of the forward entry.
         backward: The name of the backward entry; empty when the dump has none.
-        args: Arguments; each a `TensorArgument`, a `DtypeArgument`, a plain value, or a tuple or dictionary of them.
+        args: Arguments; each a `Slot` of a tensor, a `DtypeArgument`, a plain value, or a tuple or dictionary of them.
         kwargs: Keyword arguments.
         attributes: What an operator was made with; None when the dump does not tell it.
         outputs: What the call returned.
@@ -155,7 +133,7 @@ def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
         else:
             call.gradients, call.input_gradients = _sequence(value.get("input")), _sequence(value.get("output"))
     except StateError as error:
-        call.problem = str(error)
+        call.problem = str(error).rstrip(".")
 
 
 def _sequence(found: object) -> tuple[Any, ...]:
@@ -192,7 +170,11 @@ def _value(found: object, depth: int) -> Any:
     kind = found.get("type")
     if not isinstance(kind, str):
         return {key: _value(item, depth + 1) for key, item in found.items()}
-    return _tensor(found, kind) if "shape" in found else _scalar(found, kind)
+    if "shape" not in found:
+        return _scalar(found, kind)
+    if kind.startswith("torch"):
+        raise StateError("it is a call of PyTorch")
+    return read_tensor(found, "an argument", "input")
 
 
 def _scalar(found: dict[str, Any], kind: str) -> Any:
@@ -213,26 +195,3 @@ def _scalar(found: dict[str, Any], kind: str) -> Any:
     if isinstance(value, (bool, int, float)):  # numbers of NumPy
         return value
     raise StateError(f"an argument of the kind {kind!r:.40} can't be made again")
-
-
-def _tensor(found: dict[str, Any], kind: str) -> TensorArgument:
-    shape, name = found["shape"], found.get("data_name")
-    if kind.startswith("torch"):
-        raise StateError("it is a call of PyTorch")
-    if (
-        not isinstance(shape, list)
-        or len(shape) > _MOST_DIMENSIONS
-        or not all(type(size) is int and size >= 0 for size in shape)
-    ):
-        raise StateError(f"{shape!r:.40} is no shape")
-    low, high = found.get("Min"), found.get("Max")
-    if not all(value is None or isinstance(value, (bool, int, float)) for value in (low, high)):
-        raise StateError(f"{(low, high)!r:.60} are no smallest and largest element")
-    return TensorArgument(
-        str(found.get("dtype")),
-        tuple(shape),
-        low,
-        high,
-        name if isinstance(name, str) else None,
-        kind == "numpy.ndarray",
-    )

@@ -13,7 +13,6 @@ import numpy as np
 from asd.dumps.formats.dump_folder import Dump, tensor_file
 from asd.dumps.formats.npy_file import NpyFile, TensorFile
 from asd.dumps.formats.slots import Slot
-from asd.dumps.precheck.calls import TensorArgument
 from asd.errors import StateError
 
 __all__ = ["DTYPES", "Inputs", "Value", "to_bfloat16"]
@@ -21,6 +20,7 @@ __all__ = ["DTYPES", "Inputs", "Value", "to_bfloat16"]
 SEED = 42
 LARGEST = 1 << 28
 """Elements of one tensor; a larger one is not made."""
+_MOST_DIMENSIONS = 32
 
 DTYPES: dict[str, str] = {
     "Bool": "bool",
@@ -49,12 +49,10 @@ class Value:
     Attributes:
         array: In the type that `DTYPES` says.
         dtype: As dumps name it.
-        is_array: Whether the call got a NumPy array.
     """
 
     array: np.ndarray[Any, Any]
     dtype: str
-    is_array: bool = False
 
 
 class Inputs:
@@ -73,7 +71,7 @@ class Inputs:
         """Of the call `name`: the same whatever ran before, so that a resumed check makes the same inputs."""
         return np.random.default_rng([SEED, zlib.crc32(name.encode())])
 
-    def value(self, described: TensorArgument, random: np.random.Generator) -> Value:
+    def value(self, described: Slot, random: np.random.Generator) -> Value:
         """The elements of a tensor.
 
         Raises:
@@ -81,31 +79,26 @@ class Inputs:
         """
         if described.dtype not in DTYPES:
             raise StateError(f"a tensor of the type {described.dtype[:40]!r} can't be made")
-        if math.prod(described.shape) > LARGEST:
-            raise StateError(f"a tensor of the shape {described.shape} has more than {LARGEST} elements")
+        if len(described.shape) > _MOST_DIMENSIONS or math.prod(described.shape) > LARGEST:
+            most = f"more than {LARGEST} elements or {_MOST_DIMENSIONS} dimensions"
+            raise StateError(f"a tensor of the shape {str(described.shape)[:80]} has {most}")
         array = self._read(described) if self.real else _generate(described, random)
-        return Value(array, described.dtype, described.is_array)
+        return Value(array, described.dtype)
 
-    def _read(self, described: TensorArgument) -> np.ndarray[Any, Any]:
-        slot = Slot("", "input", described.dtype, data_name=described.data_name)
+    def _read(self, described: Slot) -> np.ndarray[Any, Any]:
         try:
-            path = tensor_file(self._dump, slot)
-        except StateError as error:
-            raise StateError(str(error).rstrip(".")) from None
-        if path is None:
-            raise StateError("the dump has no file of a tensor")
-        try:
+            path = tensor_file(self._dump, described)
+            if path is None:
+                raise StateError("the dump has no file of a tensor")  # noqa: TRY301
             with NpyFile(path) as file:
                 return _whole(file, described)
-        except FileNotFoundError:
-            raise StateError(f"{path.name} is missing") from None
         except OSError as error:
-            raise StateError(f"{path.name} can't be read: {error.strerror}") from None
+            raise StateError(f"{described.data_name} can't be read: {error.strerror}") from None
         except StateError as error:
             raise StateError(str(error).rstrip(".")) from None
 
 
-def _whole(file: TensorFile, described: TensorArgument) -> np.ndarray[Any, Any]:
+def _whole(file: TensorFile, described: Slot) -> np.ndarray[Any, Any]:
     dtype = np.dtype(DTYPES[described.dtype])
     if (file.dtype.newbyteorder("="), file.shape) != (dtype, described.shape) or file.is_bfloat16:
         raise StateError(
@@ -117,7 +110,7 @@ def _whole(file: TensorFile, described: TensorArgument) -> np.ndarray[Any, Any]:
     return array.astype(dtype, copy=False).reshape(described.shape)
 
 
-def _generate(described: TensorArgument, random: np.random.Generator) -> np.ndarray[Any, Any]:
+def _generate(described: Slot, random: np.random.Generator) -> np.ndarray[Any, Any]:
     dtype, shape = np.dtype(DTYPES[described.dtype]), described.shape
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
@@ -125,7 +118,7 @@ def _generate(described: TensorArgument, random: np.random.Generator) -> np.ndar
         raise StateError("the statistics of a complex tensor do not tell its values")
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
-    low, high = described.low, described.high
+    high, low = described.values[:2]
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)) or low > high:
         raise StateError(f"no values lie between Min {low} and Max {high}")
     if dtype.kind in "iu":

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from asd.dumps.formats.new_file import free_timestamp
+from asd.dumps.precheck.rules import Judgement
 
 __all__ = ["ApiResult", "Detail", "Tables"]
 
@@ -47,10 +48,7 @@ class Detail:
         bench_dtype: Type of the reference, as dumps name types.
         tested_dtype: Type of the output.
         shape: Of the output.
-        cosine: Cosine similarity.
-        max_abs: Largest absolute error.
-        max_relative: Largest relative error.
-        status: `pass` or `error`.
+        judgement: What comparing them gave.
         message: What there is to say.
     """
 
@@ -58,24 +56,20 @@ class Detail:
     bench_dtype: str
     tested_dtype: str
     shape: tuple[int, ...]
-    cosine: float
-    max_abs: float
-    max_relative: float
-    status: str
+    judgement: Judgement
     message: str = ""
+
+    @property
+    def status(self) -> str:
+        """`pass` or `error`."""
+        return PASS if self.judgement.passed else ERROR
 
     def row(self) -> list[str]:
         """Its row."""
-        numbers = [repr(float(number)) for number in (self.cosine, self.max_abs, self.max_relative)]
-        return [
-            self.name,
-            self.bench_dtype,
-            self.tested_dtype,
-            str(self.shape),
-            *numbers,
-            self.status,
-            _text(self.message),
-        ]
+        found = self.judgement
+        numbers = [repr(float(number)) for number in (found.cosine, found.max_abs, found.max_relative)]
+        types = [self.bench_dtype, self.tested_dtype, str(self.shape)]
+        return [self.name, *types, *numbers, self.status, _text(self.message)]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from asd.dumps.precheck.calls import Call, DtypeArgument, TensorArgument, leaves, read_calls
+from asd.dumps.formats.slots import Slot
+from asd.dumps.precheck.calls import Call, DtypeArgument, leaves, read_calls
 from asd.dumps.precheck.inputs import Inputs, to_bfloat16
-from asd.dumps.precheck.rules import judge
+from asd.dumps.precheck.rules import Judgement, judge
 from asd.dumps.precheck.tables import ApiResult, Detail, Tables
 from asd.errors import ConfigError, StateError
 
@@ -29,6 +30,10 @@ def tensor(shape=(2, 3), dtype="Float32", low=-1.0, high=2.0, name=None):
         "Norm": 1.0,
         **({"data_name": name} if name else {}),
     }
+
+
+def described(dtype, shape, low, high, name=None):
+    return Slot("input.0", "input", dtype, shape, (high, low, None, None), data_name=name)
 
 
 def write_dump(folder: Path, data, task="statistics", **more) -> Path:
@@ -52,7 +57,7 @@ def test_forward_and_backward_of_a_call_come_together_with_their_arguments_neste
     }
     data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [tensor()], "output": [[tensor(), None]]}}
     task, (call,) = read_calls(write_dump(tmp_path, data))
-    one = TensorArgument("Float32", (2, 3), -1.0, 2.0, None)
+    one = Slot("an argument", "input", "Float32", (2, 3), (2.0, -1.0, 0.0, 1.0))
     assert task == "statistics"
     assert call == Call(
         "Mint.cat.0",
@@ -77,7 +82,10 @@ def test_a_backward_pass_without_its_forward_pass_is_no_call(tmp_path):
     ("entry", "sentence"),
     [
         ({"input_args": {}}, "{} stands where a list is needed"),
-        ({"input_args": [{"type": "mindspore.Tensor", "dtype": "Float32", "shape": [-1]}]}, "[-1] is no shape"),
+        (
+            {"input_args": [{"type": "mindspore.Tensor", "dtype": "Float32", "shape": [-1]}]},
+            "the shape of 'an argument' is [-1]; a list of sizes is needed",
+        ),
         ({"input_args": [{"type": "int", "value": "1"}]}, "'1' stands where the dump says int"),
         ({"input_args": [{"type": "module", "value": "os"}]}, "an argument of the kind 'module' can't be made again"),
         ({"input_args": [{"type": "torch.Tensor", "dtype": "x", "shape": []}]}, "it is a call of PyTorch"),
@@ -108,7 +116,7 @@ def test_a_dump_of_parts_of_tensors_is_refused(tmp_path):
 def test_a_data_name_that_leads_out_of_the_folder_is_refused(tmp_path, name):
     inputs = Inputs(tmp_path / "dump.json", real=True)
     with pytest.raises(StateError, match="is not the bare name of a file"):
-        inputs.value(TensorArgument("Float32", (1,), 0.0, 1.0, name), inputs.generator("x"))
+        inputs.value(described("Float32", (1,), 0.0, 1.0, name), inputs.generator("x"))
 
 
 def test_a_tensor_with_pickles_is_refused(tmp_path):
@@ -116,7 +124,7 @@ def test_a_tensor_with_pickles_is_refused(tmp_path):
     np.save(tmp_path / "dump_tensor_data" / "a.npy", np.array([{}], object), allow_pickle=True)
     inputs = Inputs(tmp_path / "dump.json", real=True)
     with pytest.raises(StateError, match="unpickled"):
-        inputs.value(TensorArgument("Float32", (1,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
+        inputs.value(described("Float32", (1,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
 
 
 def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
@@ -124,7 +132,7 @@ def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
     np.save(tmp_path / "dump_tensor_data" / "a.npy", np.zeros(3, np.float32))
     inputs = Inputs(tmp_path / "dump.json", real=True)
     with pytest.raises(StateError, match=r"a.npy holds float32 \[3\], and the dump says Float32 \[4\]"):
-        inputs.value(TensorArgument("Float32", (4,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
+        inputs.value(described("Float32", (4,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
 
 
 @given(
@@ -136,8 +144,8 @@ def test_made_inputs_lie_between_min_and_max_and_are_the_same_each_time(dtype, l
     low, high = (
         (float(to_bfloat16(np.array([limit], np.float32))[0]) for limit in limits) if dtype == "BFloat16" else limits
     )
-    described = TensorArgument(dtype, (4, 5), low, high, None)
-    first, second = (inputs.value(described, inputs.generator("Mint.mul.0")).array for _ in range(2))
+    slot = described(dtype, (4, 5), low, high, None)
+    first, second = (inputs.value(slot, inputs.generator("Mint.mul.0")).array for _ in range(2))
     assert first.shape == (4, 5)
     assert (first >= low).all()
     assert (first <= high).all()
@@ -146,7 +154,7 @@ def test_made_inputs_lie_between_min_and_max_and_are_the_same_each_time(dtype, l
 
 def test_made_integers_reach_both_limits():
     inputs = Inputs(Path("dump.json"), real=False)
-    value = inputs.value(TensorArgument("Int32", (200,), 3.0, 5.0, None), inputs.generator("x")).array
+    value = inputs.value(described("Int32", (200,), 3.0, 5.0, None), inputs.generator("x")).array
     assert value.dtype == np.int32
     assert set(value.tolist()) == {3, 4, 5}
 
@@ -154,13 +162,13 @@ def test_made_integers_reach_both_limits():
 def test_inputs_with_inf_cannot_be_made():
     inputs = Inputs(Path("dump.json"), real=False)
     with pytest.raises(StateError, match="no values lie between"):
-        inputs.value(TensorArgument("Float32", (2,), 0.0, float("inf"), None), inputs.generator("x"))
+        inputs.value(described("Float32", (2,), 0.0, float("inf"), None), inputs.generator("x"))
 
 
 def test_a_huge_tensor_is_not_made():
     inputs = Inputs(Path("dump.json"), real=False)
     with pytest.raises(StateError, match="has more than"):
-        inputs.value(TensorArgument("Float32", (1 << 20, 1 << 20), 0.0, 1.0, None), inputs.generator("x"))
+        inputs.value(described("Float32", (1 << 20, 1 << 20), 0.0, 1.0, None), inputs.generator("x"))
 
 
 def test_bfloat16_is_rounded_to_nearest_even():
@@ -219,7 +227,11 @@ def test_a_tensor_passes_against_itself_under_both_rules(array):
 
 
 DETAIL = Detail(
-    "Mint.mul.0.forward.output.0", "Float64", "Float32", (4, 16), 1.0, 1.5e-08, 5.960464477539063e-08, "pass"
+    "Mint.mul.0.forward.output.0",
+    "Float64",
+    "Float32",
+    (4, 16),
+    Judgement(1.0, 1.5e-08, 5.960464477539063e-08, passed=True),
 )
 RESULT_BYTES = (
     b"\xef\xbb\xbfAPI Name,Forward Test Success,Backward Test Success,Message\r\n"
