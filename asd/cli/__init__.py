@@ -45,10 +45,6 @@ GROUPS = {
     },
     "debug": {
         "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and say where they part first"),
-        "overflow_check": (
-            "asd.cli.debug.overflow_check",
-            "name the first call of a dumped step that made Inf, NaN or an overflow",
-        ),
         "run_ut": ("asd.cli.debug.run_ut", "make every API call of a dump again and check it against float64"),
     },
 }
@@ -57,7 +53,7 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 """Each sub-command: its module, and one line about it."""
 
-ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
+ALIASES = {"run_ut": "acc_check"}
 """The other name of a sub-command, by which other tools know it."""
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "lightkube": "k8s", "yaml": "web"}

@@ -1,4 +1,4 @@
-"""Commands of who looks for the cause: `compare`, `overflow_check`, `run_ut`.
+"""Commands of who looks for the cause: `compare`, `run_ut`.
 
 May import: `shared`, and everything below the command line.
 """

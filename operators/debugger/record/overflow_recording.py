@@ -11,7 +11,8 @@ import numpy as np
 from mindspore import Parameter
 
 from asd.dumps.formats.statistics import crc32, statistics
-from asd.dumps.overflow.judged_call import (
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.judged_call import (
     ALREADY,
     ENDED,
     OVERFLOW,
@@ -22,7 +23,6 @@ from asd.dumps.overflow.judged_call import (
     magnitude_of,
     trouble,
 )
-from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.overflow_record import OverflowRecord
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import OverflowDetected

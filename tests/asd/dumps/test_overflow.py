@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asd.dumps.formats.statistics import statistics
-from asd.dumps.overflow.judged_call import (
+from asd.dumps.record.judged_call import (
     ALREADY,
     ENDED,
     OVERFLOW,

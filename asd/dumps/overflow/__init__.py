@@ -1,4 +1,0 @@
-"""The first call that overflowed.
-
-May import: `formats`.
-"""
