@@ -74,7 +74,7 @@ VARIABLES = (
         "ASD_BUDGET",
         "budget",
         SHARE_OF_TIME,
-        "share of the time of a step that detection may take: it is measured, and the status says whether it is more",
+        "share of a step's time that detection may take between two steps: the status says whether it takes more",
     ),
     Variable(
         "ASD_RUN_DIR",

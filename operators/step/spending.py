@@ -1,48 +1,51 @@
-"""Measures what detection takes of each step, and says whether that is within the budget."""
+"""Measures what the host does for detection in each step, and says whether that is within the budget."""
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 from asd.operators.gate.part import Part
+from asd.operators.measure.state_reading import EVERY
 from asd.operators.step.state_checks import StateChecks
-from asd.rules.step.budget import PLACES, STATE, TimeBudget
 
 __all__ = ["Spending"]
 
-_STEPS = 16
-"""From one time it is said to the next."""
+_EVERY = 16
+"""Steps from one time it is said to the next."""
+_RECENT = 33
+"""Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""
 
 
 class Spending(Part):
-    """The budget of one `StepMonitor`.
+    """The budget of one `StepMonitor`; what is looked at follows from nothing that is measured here.
 
     Args:
-        share: Of the time of a step that detection may take.
+        share: Of the time of a step that detection may take, 0 to 1.
         state: Reads weights and moments.
     """
 
     def __init__(self, share: float, state: StateChecks) -> None:
-        self._budget = TimeBudget(share)
-        self._state = state
-        self._steps = 0
+        self._share, self._state = share, state
+        self._steps: deque[float] = deque(maxlen=_RECENT)
+        self._judging: deque[float] = deque(maxlen=_RECENT)
+        self._count = 0
 
     def note(self, *, step_seconds: float, detection_seconds: float) -> None:
-        """Takes the time of a step, and of detection in it."""
-        self._budget.note(
-            step_seconds=step_seconds, places_seconds=max(0.0, detection_seconds - self._state.seconds_in_step)
-        )
-        self._steps += 1
-        if self._steps % _STEPS == 0:
-            self._tell()
+        """Takes the time of a step, and of detection between it and the next."""
+        self._steps.append(step_seconds)
+        self._judging.append(max(0.0, detection_seconds - self._state.seconds_in_step))
+        self._count += 1
+        if self._count % _EVERY == 0 and (step := median(self._steps)) > 0:
+            self._tell(median(self._judging) / step, self._state.price / EVERY / step)
 
-    def _tell(self) -> None:
-        taken = self._budget.taken(state_seconds=self._state.price, every=self._state.every)
-        monitor = self.monitor
-        monitor.status.budget = {part: (found.cost, found.coverage) for part, found in taken.items()}
-        words = {PLACES: "all places", STATE: "weights and moments"}
-        told = (
-            f"{words[part]} {100 * found.cost:.2g} %" + (f" ({found.coverage:.0%} a step)" if part == STATE else "")
-            for part, found in taken.items()
-        )
-        more = " and more" if sum(found.cost for found in taken.values()) > self._budget.share else ""
-        monitor.protections.has(budget=f"{100 * self._budget.share:.3g} % of a step{more}: {', '.join(told)}")
+    def _tell(self, judging: float, state: float) -> None:
+        monitor, share = self.monitor, 1 / EVERY
+        monitor.status.budget = {"places": (judging, 1.0)} | ({"state": (state, share)} if state > 0 else {})
+        told = f"reading and judging {100 * judging:.2g} %"
+        if state > 0:
+            told += f", weights and moments {100 * state:.2g} % ({share:.0%} a step)"
+        more = " and more" if judging + state > self._share else ""
+        told += "; what runs within a step is not in it"
+        monitor.protections.has(budget=f"{100 * self._share:.3g} % of a step{more}: {told}")
         monitor.status.protections = monitor.protections.to_json()

@@ -76,11 +76,6 @@ class StateChecks(Part):
             self._health.add(found)
 
     @property
-    def every(self) -> int:
-        """Steps from one reading to the next."""
-        return EVERY
-
-    @property
     def price(self) -> float:
         """The seconds of one reading; 0 where nothing is read."""
         return self._reading.seconds if self._state is not None else 0.0

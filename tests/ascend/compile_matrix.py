@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from empty_cann import build, compile_on, read_graph, why_not
-from gradients import held_gradients
 from layout import Layout
 
 PROGRAM = Path(__file__).parent / "programs" / "compile_one.py"
@@ -123,7 +122,7 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell
 
     Returns:
         Of each: `compiled`; `error`, its first line or empty; `collectives`, of each kind; `operators`, how many;
-        `gradients`, bytes of them, see `held_gradients`; `kinds` and `types`, the names of operators and of elements'
+        `kinds` and `types`, the names of operators and of elements'
         types; `seconds` of a processor that it took to compile; `checked`, what the package said at the start,
         `places`, at how many places, and `lacks`, what of that which was asked for it does not check.
     """
@@ -157,7 +156,6 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
         "error": result["error"],
         "collectives": dict(sorted(graph.collectives.items())),
         "operators": graph.operators.total(),
-        "gradients": held_gradients(text),
         "kinds": sorted(graph.operators),
         "types": sorted(graph.types),
         "seconds": result["seconds"],
@@ -186,7 +184,7 @@ def main() -> int:
         works = [Path(folder) / "-".join(group[0][:2]) for group in groups]
         for group in pool.map(compile_cells, itertools.repeat(cann), works, groups):
             for cell, found in group.items():
-                kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks", "gradients")
+                kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks")
                 known[str(cell)] = {name: found[name] for name in kept}
                 print(cell, json.dumps(found), flush=True)
             ordered = {str(each): known[str(each)] for each in cells() if str(each) in known}

@@ -25,16 +25,41 @@ from layout import Layout
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "cost.json"
 BANDWIDTH, PEAK, USED = 1.6e12, 313e12, 0.45
-LAYERS, WIDTH, LENGTH, PARAMETERS = 32, 4096, 4096, 6.74e9
+
+
+class Model(NamedTuple):
+    """A network of which few layers are compiled.
+
+    Attributes:
+        nets: Of one layer, of two, and of one with the whole vocabulary.
+        layers: How many it has.
+        width: Of all heads of attention together.
+        parameters: How many a token meets.
+        length: Tokens of a sequence.
+    """
+
+    nets: tuple[str, str, str]
+    layers: int
+    width: int
+    parameters: float
+    length: int = 4096
+
+    def step_seconds(self, ranks: int) -> float:
+        """What a step of one sequence takes, of a rank that shares it with others."""
+        operations = 6 * self.parameters * self.length + 12 * self.layers * self.width * self.length**2
+        return operations / (PEAK * USED) / ranks
+
+
+LLAMA = Model(("one_layer", "two_layers", "whole_vocabulary"), 32, 4096, 6.74e9)
+QWEN = Model(("one_expert_layer", "two_expert_layers", "experts_with_vocabulary"), 48, 4096, 3.3e9)
 _EIGHT: dict[str, Any] = {"parallel": "semi_auto_parallel", "ranks": 8}
 LAYOUTS = {
-    "tensor": Layout(**_EIGHT, tensor=8),
-    "sequence": Layout(**_EIGHT, tensor=8, sequence=True),
-    "data": Layout("data_parallel", ranks=8, data=8),
-    "ZeRO": Layout(**_EIGHT, data=8, optimizer="level1"),
+    "tensor": (LLAMA, Layout(**_EIGHT, tensor=8)),
+    "sequence": (LLAMA, Layout(**_EIGHT, tensor=8, sequence=True)),
+    "data": (LLAMA, Layout("data_parallel", ranks=8, data=8)),
+    "ZeRO": (LLAMA, Layout(**_EIGHT, data=8, optimizer="level1")),
+    "experts": (QWEN, Layout(**_EIGHT, tensor=2, data=4, experts=4, sequence=True, flash=True)),
 }
-MOST = {"document": {"tensor": 2.0}, "full": {}}
-"""Percent of a step that the bytes may take where it is more than 1 for `document` and 3 for `full`."""
 _BYTES = {
     "Float32": 4,
     "Float16": 2,
@@ -110,33 +135,25 @@ def _size(kind: str, shape: str) -> int:
     return size
 
 
-def step_seconds(ranks: int) -> float:
-    """What a step of one sequence takes, of a rank that shares it with others."""
-    operations = 6 * PARAMETERS * LENGTH + 12 * LAYERS * WIDTH * LENGTH**2
-    return operations / (PEAK * USED) / ranks
-
-
 def measure(cann: Path, name: str) -> dict[str, dict[str, float]]:
     """What each protection adds to a step under one layout.
 
     Raises:
         RuntimeError: It does not compile.
     """
-    layout, protections = LAYOUTS[name], ("none", "document", "full")
-    counts = {
-        net: _count_all(cann, net, layout, protections) for net in ("one_layer", "two_layers", "whole_vocabulary")
-    }
-    shared = layout.tensor if layout.parallel == "semi_auto_parallel" else 1
-    seconds = step_seconds(shared)
+    (model, layout), protections = LAYOUTS[name], ("none", "document", "full")
+    counts = [_count_all(cann, net, layout, protections) for net in model.nets]
+    shared = layout.ranks // layout.data if layout.parallel == "semi_auto_parallel" else 1
+    seconds = model.step_seconds(shared)
     found = {}
     for place, protection in enumerate(protections[1:], 1):
-        one, two, whole = (counts[net][place].minus(counts[net][0]) for net in counts)
-        added = whole.plus(two.minus(one), LAYERS - 1)
+        one, two, whole = (each[place].minus(each[0]) for each in counts)
+        added = whole.plus(two.minus(one), model.layers - 1)
         found[protection] = {
             "megabytes": round(added.bytes / 1e6, 1),
+            "percent": round(100 * added.bytes / BANDWIDTH / seconds, 2),
             "launches": round(added.launches),
             "kept_megabytes": round(added.kept / 1e6, 1),
-            "percent": round(100 * added.bytes / BANDWIDTH / seconds, 2),
             "step_ms": round(1000 * seconds, 1),
         }
     return found

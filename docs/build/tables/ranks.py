@@ -74,3 +74,26 @@ def ascend(language: str = "en") -> str:
             figures = [str(found["places"]), *(f"{without[each]} → {found[each]}" for each in ("operators", "seconds"))]
         rows.append((net, layout, protection, compiled, listed, *figures))
     return table(head, rows)
+
+
+def cost(language: str = "en") -> str:
+    """What the checks of a step cost on a device, counted from compiled graphs."""
+    head = {
+        "en": ("network and layout", "a step", "protection", "read and written", "of the step", "launches", "kept"),
+        "zh": ("网络与切分方式", "一步", "检测", "读写", "占一步", "下发次数", "保留"),
+    }[language]
+    of = {"experts": "Qwen3-30B-A3B"}
+    rows = [
+        (
+            f"{of.get(layout, 'Llama-2 7B')}, {layout}",
+            f"{row['step_ms']:.0f} ms",
+            protection,
+            f"{row['megabytes']:,.0f} MB",
+            f"{row['percent']:.1f} %",
+            count(row["launches"]),
+            f"{row['kept_megabytes']:,.0f} MB",
+        )
+        for layout, found in result("cost").items()
+        for protection, row in found.items()
+    ]
+    return table(head, rows)

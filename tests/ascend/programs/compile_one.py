@@ -24,7 +24,8 @@ MODULES = {
     "llama": "llama",
     "qwen": "qwen",
     "qwen_moe": "qwen",
-    **dict.fromkeys(("one_layer", "two_layers", "whole_vocabulary"), "seven"),
+    **dict.fromkeys(("one_layer", "two_layers", "whole_vocabulary"), "llama"),
+    **dict.fromkeys(("one_expert_layer", "two_expert_layers", "experts_with_vocabulary"), "qwen"),
 }
 
 

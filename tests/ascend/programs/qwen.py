@@ -1,5 +1,7 @@
 """mindformers' Qwen3 for the dry run, of two layers, dense and with a mixture of experts."""
 
+from functools import partial
+
 import numpy as np
 from mindformers import MindFormerConfig
 from mindformers.core.context.build_context import MFContextOperator
@@ -39,15 +41,38 @@ def qwen(layout):
 
 def qwen_moe(layout):
     """Each layer a mixture of eight experts, two for each token."""
-    experts = {
-        "num_experts": EXPERTS,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
+    experts = _experts(EXPERTS, 2, 64)
+    return _Trained(TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**_words(layout), **experts))), _batch()
+
+
+def _experts(number, used, width):
+    return {
+        "num_experts": number,
+        "num_experts_per_tok": used,
+        "moe_intermediate_size": width,
         "moe_grouped_gemm": True,
         "moe_token_dispatcher_type": "alltoall",
         "moe_router_topk_scaling_factor": 1.0,
     }
-    return _Trained(TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**_words(layout), **experts))), _batch()
+
+
+def _large(layout, layers=1, vocabulary=512):
+    """Layers of Qwen3-30B-A3B, with the sizes that it has; few of them, for all are alike."""
+    words = _words(layout) | {
+        "vocab_size": vocabulary,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "max_position_embeddings": 4096,
+        "seq_length": 4096,
+        "batch_size": layout.data,
+    }
+    experts = _experts(128, 8, 768)
+    net = TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**words, **experts))
+    return _Trained(net), Tensor(np.ones((layout.data, 4096), np.int32))
 
 
 def own_step(net, optimizer, layout):
@@ -93,3 +118,7 @@ def _words(layout):
 
 def _batch():
     return Tensor(np.ones((BATCH, LENGTH), np.int32))
+
+
+one_expert_layer, two_expert_layers = _large, partial(_large, layers=2)
+experts_with_vocabulary = partial(_large, vocabulary=151936)

@@ -325,3 +325,27 @@ def test_values_that_nobody_asks_for_do_not_pile_up(clean, monkeypatch):
         gradient(Tensor(np.array([size], np.float32))).asnumpy()
     assert len(slots.table()._noted) < 4
     assert readings()["forgotten"].value == 5.0
+
+
+class Divided(Tensor):
+    """A gradient of which this rank holds a part."""
+
+    def __init__(self, whole, part):
+        super().__init__(whole)
+        self.part = Tensor(part)
+
+    def to_local(self):
+        return self.part
+
+
+def test_of_gradients_that_are_divided_over_ranks_a_rank_judges_its_own_part(clean):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    weight = Parameter(Tensor(np.ones(4, np.float32)), name="weight")
+    optimizer = guard(nn.SGD([weight], 0.5), gradients=True)
+    limits(limit=10)
+    optimizer((Divided(np.full(4, 1e6, np.float32), np.full(2, 1, np.float32)),))
+    assert weight.asnumpy().tolist() == [1 - 0.5e6] * 4
+    refused = slots.table().refused()
+    optimizer((Divided(np.ones(4, np.float32), np.full(2, 1e6, np.float32)),))
+    assert weight.asnumpy().tolist() == [1 - 0.5e6] * 4
+    assert slots.table().refused() == refused + 1
