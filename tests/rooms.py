@@ -41,7 +41,7 @@ ROOMS = (
     Room("asd", ("asd",), 1853, 1700),
     Room("asd/rules", ("asd/rules",), 3884, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
-    Room("asd/handler", ("asd/handler",), 4273, 3300),
+    Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 4970, 4500),
     Room("asd/cli", ("asd/cli",), 4072, 2800),
@@ -56,13 +56,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4785, 4300),
+    Room("exporters of the network", ("exporters",), 4699, 4300),
     Room("tests", ("tests",), 42358, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44301, 390
+MOST_SOURCE, MOST_FILES = 44213, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

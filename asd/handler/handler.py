@@ -13,7 +13,6 @@ from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
 from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
 from asd.handler.db.store import Store
-from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
 from asd.handler.identity import whole
@@ -125,15 +124,13 @@ class FaultHandler:
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
                 self._unpruned += len(events)
-            outcome = {decision.case: decision for decision in (*late, *self._carry_out(now)) if decision.case}
-            mine = {decision.case for decision in (*decisions, *late)}
+            # Where no strike waits, those that settled at once are what their events led to.
+            at_once = {each.event_id: each for each in late}
+            found = [at_once.get(each.event_id, each) for each in decisions]
+            outcome = {each.case: each for each in self._carry_out(now) if each.case}
+            mine = {each.case for each in (*found, *late)}
             self._keep(each for each in outcome.values() if each.case not in mine)
-            return [
-                outcome.get(decision.case, decision)
-                if decision.action == "isolating"
-                else _later(decision, outcome, late)
-                for decision in decisions
-            ]
+            return [outcome.get(each.case, each) if each.action == "isolating" else each for each in found]
 
     def tick(self, now: float | None = None) -> list[Decision]:
         """Does what time has made due; returns what was decided.
@@ -283,16 +280,3 @@ class FaultHandler:
             self._unpruned, self._pruned, strikes.written = 0, now, 0
             self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
             strikes.forget_cache()
-
-    def reset_breaker(self) -> bool:
-        """Closes the circuit breaker by hand; what happened before is no reason to act. Returns whether it was open."""
-        with self._lock, self._transaction():
-            return reset_breaker(self.store, self._clock())
-
-
-def _later(decision: Decision, outcome: dict[int, Decision], late: Sequence[Decision]) -> Decision:
-    """The strike that settled at once, where no settling time is wanted, is what its event led to."""
-    for each in late:
-        if each.event_id == decision.event_id:
-            return outcome.get(each.case, each)
-    return decision

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
 
 from asd.event import Event
 from asd.records import members
@@ -39,14 +37,5 @@ def whole_event(event: Event) -> Event:
     try:
         "".join(value for value in members(event).values() if isinstance(value, str)).encode()
     except UnicodeEncodeError:
-        whole_one: Event = _whole(event)
-        return whole_one
+        return Event.from_json(whole(event.to_json()))
     return event
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str):
-        return whole(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: _whole(getattr(value, each.name)) for each in fields(value)})
-    return value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from asd.errors import StateError
@@ -50,15 +51,6 @@ class RankCounts:
     last_anomaly: float = 0.0
     last_events: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def copy(self) -> RankCounts:
-        """A copy that does not change with what is counted."""
-        return replace(
-            self,
-            anomalies=self.anomalies.copy(),
-            verdicts=self.verdicts.copy(),
-            last_events=self.last_events.copy(),
-        )
-
 
 class Ledger:
     """Counts events; every method may be called from any thread.
@@ -66,11 +58,8 @@ class Ledger:
     It keeps the last 20,000 ids, the last 64 runs with at most 1024 ranks together, and the last 1024 devices.
 
     Args:
-        policy: What a strike is, how long it counts, and how many make a device suspect.
+        policy: What a strike is, how long it counts, and how many make a device suspect; an attribute too.
         clock: Seconds since the epoch.
-
-    Attributes:
-        policy: As above.
     """
 
     def __init__(self, policy: Policy | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -165,7 +154,7 @@ class Ledger:
         }
 
     def _copies(self) -> dict[Origin, RankCounts]:
-        return {origin: counts.copy() for ranks in self._runs.values() for origin, counts in ranks.items()}
+        return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def _count(self, event: Event, identity: str) -> None:
         self._count_strikes(event)

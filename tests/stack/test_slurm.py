@@ -169,14 +169,6 @@ def test_a_node_that_went_down_meanwhile_stays_down_when_it_is_given_back(engine
     assert isolator.held(ONE) is IsolationOwner.OURS
 
 
-def test_hosts_are_nodes_by_another_name_when_it_is_said(engine):
-    host = Device("gpu-7.example", "Ascend:3", 3)
-    make_isolator("slurm", conf=str(engine.conf), nodes="gpu-7.example=n3").isolate(host, WHY, EVENT)
-    assert engine.state() == [(False, "")] * 3 + [(True, f"ASD 80818C00 Ascend:3 evt-{EVENT}")]
-    stripped = make_isolator("slurm", conf=str(engine.conf), strip_domain=True)
-    assert stripped.held(Device("n3.example", "Ascend:3", 3)) is IsolationOwner.OURS
-
-
 def test_a_controller_that_is_not_there_is_said_in_one_sentence(engine, start, tmp_path):
     conf = tmp_path / "slurm.conf"
     conf.write_text(

@@ -17,7 +17,7 @@ from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
-from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
+from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device, note_repair
 from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import state_file
@@ -32,13 +32,14 @@ Examples:
   asd devices list node7 Ascend:3 --health     exactly these three lines
   asd devices release node7 Ascend:3       give it back; its earlier strikes count no more
   asd devices clear node7 Ascend:3         forget its strikes and verdicts, without giving it back
+  asd devices repaired node7 Ascend:3 --serial SN2    it was replaced by SN2, and is given back once it passes a test
   asd devices drop node7 Ascend:3          end the tries to take it out, where the engine refuses and always will
 
 A handler that is at work gives the device back within its next look; else this command does it.
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
 
-_ACTIONS = ("list", "release", "clear", "drop")
+_ACTIONS = ("list", "release", "clear", "drop", "repaired")
 _HEAD = ["HOST", "DEVICE", "RANK", "HEALTH", "STRIKES", "VERDICTS", "STATE", "BY", "SINCE", "STRESS TEST", "EVIDENCE"]
 _PATIENCE = 30.0  # seconds for a handler at work
 
@@ -50,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
     parser.add_argument("--rank", type=whole_number(-1), help="which, where several ranks share a device")
+    parser.add_argument(
+        "--serial", default="", help="with repaired: of the device that is there now, where it is another"
+    )
     parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
     add_run_dir(parser)
     parser.add_argument(
@@ -59,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists, releases, clears or drops."""
+    """Lists, releases, clears, drops or notes a repair."""
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
     folder = run_dir_of(args)
@@ -76,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
             return _release(args, store, number, folder)
         if args.action == "drop":
             return _drop(args, store, number)
+        if args.action == "repaired":
+            return _repaired(args, store, number)
         clear_device(store, number, time.time())
         return _answer(args, "cleared", f"{args.device} on {args.host}: nothing up to now counts against it.")
     finally:
@@ -163,6 +169,14 @@ def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
     case = Cases(store).open_case(number)
     why = "nobody is to take it out" if case is None else f"its case is {case.state}; `asd devices release` ends it"
     return _answer(args, "nothing", f"{name}: {why}.")
+
+
+def _repaired(args: argparse.Namespace, store: Store, number: int) -> int:
+    what = f"it was replaced by {args.serial}" if args.serial else "it was repaired"
+    is_out = note_repair(store, number, args.serial, time.time())
+    then = f"it is given back once `asd selftest --device {args.device} --seconds 60` there finds nothing wrong"
+    sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'nothing up to now counts against it'}."
+    return _answer(args, "test-wanted" if is_out else "cleared", sentence)
 
 
 def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) -> int:

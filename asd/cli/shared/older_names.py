@@ -1,33 +1,19 @@
-"""Names of commands that are others now; each is understood for one more release."""
+"""The name that other tools have for a command that is an option here."""
 
 from __future__ import annotations
 
-import sys
-
 __all__ = ["of_today"]
-
-_NOW = {
-    "drill": ["demo", "--fault"],
-    "grad_compare": ["compare", "--gradients"],
-    "stress": ["selftest", "--seconds"],
-}
 
 
 def of_today(arguments: list[str]) -> list[str]:
-    """Puts today's name into a command line; one sentence on stderr says what it is.
+    """Puts `compare --gradients` in the place of `grad_compare`, whose first two arguments are folders.
 
     Args:
         arguments: Without the program's name.
     """
-    if not arguments or arguments[0] not in _NOW:
+    if arguments[:1] != ["grad_compare"]:
         return arguments
-    older, *rest = arguments
-    command, option = _NOW[older]
-    print(f"asd: '{older}' is now '{command} {option}'; the old name goes with the next release.", file=sys.stderr)
-    if older == "drill":
-        return [command, *(f"{option}={each}" if ":" in each and each[0] != "-" else each for each in rest)]
-    if older == "stress":
-        return [command, f"{option}=60", *rest]
-    if older == "grad_compare" and len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
+    rest = arguments[1:]
+    if len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
         rest = ["-tp", rest[0], "-gp", *rest[1:]]
-    return [command, option, *rest]
+    return ["compare", "--gradients", *rest]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from asd.errors import ConfigError
-from asd.handler.db.cases import BY_HAND, Cases
+from asd.handler.db.cases import BY_HAND, TEST_WANTED, Cases
 from asd.handler.db.store import Store
 
-__all__ = ["ask_release", "clear_device", "drop_verdict", "find_device"]
+__all__ = ["ask_release", "clear_device", "drop_verdict", "find_device", "note_repair"]
 
 
 def find_device(store: Store, host: str, device: str, rank: int | None = None) -> int:
@@ -81,6 +81,43 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
         return True
 
 
+def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
+    """Lets nothing up to `now` count against what is in the place of a device; what is out wants a stress test.
+
+    Args:
+        store: What is known.
+        number: The device that was there.
+        serial: Of what is there now; empty when it is the same. What was there keeps its strikes.
+        now: Seconds since the epoch.
+
+    Returns:
+        Whether it is out, so that it is given back after a stress test that it passes.
+
+    Raises:
+        StateError: The store can't be written.
+    """
+    cases, db = Cases(store), store.db
+    with store.transaction():
+        before = db.execute("SELECT serial FROM device WHERE n = ?", (number,)).fetchone()[0]
+        there = number
+        if serial and serial != before:
+            # A row of its own, even where what was there had no serial: another device begins anew.
+            there = db.execute(
+                "INSERT INTO device (host, name, shared_rank, rank, serial, last) "
+                "SELECT host, name, shared_rank, rank, ?, ? FROM device WHERE n = ? "
+                "ON CONFLICT DO UPDATE SET last = excluded.last RETURNING n",
+                (serial, now, number),
+            ).fetchone()[0]
+        _forget(store, there, now)
+        case = cases.open_case(number)
+        if case is None:
+            return False
+        what = f"it was replaced by {serial}" if there != number else "it was repaired"
+        reason = f"{case.reason.removesuffix(TEST_WANTED)}; {what}{TEST_WANTED}"
+        cases.change(case.n, device=there, reason=reason, last_fault=now)
+        return True
+
+
 def _clear(store: Store, number: int, now: float) -> None:
     store.db.execute("UPDATE device SET cleared = ? WHERE n = ?", (now, number))
 
@@ -92,10 +129,14 @@ def clear_device(store: Store, number: int, now: float) -> None:
         StateError: The store can't be written.
     """
     with store.transaction():
-        _clear(store, number, now)
-        store.db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0", (number,))
-        store.db.execute(
-            "UPDATE device SET transient = 0, persistent = 0, software = 0, undetermined = 0, anomalies = 0, "
-            "evidence = '' WHERE n = ?",
-            (number,),
-        )
+        _forget(store, number, now)
+
+
+def _forget(store: Store, number: int, now: float) -> None:
+    _clear(store, number, now)
+    store.db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0", (number,))
+    store.db.execute(
+        "UPDATE device SET transient = 0, persistent = 0, software = 0, undetermined = 0, anomalies = 0, "
+        "evidence = '' WHERE n = ?",
+        (number,),
+    )

@@ -163,14 +163,14 @@ def _move_along(record: _Record, now: float) -> None:
 
 def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) -> None:
     """Makes a case that was left ours."""
-    same = cases.about(device, values["event"])
-    case = cases.open_case(device) if values["closed"] is None else same
+    same = cases.about(values["event"])  # of a device that was replaced since, too
+    case = (cases.open_case(device) or same) if values["closed"] is None else same
     if case is None:
         case = cases.insert(device=device, **values)
     else:
         if case.event != values["event"]:
             cases.untell(case)
-        cases.change(case.n, **values)
+        cases.change(case.n, device=device, **values)
     if values["closed"] is not None:
         cases.untell(case)
     elif values["state"] not in ("isolating", "others"):

@@ -22,7 +22,7 @@ __all__ = ["BY_HAND", "NO_FAULT", "TEST_WANTED", "Case", "Cases"]
 BY_HAND = "it was released by hand"
 NO_FAULT = "it had no fault for"
 """Begins the reason of a release that nobody asked for."""
-TEST_WANTED = "; it had no fault since, and is given back after a stress test that it passes"
+TEST_WANTED = "; it is given back after a stress test that it passes"
 """Ends the reason of a case whose test was asked for."""
 
 
@@ -77,9 +77,9 @@ class Cases:
         """The last case of a device, open or not."""
         return self._last("device = ?", device)
 
-    def about(self, device: int, event: str) -> Case | None:
-        """The case of a device to which this event, as it is kept, has led."""
-        return self._last("device = ? AND event = ?", device, event)
+    def about(self, event: str) -> Case | None:
+        """The case to which this event, as it is kept, has led."""
+        return self._last("event = ?", event)
 
     def get(self, number: int) -> Case:
         """The case of a number."""

@@ -13,7 +13,7 @@ from asd.handler.db.agent_rows import CURSORS, SilentAgent, note_silent, read_cu
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
-from asd.handler.inputs.puller import AgentState, Batch, Puller
+from asd.handler.inputs.puller import Batch, Puller
 from asd.handler.inputs.targets import TargetSource
 
 __all__ = ["AgentFeed"]
@@ -62,7 +62,7 @@ class AgentFeed:
         self._silent = silent_agents(handler.store)
         self._told: set[str] = set()
         self._began = time.monotonic()
-        self.puller = Puller(sources, access, self._cursors_of, wake, clock)
+        self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
     @property
     def may_settle(self) -> bool:
@@ -139,7 +139,10 @@ class AgentFeed:
             for place in self._silent
             if place not in states or (states[place].reached and not states[place].since)
         ]
-        silent = {place: self._as_silent(place, states[place]) for place in new}
+        silent = {}
+        for place in new:  # one that could not be reached before we were started was silent since then
+            state, known = states[place], self._silent.get(place)
+            silent[place] = SilentAgent(state.node, known.since if known else state.since, state.reason)
         told = []
         kept = {place: agent for place, agent in self._silent.items() if place not in back} | silent
         if new or back:
@@ -164,11 +167,6 @@ class AgentFeed:
         """Ends the pulling."""
         self.puller.close()
 
-    def _as_silent(self, place: str, state: AgentState) -> SilentAgent:
-        """How it is kept; one that could not be reached before we were started was silent since then."""
-        known = self._silent.get(place)
-        return SilentAgent(state.node, known.since if known else state.since, state.reason)
-
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
         """The cursors of the nodes after these batches: the last ones of each journal, the last used last."""
         moved: dict[str, list[str]] = {}
@@ -178,9 +176,6 @@ class AgentFeed:
             journal = cursor.partition(".")[0]
             moved[node] = [*(each for each in before if each.partition(".")[0] != journal), cursor][-_MOST_JOURNALS:]
         return moved
-
-    def _cursors_of(self, node: str) -> Sequence[str]:
-        return self._cursors.get(node, ())
 
     def _look_at(self, batch: Batch) -> None:
         """Counts and tells what was not taken in."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from asd.errors import IsolationError
@@ -16,7 +16,7 @@ from asd.exporters.isolators.clusterd.config_map import FaultConfigMap, SavedFau
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
 from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.exporters.isolators.marks import chip
-from asd.exporters.isolators.options import NodeNames, choice, seconds, text
+from asd.exporters.isolators.options import choice, seconds, text
 from asd.exporters.isolators.public_fault import CODES, is_node_name
 from asd.isolator import Device, IsolationOwner
 
@@ -37,8 +37,6 @@ class ClusterD:
         namespace: Namespace of the ConfigMap.
         config_map: Name of the ConfigMap.
         code: The nine-digit fault code, one of those that are registered with ClusterD.
-        nodes: Hosts that Kubernetes knows by another name, as a mapping or as `host1=node1,host2=node2`.
-        strip_domain: Whether a host `n1.example` is the node `n1`.
         timeout: Seconds that a request may take.
 
     Raises:
@@ -55,11 +53,8 @@ class ClusterD:
         namespace: str = "mindx-dl",
         config_map: str = "asd-public-fault",
         code: str = "020011001",
-        nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False,
         timeout: float | str = 10.0,
     ) -> None:
-        self._node_of = NodeNames(nodes, strip_domain)
         self._code = choice("code", code, tuple(CODES))
         self._clock: Callable[[], float] = time.time
         place = text("namespace", namespace, _NAME, _VALID_NAME), text("config_map", config_map, _NAME, _VALID_NAME)
@@ -122,7 +117,7 @@ class ClusterD:
             raise KubeError(f"somebody else came before {_TRIES} times", retry=True)
 
     def _place(self, device: Device) -> tuple[str, int]:
-        node, number = self._node_of(device), chip(device)
+        node, number = device.host, chip(device)
         if not is_node_name(node):
             reason = f"{node[:80]!r} is not the name of a node: lower-case letters, digits, dots and dashes"
             raise IsolationError(device, self.name, reason, retry=False)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError, IsolationError
 from asd.exporters.isolators.hostfile.host_files import KeptList, ListContents, merged
 from asd.exporters.isolators.marks import label, plain
-from asd.exporters.isolators.options import NodeNames, seconds
+from asd.exporters.isolators.options import seconds
 from asd.isolator import Device, IsolationOwner
 from asd.rundir.disk import HeldError, take_lock, write_whole
 
@@ -34,8 +34,6 @@ class HostFile:
         rank_table: The complete rank table; exactly the device is left out, and ranks are counted anew.
         rank_table_out: Where the table without it is written; `rank_table` with `.asd` at its end by default.
         record: What was taken out, in JSON; the first output with `.isolated.json` at its end by default.
-        nodes: Hosts that the files know by another name, as a mapping or as `host1=node1,host2=node2`.
-        strip_domain: Whether a host `n1.example` is called `n1` in the files.
         timeout: Seconds to wait for another handler that writes the files.
 
     Raises:
@@ -52,8 +50,6 @@ class HostFile:
         rank_table: str | Path = "",
         rank_table_out: str | Path = "",
         record: str | Path = "",
-        nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False,
         timeout: float | str = 10.0,
     ) -> None:
         given = [(hosts, hosts_out, False), (rank_table, rank_table_out, True)]
@@ -69,7 +65,6 @@ class HostFile:
         for number, path in enumerate(paths):
             if path.is_dir() or path.resolve() in {other.resolve() for other in paths[:number]}:
                 raise ConfigError("the option hosts, rank_table or record", str(path), "it must be a file of its own")
-        self._node_of = NodeNames(nodes, strip_domain)
         self._timeout = seconds("timeout", timeout)
 
     def held(self, device: Device) -> IsolationOwner:
@@ -155,7 +150,7 @@ class HostFile:
 
     def _keys(self, device: Device, record: dict[str, Any], kept: KeptList, found: ListContents) -> list[str]:
         recorded = record["out"].get(_key(device), {"entries": {}})["entries"].get(str(kept.output))
-        keys: list[str] = kept.keys(self._node_of(device), device, found) if recorded is None else recorded
+        keys: list[str] = kept.keys(device.host, device, found) if recorded is None else recorded
         return keys
 
     def _base(self, record: dict[str, Any], kept: KeptList, found: ListContents) -> set[str]:

@@ -28,7 +28,7 @@ from asd.exporters.isolators.kubernetes.node_mark import (
     release_patch,
 )
 from asd.exporters.isolators.marks import event_mark, label
-from asd.exporters.isolators.options import NodeNames, choice, flag, seconds
+from asd.exporters.isolators.options import choice, seconds
 from asd.exporters.isolators.public_fault import is_node_name
 from asd.isolator import Device, IsolationOwner
 
@@ -46,11 +46,7 @@ class Kubernetes:
     Args:
         kubeconfig: Path of a kubeconfig; without one the pod's service account, `KUBECONFIG` or `~/.kube/config`.
         context: A context of it; without one the current context.
-        nodes: Hosts that Kubernetes knows by another name, as a mapping or as `host1=node1,host2=node2`.
-        strip_domain: Whether a host `n1.example` is the node `n1`.
         effect: Effect of the taint: `NoSchedule` keeps new pods away, `NoExecute` ends those that run too.
-        condition: Whether the node gets the condition `AsdSilentCorruption`.
-        events: Whether Events about the node are made.
         timeout: Seconds to wait for a connection, and for each part of an answer.
 
     Raises:
@@ -64,17 +60,10 @@ class Kubernetes:
         *,
         kubeconfig: str = "",
         context: str = "",
-        nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False,
         effect: str = "NoSchedule",
-        condition: bool | str = True,
-        events: bool | str = True,
         timeout: float | str = 10.0,
     ) -> None:
-        self._node_of = NodeNames(nodes, strip_domain)
         self._effect = choice("effect", effect, EFFECTS)
-        self._condition = flag("condition", condition)
-        self._events = flag("events", events)
         self._clock: Callable[[], float] = time.time
         self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
 
@@ -140,7 +129,7 @@ class Kubernetes:
 
     def _set_condition(self, node: _Node, marks: Mapping[str, Mapping[str, str]]) -> _Node | None:
         devices = {name: event_mark(mark.get("event", "")) for name, mark in marks.items()}
-        patch = condition_patch(node, devices, self._clock()) if self._condition else None
+        patch = condition_patch(node, devices, self._clock())
         if patch is None:
             return None
         name = node["metadata"]["name"]
@@ -149,8 +138,6 @@ class Kubernetes:
 
     def _make_event(self, node: _Node, name: str, event_id: str, message: str, *, isolated: bool) -> None:
         """Makes the Event; one that can't be made is logged only, as the server drops them as it likes anyway."""
-        if not self._events:
-            return
         made: Any = Event.from_dict(event_about(node, name, event_id, message, self._clock(), isolated=isolated))
         try:
             with self._api.asking("making an Event") as client:
@@ -166,7 +153,7 @@ class Kubernetes:
             return as_dict(client.get(Node, name))
 
     def _node(self, device: Device) -> str:
-        name = self._node_of(device)
+        name = device.host
         if not is_node_name(name):
             raise ValueError(f"{name[:80]!r} is not the name of a node: lower-case letters, digits, dots and dashes")
         return name

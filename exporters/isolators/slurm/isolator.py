@@ -8,11 +8,10 @@ word, and exit codes of `scontrol` tell little, so the node is read before and a
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
 
 from asd.errors import IsolationError
 from asd.exporters.isolators.marks import event_mark, label, plain
-from asd.exporters.isolators.options import NodeNames, seconds, text
+from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node, reason_for
 from asd.isolator import Device, IsolationOwner
 
@@ -28,8 +27,6 @@ class Slurm:
     """Drains nodes with `scontrol`.
 
     Args:
-        nodes: Hosts that Slurm knows by another name, as a mapping or as `host1=node1,host2=node2`.
-        strip_domain: Whether a host `n1.example` is the node `n1`.
         timeout: Seconds that one call of `scontrol` may take.
         scontrol: The program.
         conf: The `slurm.conf` to use; the usual one when it is empty.
@@ -43,13 +40,10 @@ class Slurm:
     def __init__(
         self,
         *,
-        nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False,
         timeout: float | str = 30.0,
         scontrol: str = "scontrol",
         conf: str = "",
     ) -> None:
-        self._node_of = NodeNames(nodes, strip_domain)
         self._timeout = seconds("timeout", timeout)
         # Through `env`, as the environment is passed on and not read here; times and messages in the plain form.
         self._command = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"]
@@ -116,7 +110,7 @@ class Slurm:
         )
 
     def _node(self, device: Device) -> str:
-        node = self._node_of(device)
+        node = device.host
         if not NODE_NAME.fullmatch(node):
             raise self._error(device, f"{plain(node, 80)!r} is not the name of one node", retry=False)
         return node

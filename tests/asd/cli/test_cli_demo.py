@@ -49,10 +49,3 @@ def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
         "demo left.\n"
     )
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
-
-
-def test_its_old_name_for_one_fault_goes_on_with_one_sentence(capsys):
-    assert main(["drill", "--rule", "adaptive", "gradient:a:flip=3:step=41"]) == 2
-    told, error = capsys.readouterr().err.splitlines()
-    assert told == "asd: 'drill' is now 'demo --fault'; the old name goes with the next release."
-    assert error.startswith("asd: --fault has the value 'gradient:a:flip=3:step=41'")

@@ -3,6 +3,7 @@
 from asd import Level
 from asd.errors import IsolationError
 from asd.handler import FaultHandler, Policy, Store
+from asd.handler.decide.breaker import reset_breaker
 from asd.handler.device_record import device_records
 from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
@@ -63,6 +64,11 @@ class Scene:
         self.handler.close()
         self.policy = policy or self.policy
         self.begin()
+
+    def reset_breaker(self):
+        """As a person does it; returns whether it was open."""
+        with self.handler.store.transaction():
+            return reset_breaker(self.handler.store, self.clock.now)
 
     def tell(self, step=1, device="Ascend:3", wait=0.0, **changes):
         """A first-level anomaly, `wait` seconds after what was before; returns the decision about it."""

@@ -30,8 +30,8 @@ def test_after_a_reset_only_new_events_act():
     scene.replay("persistent", 9, device="Ascend:7")
     old = event(10, device="Ascend:8", kind="replay", verdict="persistent", time=scene.clock.now)
     scene.clock.now += 10.0
-    assert scene.handler.reset_breaker() is True
-    assert scene.handler.reset_breaker() is False
+    assert scene.reset_breaker() is True
+    assert scene.reset_breaker() is False
     assert scene.after(1.0) == []
     assert scene.handler.handle(old).action == "stale"
     assert scene.replay("persistent", 11, device="Ascend:7").action == "isolated"
@@ -41,7 +41,7 @@ def test_strikes_from_before_a_reset_do_not_count_after_it():
     scene = breaker_scene()
     scene.raises(1)
     scene.raises(2)
-    scene.handler.reset_breaker()
+    scene.reset_breaker()
     assert scene.raises(3) == "strike"
 
 

@@ -28,7 +28,7 @@ def test_a_refused_isolation_counts_for_the_breaker_until_it_is_dropped():
     assert scene.replay("persistent").action == "failed"
     assert scene.replay("persistent", device="Ascend:4").action == "breaker"
     assert drop_verdict(scene.handler.store, 1, scene.clock.now)
-    scene.handler.reset_breaker()
+    scene.reset_breaker()
     scene.clock.now += 1.0
     assert scene.replay("persistent", device="Ascend:5").action == "isolated"
 

@@ -1,8 +1,10 @@
 """Suspicion belongs to the hardware, where its serial is known, and not to the place where it sits."""
 
-from asd.handler.act.release import find_device
+import pytest
+
+from asd.handler.act.release import find_device, note_repair
 from asd.handler.device_record import device_records
-from tests.asd.handler.scene import Scene, event
+from tests.asd.handler.scene import HOUR, Scene, event
 
 
 def records(scene):
@@ -52,3 +54,26 @@ def test_made_up_devices_of_a_node_push_out_none_but_its_own():
     scene.handler.handle_many([event(1, device=f"Ascend:{number}", rank=number) for number in range(1500)])
     counts = dict(scene.rows("SELECT host, count(*) FROM device GROUP BY host"))
     assert counts == {"node7": 1024, "node8": 1}
+
+
+@pytest.mark.parametrize(("before", "after"), [("SN1", "SN2"), ("", "SN2"), ("SN1", "SN1"), ("SN1", "")])
+def test_a_device_that_was_repaired_or_replaced_is_given_back_after_a_test_and_begins_anew(before, after):
+    scene = Scene()
+    scene.replay("persistent", serial=before)
+    store, clock = scene.handler.store, scene.clock
+    assert note_repair(store, find_device(store, "node7", "Ascend:3"), after, clock.now + 1.0)
+    assert scene.after(49 * HOUR) == []  # no time alone gives it back
+    is_another = after not in ("", before)
+    what = "it was replaced by SN2" if is_another else "it was repaired"
+    reasons = [each.reason for each in device_records(store, scene.policy, clock.now) if each.state == "isolated"]
+    assert reasons == [
+        f"the replay of step 1 of llama found persistent hardware; {what}; it is given back after a stress test that "
+        "it passes"
+    ]
+    scene.stress(failed=False, serial=after)
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+    here = [each for each in records(scene) if each[1] == (after or before)]
+    assert here == [("Ascend:3", after or before, 0)]
+    kept = device_records(store, scene.policy, clock.now)[0].suspicion  # of what was taken away, wherever it sits next
+    assert (kept > 0.9) is is_another

@@ -64,8 +64,7 @@ def test_a_device_that_is_out_is_given_back_after_a_test_that_it_passes_not_afte
     )
     assert scene.after(90 * DAY) == []  # asked for once
     assert scene.record().reason == (
-        "it has 3 strikes within 480 minutes; it had no fault since, and is given back after a stress test that it "
-        "passes"
+        "it has 3 strikes within 480 minutes; it is given back after a stress test that it passes"
     )
     scene.stress(failed=False)
     assert scene.after(1.0) == ["released"]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("lightkube")
 
-from isolator_engines import FAR, ONE, TWO, KubeEngine
+from isolator_engines import ONE, TWO, KubeEngine
 from kube_server import TOKEN, KubeServer, RefusedError
 
 from asd.errors import IsolationError
@@ -189,17 +189,6 @@ def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, eng
         with pytest.raises(IsolationError, match="is 'me, by hand'; valid is what this isolator writes"):
             call(ONE)
     assert engine.node()["metadata"]["annotations"] == annotation
-
-
-def test_nodes_have_other_names_when_it_is_said(server, tmp_path):
-    isolator = KubeEngine(tmp_path, server.url, TOKEN, server, nodes="GPU_7=n1").make()
-    isolator.isolate(Device("GPU_7", "Ascend:3", 3), "why", EVENT)
-    assert isolator.held(FAR) is IsolationOwner.OURS
-
-
-def test_condition_and_events_can_be_left_out(server, tmp_path):
-    KubeEngine(tmp_path, server.url, TOKEN, server, condition="no", events="no").make().isolate(ONE, "why", EVENT)
-    assert [path for method, path in server.requests if method != "GET"] == ["/api/v1/nodes/n0"]
 
 
 def test_a_server_that_is_gone_is_worth_another_try(server, engine):
