@@ -32,7 +32,6 @@ LAYOUTS = {
     "data": Layout("data_parallel", ranks=8, data=8),
     "data-optimizer": Layout("data_parallel", ranks=8, data=8, optimizer="level1"),
     "data-optimizer-last": Layout("data_parallel", ranks=8, rank=7, data=8, optimizer="level1"),
-    "tensor": Layout(**_DIVIDED, ranks=8, tensor=8),
     "tensor-data": _FOUR,
     "sequence": _FOUR._replace(sequence=True),
     "experts": _FOUR._replace(experts=2, sequence=True),  # mindformers wants both beside tensor parallel
@@ -52,8 +51,6 @@ LAYOUTS = {
     "own-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, own=True),
     "own-pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2, own=True),
     "own-experts-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, experts=2, sequence=True, own=True),
-    "1024-first": Layout(**_DIVIDED, ranks=1024, rank=0, tensor=8, data=128),
-    "1024-middle": Layout(**_DIVIDED, ranks=1024, rank=512, tensor=8, data=128),
     "1024-last": Layout(**_DIVIDED, ranks=1024, rank=1023, tensor=8, data=128),
 }
 
@@ -67,29 +64,15 @@ PROTECTIONS = {
 }
 
 _SHORT, _MOST, _ALL = ("none", "document"), ("none", "document", "full"), tuple(PROTECTIONS)
+_DIVIDED_BLOCKS = "tensor-data pipeline pipeline-last optimizer-1 optimizer-2 recompute loss-scale accumulate 1024-last"
 _PLAN = (
-    ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
-    (
-        "blocks",
-        (
-            "tensor",
-            "optimizer-2",
-            "recompute",
-            "loss-scale",
-            "accumulate",
-            "pipeline-last",
-            "1024-last",
-            "wrapped",
-            "search",
-        ),
-        _MOST,
-    ),
-    ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
-    ("gather", ("tensor-data",), _MOST),
+    ("blocks", ("single", "data"), _ALL),
+    ("blocks", (*_DIVIDED_BLOCKS.split(), "wrapped", "search"), _MOST),
+    ("blocks", ("data-optimizer", "data-optimizer-last"), _SHORT),
     ("norm_last", ("pipeline",), _MOST),
-    ("convolutions", ("single", "data"), _MOST),
-    ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MOST),
-    ("qwen", ("tensor-data", "sequence", "flash", "pipeline", "own", "own-pipeline", "own-pipeline-last"), _MOST),
+    ("convolutions", ("data",), _MOST),
+    ("llama", ("sequence", "select", "pipeline", "pipeline-inlined"), _MOST),
+    ("qwen", ("flash", "own", "own-pipeline", "own-pipeline-last"), _MOST),
     ("qwen_moe", ("experts", "own-experts-pipeline"), _MOST),
 )
 

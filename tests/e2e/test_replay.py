@@ -84,3 +84,13 @@ def test_ranks_whose_weights_differ_are_no_siblings(runner):
 def test_three_ranks_agree_on_the_one_that_fails_each_time(runner):
     first, suspect, last = train_together(runner, "graph", "persistent", replay="1", ranks=3)
     assert (verdicts(first), verdicts(suspect), verdicts(last)) == (set(), {"persistent"}, set())
+
+
+@SLOW
+@pytest.mark.parametrize(("story", "verdict"), [("transient", "transient"), ("persistent", "undetermined")])
+def test_where_no_rank_can_be_given_another_s_batch_all_make_their_own_step_again(runner, story, verdict):
+    ours = train_together(runner, "graph", story, replay="own")
+    theirs = train_together(runner, "graph", story, replay="0")
+    assert [verdicts(rank) for rank in ours] == [set(), {verdict}]
+    for name in ("losses", "digests", "changes", "refused"):
+        assert [rank[name] for rank in ours] == [rank[name] for rank in theirs], name

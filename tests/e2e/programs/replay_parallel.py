@@ -1,8 +1,8 @@
 """One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
 
 What goes wrong in step 3 is one of `STORIES`; in step 8 for those of a weight's gradient, which the tiers judge. REPLAY
-is 0, 1, or `confirm` for a second look. The network has moving statistics,
-every rank its own batches. Each rank prints one JSON object at the end.
+is 0, 1, `confirm` for a second look, or `own` where no rank can be given another's batch. The network has moving
+statistics, every rank its own batches. Each rank prints one JSON object at the end.
 """
 
 import json
@@ -19,6 +19,7 @@ from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector, gradient_fault
 from asd.operators.drill.workload import digest
+from asd.operators.rerun import sibling_runs
 from asd.operators.table.slots import table
 
 STORIES = {
@@ -85,8 +86,10 @@ monitor = StepMonitor(
         confirm=0.01 if replay == "confirm" else 0.0,
     ),
     sinks=[events.append],
-    replay=replay == "1",
+    replay=replay in ("1", "own"),
 )
+if replay == "own":  # as under semi-automatic parallel, which MindSpore's CPU back end does not have
+    sibling_runs.operators_are_divided = lambda: True
 monitor.attach(train_step, optimizer)
 injector = None
 if STORIES[story] and not judged_by_tiers:
