@@ -1,5 +1,6 @@
 """Real ranks that train together replay a refused step: the right verdict, and no trace in what follows."""
 
+import itertools
 import json
 
 import pytest
@@ -7,16 +8,13 @@ import pytest
 SLOW = pytest.mark.slow
 
 
-def train_together(runner, mode, story, *, replay, ranks=2, timeout=150):
-    """What each rank printed at its end."""
-    done, logs = runner.ranks(
-        "replay_parallel.py", mode, story, replay, count=ranks, timeout=timeout, logs=f"logs-{replay}"
-    )
+def train_together(runner, mode, *trainings, ranks=2, timeout=150):
+    """What each rank printed at the end of each of `trainings`, which are stories and what is done about them."""
+    done, logs = runner.ranks("replay_parallel.py", mode, *itertools.chain(*trainings), count=ranks, timeout=timeout)
     assert done.code == 0, done
-    lines = [line for log in logs for line in log.splitlines() if line.startswith("RANK ")]
-    found = [json.loads(line.removeprefix("RANK ")) for line in lines]
-    assert [rank["rank"] for rank in found] == list(range(ranks))
-    return found
+    found = [[json.loads(line[5:]) for line in log.splitlines() if line.startswith("RANK ")] for log in logs]
+    assert [[each["rank"] for each in rank] for rank in found] == [[n] * len(trainings) for n in range(ranks)]
+    return list(zip(*found, strict=True))
 
 
 def verdicts(rank):
@@ -31,8 +29,7 @@ STORIES = {"transient": "transient", "persistent": "persistent", "poisoned": "so
 )
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runner, mode, story):
-    ours = train_together(runner, mode, story, replay="1")
-    theirs = train_together(runner, mode, story, replay="0")
+    ours, theirs = train_together(runner, mode, (story, "1"), (story, "0"))
     assert [verdicts(rank) for rank in ours] == [set(), {STORIES[story]}]
     assert [verdicts(rank) for rank in theirs] == [set(), set()]
     for name in ("losses", "digests", "changes", "refused"):
@@ -42,7 +39,7 @@ def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runne
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all_that_see_the_mean(runner, mode):
-    healthy, suspect = train_together(runner, mode, "weight gradient", replay="1")
+    [(healthy, suspect)] = train_together(runner, mode, ("weight gradient", "1"))
     assert (verdicts(healthy), verdicts(suspect)) == (set(), {"persistent"})
     errors = [[line for line in rank["named"] if line[2] == "ERROR"] for rank in (healthy, suspect)]
     assert errors[0] == []
@@ -58,8 +55,8 @@ def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(runner, mode):
-    healed = train_together(runner, mode, "weight gradient once", replay="confirm")
-    healthy = train_together(runner, mode, "weight gradient never", replay="0")
+    pair = ("weight gradient once", "confirm"), ("weight gradient never", "0")
+    healed, healthy = train_together(runner, mode, *pair)
     for name in ("losses", "digests", "refused"):
         assert [rank[name] for rank in healed] == [rank[name] for rank in healthy], name
     assert [verdicts(rank) for rank in healed] == [set(), {"transient"}]
@@ -72,7 +69,7 @@ def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(
 
 @SLOW
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
-    healthy, suspect = train_together(runner, "graph", "weights apart", replay="1")
+    [(healthy, suspect)] = train_together(runner, "graph", ("weights apart", "1"))
     assert verdicts(healthy) == set()
     assert verdicts(suspect) == {"undetermined"}
     assert {reason for _, kind, _, reason in suspect["events"] if kind == "replay"} == {
@@ -82,15 +79,14 @@ def test_ranks_whose_weights_differ_are_no_siblings(runner):
 
 @SLOW
 def test_three_ranks_agree_on_the_one_that_fails_each_time(runner):
-    first, suspect, last = train_together(runner, "graph", "persistent", replay="1", ranks=3)
+    [(first, suspect, last)] = train_together(runner, "graph", ("persistent", "1"), ranks=3)
     assert (verdicts(first), verdicts(suspect), verdicts(last)) == (set(), {"persistent"}, set())
 
 
 @SLOW
 @pytest.mark.parametrize(("story", "verdict"), [("transient", "transient"), ("persistent", "undetermined")])
 def test_where_no_rank_can_be_given_another_s_batch_all_make_their_own_step_again(runner, story, verdict):
-    ours = train_together(runner, "graph", story, replay="own")
-    theirs = train_together(runner, "graph", story, replay="0")
+    ours, theirs = train_together(runner, "graph", (story, "own"), (story, "0"))
     assert [verdicts(rank) for rank in ours] == [set(), {verdict}]
     for name in ("losses", "digests", "changes", "refused"):
         assert [rank[name] for rank in ours] == [rank[name] for rank in theirs], name

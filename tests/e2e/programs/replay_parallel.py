@@ -1,13 +1,12 @@
-"""One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
+"""One of several ranks that train together, once for each pair: `replay_parallel.py MODE STORY REPLAY...`; for msrun.
 
 What goes wrong in step 3 is one of `STORIES`; in step 8 for those of a weight's gradient, which the tiers judge. REPLAY
 is 0, 1, `confirm` for a second look, or `own` where no rank can be given another's batch. The network has moving
-statistics, every rank its own batches. Each rank prints one JSON object at the end.
+statistics, every rank its own batches. Each rank prints one JSON object for each training.
 """
 
 import json
 import sys
-import time
 
 import mindspore as ms
 import numpy as np
@@ -16,12 +15,13 @@ from mindspore.communication import get_rank, init
 
 from asd import Config
 from asd.injection import Fault
-from asd.operators import StepMonitor
+from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, gradient_fault
 from asd.operators.drill.workload import digest
 from asd.operators.rerun import sibling_runs
 from asd.operators.table.slots import table
 
+DIVIDED = sibling_runs.operators_are_divided
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
@@ -33,11 +33,12 @@ STORIES = {
     "weights apart": None,
 }
 
-mode, story, replay = sys.argv[1:]
+mode, *pairs = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+rank, number, story = get_rank(), 0, ""
 
 
 def strike(gradient):
@@ -48,7 +49,7 @@ def strike(gradient):
 
 
 class Net(nn.Cell):
-    def __init__(self):
+    def __init__(self, judged_by_tiers):
         super().__init__()
         self.extra = Parameter(Tensor(np.eye(8), ms.float32)) if judged_by_tiers else None
         self.broken = gradient_fault(strike)
@@ -68,58 +69,64 @@ class Net(nn.Cell):
         return ((self.last(x) - y) ** 2).mean()
 
 
-ms.set_seed(1)
-np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
-rank, number = get_rank(), 0
-judged_by_tiers = story.startswith("weight gradient")
-net = Net()
-optimizer = nn.Adam(net.trainable_params(), 1e-2)
-train_step = nn.TrainOneStepCell(net, optimizer).set_train()
-events = []
-monitor = StepMonitor(
-    Config(
-        protection="document",
-        enable=1,
-        on_anomaly="skip",
-        upper=(1000, 100),
-        rule="adaptive" if judged_by_tiers else "threshold",
-        confirm=0.01 if replay == "confirm" else 0.0,
-    ),
-    sinks=[events.append],
-    replay=replay in ("1", "own"),
-)
-if replay == "own":  # as under semi-automatic parallel, which MindSpore's CPU back end does not have
-    sibling_runs.operators_are_divided = lambda: True
-monitor.attach(train_step, optimizer)
-injector = None
-if STORIES[story] and not judged_by_tiers:
-    injector = FaultInjector(Fault.parse(STORIES[story]))
-    injector.attach(train_step)
-step = monitor.watch_step(train_step)
-losses, digests, seconds = [], [], []
-for number in range(1, 10 if judged_by_tiers else 7):
-    if injector is not None:
-        injector.begin_step()
-    if story == "weights apart" and number == 3 and rank == 1:
-        net.last.weight.copy_(Tensor(net.last.weight.asnumpy() + np.float32(1e6)))
-    random = np.random.default_rng([number, rank])
-    factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
-    batch = Tensor(random.integers(0, 16, 12), ms.int32), Tensor((factor * random.normal(size=(12, 1))).astype("f4"))
-    begin = time.perf_counter()
-    loss = step(*batch).asnumpy()
-    middle = time.perf_counter()
-    monitor.step(Tensor(loss))
-    seconds.append((middle - begin, time.perf_counter() - middle))
-    losses.append(loss.tobytes().hex())
-    digests.append(digest(net, optimizer))
-line = {
-    "rank": rank,
-    "losses": losses,
-    "digests": digests,
-    "seconds": seconds,
-    "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
-    "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
-    "refused": monitor.monitor.status.refused,
-    "changes": len(injector.changes) if injector else 0,
-}
-print("RANK " + json.dumps(line), flush=True)
+def train(told, replay):
+    """What is to be said of a training in which the story `told` happens."""
+    global number, story
+    story = told
+    ms.set_seed(1)
+    np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
+    judged_by_tiers = story.startswith("weight gradient")
+    net = Net(judged_by_tiers)
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    train_step = nn.TrainOneStepCell(net, optimizer).set_train()
+    events = []
+    monitor = StepMonitor(
+        Config(
+            protection="document",
+            enable=1,
+            on_anomaly="skip",
+            upper=(1000, 100),
+            rule="adaptive" if judged_by_tiers else "threshold",
+            confirm=0.01 if replay == "confirm" else 0.0,
+        ),
+        sinks=[events.append],
+        replay=replay in ("1", "own"),
+    )
+    # As under semi-automatic parallel, which MindSpore's CPU back end does not have.
+    sibling_runs.operators_are_divided = (lambda: True) if replay == "own" else DIVIDED
+    monitor.attach(train_step, optimizer)
+    injector = None
+    if STORIES[story] and not judged_by_tiers:
+        injector = FaultInjector(Fault.parse(STORIES[story]))
+        injector.attach(train_step)
+    step = monitor.watch_step(train_step)
+    losses, digests = [], []
+    for number in range(1, 10 if judged_by_tiers else 7):
+        if injector is not None:
+            injector.begin_step()
+        if story == "weights apart" and number == 3 and rank == 1:
+            net.last.weight.copy_(Tensor(net.last.weight.asnumpy() + np.float32(1e6)))
+        random = np.random.default_rng([number, rank])
+        factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
+        batch = (
+            Tensor(random.integers(0, 16, 12), ms.int32),
+            Tensor((factor * random.normal(size=(12, 1))).astype("f4")),
+        )
+        loss = step(*batch).asnumpy()
+        monitor.step(Tensor(loss))
+        losses.append(loss.tobytes().hex())
+        digests.append(digest(net, optimizer))
+    disable()
+    return {
+        "rank": rank,
+        "losses": losses,
+        "digests": digests,
+        "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
+        "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
+        "refused": monitor.monitor.status.refused,
+        "changes": len(injector.changes) if injector else 0,
+    }
+
+
+for pair in zip(pairs[::2], pairs[1::2], strict=True):
+    print("RANK " + json.dumps(train(*pair)), flush=True)
