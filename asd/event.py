@@ -30,9 +30,9 @@ ABNORMAL = "accuracy sensitivity feature abnormal"
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery", "stress")
 """`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
-fault. `problem`: the detector itself could not do its work. `replay`: the step was made again and a verdict reached.
-`isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with work whose
-answers are known; first-level when it computed wrongly, normal when not."""
+fault or an earlier step's. `problem`: the detector itself could not do its work. `replay`: the step was made again and
+a verdict reached. `isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with
+work whose answers are known; first-level when it computed wrongly, normal when not."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
 """What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
 stress test that finds something finds the second."""
@@ -43,7 +43,7 @@ _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _LONGEST_REASON = 2000
 _UNSAID = ("code", "key")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_HEADS = {"problem": "detector problem", "follower": "in the wake of another rank"}
+_HEADS = {"problem": "detector problem", "follower": "in the wake of another anomaly"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
 """Names may hold line breaks, a log line must not."""

@@ -49,6 +49,7 @@ class StepRecord:
         dynamic_scale: Whether that finds its value by overflowing.
         readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
         again: Whether there was a second run that counts.
+        withheld: Why an update was refused, where an earlier step is the reason; else empty.
         lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
         vanished: The readings that were suspicious in the first run and not in the second.
         elsewhere: Whether any rank has such readings.
@@ -65,6 +66,7 @@ class StepRecord:
     dynamic_scale: bool = False
     readings: Sequence[Reading] | None = None
     again: bool = False
+    withheld: str = ""
     lost: str = ""
     vanished: Sequence[Reading] = ()
     elsewhere: bool = False

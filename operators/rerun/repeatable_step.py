@@ -105,6 +105,7 @@ class RepeatableStep:
         self._users_before: Any = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
+        self._at_sum: tuple[list[np.ndarray], Any] | None = None  # when gradients began to add up
         self._searched = False
 
     @property
@@ -144,14 +145,34 @@ class RepeatableStep:
         if not self._too_large:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
             self._users_before = step.saved()
+            self._at_sum = self._at_sum or (self._before[0], self._users_before)
             if self._keeps_moving:
                 self._updates_before = self._updates()
                 self._others_before = self._updates_of_others()
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
 
-    def forget(self) -> None:
-        """Says that the step that was remembered is over: another one may come that nobody remembers."""
+    def forget(self, *, updated: bool) -> None:
+        """Says that the step that was remembered is over: another one may come that nobody remembers.
+
+        Args:
+            updated: Whether it made an update, so that gradients which add up begin anew.
+        """
         self._is_current = False
+        if updated:
+            self._at_sum = None
+
+    def put_back_sums(self) -> str:
+        """Puts back what the last steps changed, up to where gradients began to add up; returns why it can't if so."""
+        if not self._is_current or self.step is None:
+            return _UNDECLARED
+        if self._at_sum is None:
+            return self._too_much()
+        if not self._read and self.step.restore is None:
+            return "nothing that is declared holds it"
+        state, users = self._at_sum
+        self._put_parameters(self._read, state)
+        self.step.put_back(users)
+        return ""
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
@@ -185,14 +206,17 @@ class RepeatableStep:
         if self.step is None:
             return _UNDECLARED
         if self._before is None:
-            size = sum(parameter.nbytes for parameter in self._read) / 2**20
-            return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
+            return self._too_much()
         cells = self._reached()
         optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
         return random_state.uncontrolled(cells, compiled_functions() - self._compiled_before)
+
+    def _too_much(self) -> str:
+        size = sum(parameter.nbytes for parameter in self._read) / 2**20
+        return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
 
     def _reached(self) -> list[nn.Cell]:
         """Of the network and of the step itself, where that is a cell."""
@@ -279,10 +303,14 @@ class RepeatableStep:
         return pack([*tensors, *state, *random_state.as_arrays(tuple(streams))])
 
     def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
+        self._put_parameters(parameters, values)
+        random_state.restore(streams)
+
+    @staticmethod
+    def _put_parameters(parameters: Sequence[Parameter], values: Sequence[np.ndarray]) -> None:
         for parameter, value in zip(parameters, values, strict=True):
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
-        random_state.restore(streams)
 
 
 def _function_of(run: Callable[..., Any]) -> Any:

@@ -239,7 +239,11 @@ class Rerun(Part):
 
     # It is over.
 
-    def forget(self) -> None:
-        """Lets go of the step: another one may come that nobody remembers."""
+    def put_back_sums(self) -> str:
+        """Puts back what the steps changed since the last update; returns why it can't if so."""
+        return self.again.put_back_sums() if self.again is not None else f"no step is kept, for {self._why_not}"
+
+    def forget(self, *, updated: bool) -> None:
+        """Lets go of the step, which made an update or not: another one may come that nobody remembers."""
         if self.again is not None:
-            self.again.forget()
+            self.again.forget(updated=updated)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from asd.config import Config
@@ -75,6 +76,8 @@ class StepReader(Part):
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges
         limit_of = judges.second_limit if second_level else judges.limit
+        if self.gate.withholds:
+            limit_of = _no_limit_holds
         limits, least = [], []
         for site in self.gate.sites:
             if site.kind != SAMPLE:
@@ -110,6 +113,10 @@ class StepReader(Part):
         if outcome.events:
             self._add(step, outcome.events)
         step.fatal = step.fatal or outcome.fatal
+        if step.withheld:
+            withheld = monitor.publish(monitor.reports.withheld(step.number, step.withheld))
+            self._add(step, [withheld])
+            step.fatal = step.fatal or withheld
         elsewhere = outcome.elsewhere or (self._features is not None and self._differs_elsewhere(outcome))
         if step.fatal is None and (step.refused or elsewhere or step.elsewhere or step.lost):
             step.fatal = self._follow(step, elsewhere=elsewhere)
@@ -182,3 +189,8 @@ class StepReader(Part):
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problems.once(f"the ranks could not be compared: {error}")
             return None
+
+
+def _no_limit_holds(name: str, kind: str) -> float:
+    """A limit that any value breaks, that of a slot that nobody wrote included."""
+    return -inf

@@ -26,6 +26,7 @@ from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.sampled.sampling import Sampling
+from asd.operators.step.accumulation import Accumulation
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
@@ -105,6 +106,7 @@ class TrainingWatch:
             write_limits=self.judging.write_limits,
             check_everything=self._sampling.check_everything,
         )
+        self._accumulation = Accumulation(self.rerun.put_back_sums, self.judging.write_limits)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
@@ -117,6 +119,7 @@ class TrainingWatch:
             self._sampling,
             self._weights,
             self.rerun,
+            self._accumulation,
             self._rule_state,
             self._forgotten,
             self._spending,
@@ -210,7 +213,10 @@ class TrainingWatch:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
         state, rerun = self.state, self.rerun
         judge: list[Turn] = [rerun.confirm] if rerun.confirms else []
+        withholds = self.config.on_anomaly == "skip"  # else the training ends, or nothing is refused
+        judge += [self._accumulation.settle] if withholds else []
         judge += [self.judging.judge]
+        judge += [self._accumulation.note] if withholds else []
         judge += [state.judge] if state.watches else []
         judge += [rerun.report_transient] if rerun.confirms else []
         self._spends = state.watches
@@ -233,7 +239,7 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        self.rerun.forget()
+        self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of what was made again
         if step.fatal is not None or step.damage is not None:

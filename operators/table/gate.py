@@ -30,6 +30,7 @@ class Gate:
         listener: Called after some updates that nobody judged, also when nobody holds the monitor any more.
         refused: Updates that it had refused when they were counted last.
         updated: Whether an optimizer was called between the last two reads.
+        withholds: Whether the next update is refused whatever its values are.
         label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
     """
 
@@ -38,7 +39,7 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = self.updated = False
+        self.active = self.armed = self.updated = self.withholds = False
         self.refused = 0
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None

@@ -212,7 +212,7 @@ def test_its_sentence_has_the_keyword_and_every_field():
 
 
 @pytest.mark.parametrize(
-    ("kind", "head"), [("follower", "in the wake of another rank"), ("problem", "detector problem")]
+    ("kind", "head"), [("follower", "in the wake of another anomaly"), ("problem", "detector problem")]
 )
 def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind, head):
     sentence = make(kind=kind, level=Level.NORMAL, limits=()).sentence()

@@ -48,7 +48,7 @@ def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
         assert steps[-1]["stopped"]
     assert first[-1]["digest"] == second[-1]["digest"]
     assert (first[-1]["kinds"], second[-1]["kinds"]) == (["follower"], ["anomaly"])
-    assert "asd.errors.AnomalyDetected: in the wake of another rank" in logs[0]
+    assert "asd.errors.AnomalyDetected: in the wake of another anomaly" in logs[0]
     assert f"asd.errors.AnomalyDetected: {KEYWORD}" in logs[1]
 
 

@@ -107,6 +107,10 @@ class Reports:
             reason = f"{reason}: {attribution.reason}"
         return self._event("follower", step, reason, refused=refused)
 
+    def withheld(self, step: int, reason: str) -> Event:
+        """The update of `step` was refused for what an earlier step flagged."""
+        return self._event("follower", step, f"the update was refused, for {reason}", refused=True)
+
     def weights_differ(self, step: int, found: Difference) -> Event:
         """The weights of the ranks are not alike; an anomaly on those that differ from the majority.
 

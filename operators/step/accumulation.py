@@ -1,0 +1,43 @@
+"""Gradients that add up over several steps: what one of them flagged refuses the update that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asd.operators.gate.part import Part, StepRecord
+
+__all__ = ["Accumulation"]
+
+
+class Accumulation(Part):
+    """That of one `StepMonitor`, where steps are judged of which not each makes an update.
+
+    Args:
+        put_back: Puts back what the steps changed since the last update, and returns why it can't if so.
+        write_limits: Gives the gate limits, see `StepReader`.
+    """
+
+    def __init__(self, put_back: Callable[[], str], write_limits: Callable[[], None]) -> None:
+        self._put_back, self._write_limits = put_back, write_limits
+        self._flagged = 0  # the first step since the last update with a first-level anomaly
+        self._each_updates: bool | None = None
+
+    def settle(self, step: StepRecord) -> None:
+        """Notes why an update was refused, where an earlier step is the reason, and puts the sums back."""
+        if step.refused and self._flagged:
+            obstacle = self._put_back()
+            sums = f"is not put back: {obstacle}" if obstacle else "was put back to where it began"
+            step.withheld = f"it holds the gradients of step {self._flagged}, which broke a limit; their sum {sums}"
+
+    def note(self, step: StepRecord) -> None:
+        """Holds the next update back, if this step broke a limit and made none."""
+        gate, withheld = self.gate, self.gate.withholds
+        if gate.updated:
+            self._flagged, gate.withholds = 0, False
+        elif step.fatal is not None and self._flagged == 0 and gate.guards and not self._each_updates:
+            # Where each healthy step makes an update, one without it was left out by the training itself.
+            self._flagged, gate.withholds = step.number, True
+        if not step.events and step.readings:
+            self._each_updates = gate.updated and self._each_updates is not False
+        if gate.withholds is not withheld:
+            self._write_limits()
