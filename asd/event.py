@@ -1,7 +1,4 @@
-"""The event: one fact about one step, as others read it.
-
-An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver.
-"""
+"""The event: one fact about one step, as others read it."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _LONGEST_REASON = 2000
 _UNSAID = ("code", "key")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_HEADS = {"problem": "detector problem", "follower": "in the wake of another anomaly"}
+_HEADS = {"anomaly": f"{ABNORMAL}: {HEALTH}", "follower": "in the wake of another anomaly"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
 """Names may hold line breaks, a log line must not."""
@@ -135,7 +132,10 @@ class Event(FromOrigin):
 
     def sentence(self) -> str:
         """The event as one log line for people and for grep."""
-        head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else _HEADS.get(self.kind, self.kind)
+        if self.kind == "problem":  # nothing in it looks like an alarm
+            problem = f"detector problem on rank {self.rank} in step {self.step}: {self.reason}"
+            return problem.translate(_LINE_BREAKS)
+        head = _HEADS.get(self.kind, self.kind)
         limit = ",".join(map("{:.6g}".format, self.limits)) or "none"
         more = "".join(f"{name}={value} " for name, value in _optional(self).items())
         sentence = (

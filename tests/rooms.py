@@ -39,13 +39,13 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1853, 1700),
-    Room("asd/rules", ("asd/rules",), 3884, 3300),
+    Room("asd/rules", ("asd/rules",), 3873, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
     Room("asd/dumps", ("asd/dumps",), 4970, 4500),
     Room("asd/cli", ("asd/cli",), 4072, 2800),
-    Room("operators", ("operators",), 6878, 7500),
+    Room("operators", ("operators",), 6863, 7500),
     Room("operators/rerun and the like", RERUN, 3388, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2846, 3000
@@ -62,7 +62,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 44213, 390
+MOST_SOURCE, MOST_FILES = 44187, 390
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -9,22 +9,21 @@ import sys
 from asd.config import Config
 from asd.event import Event
 from asd.origin import Origin
+from asd.rules.step.delivery import Headlines
 from asd.verdict import Level, Verdict
 
 __all__ = ["LogSink", "open_log"]
 
-_LEVELS = {Level.ERROR: logging.ERROR, Level.WARNING: logging.WARNING}
-
 
 class LogSink:
-    """Writes each event as one line: ERROR for the first level and for problems, WARNING for the second.
+    """Writes events as lines: ERROR for the first level and what follows from it, WARNING for the rest.
 
-    Lines go to the logger `asd`. If neither it nor the root logger has a handler, they go to standard error in the form
-    of Ascend application logs.
+    They go to the logger `asd`, without any handler to standard error in the form of Ascend application logs.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self.logger = logger if logger is not None else logging.getLogger("asd")
+        self._headlines = Headlines()
         if not self.logger.hasHandlers():
             handler = logging.StreamHandler(sys.stderr)
             handler.setFormatter(
@@ -36,15 +35,16 @@ class LogSink:
             self.logger.setLevel(logging.INFO)
 
     def __call__(self, event: Event) -> None:
-        """Writes `event` as one line."""
-        self.logger.log(_LEVELS.get(event.level, logging.ERROR), "%s", event.sentence())
+        """Writes `event` as one line, if it is to be written."""
+        mild = event.level is Level.WARNING or event.kind == "problem"
+        if self._headlines.has(event):
+            self.logger.log(logging.WARNING if mild else logging.ERROR, "%s", event.sentence())
 
     def values(self, step: int, checkpoint: str, verdict: Verdict) -> None:
         """Logs one normal value at INFO; used with `NPU_ASD_ENABLE=3`."""
         if verdict.level is Level.NORMAL:
-            self.logger.info(
-                "step=%d checkpoint=%s value=%.6g limit=%.6g", step, checkpoint, verdict.value, verdict.limit
-            )
+            value, limit = verdict.value, verdict.limit
+            self.logger.info("step=%d checkpoint=%s value=%.6g limit=%.6g", step, checkpoint, value, limit)
 
 
 def open_log(config: Config, origin: Origin) -> LogSink:  # noqa: ARG001 - the signature of a sink factory

@@ -66,9 +66,6 @@ class Checks(Part):
         theirs = left_to_others(sites, net, optimizer, gate)
         for site in theirs:
             site.name = names[site]
-        if theirs:
-            listed = ", ".join(site.name for site in theirs)
-            _LOG.info("%d checkpoints belong to another monitor in this process: %s", len(theirs), listed)
         gate.sites[:] = []
         for site in sites:
             if site not in theirs:

@@ -1,11 +1,4 @@
-"""Checks a network that is already built.
-
-Every norm and every embedding gets a tap on its output. The output is the place because the gradient there is complete
-before the layer's own backward pass begins: putting an identity there changes the order of no addition, so the
-gradients stay bit-equal to an unchecked run's in graph mode and PyNative. At the input of a norm made of several
-operators the branches inside the norm would be summed first and the residual later, and PyNative would round
-differently.
-"""
+"""Checks a network that is already built."""
 
 from __future__ import annotations
 
@@ -226,6 +219,7 @@ def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
         known: Site = cell.asd_tap.site
         return known
     site = _claim(table().new_site(name), name)
+    # At the output, where the gradient is complete before the layer's own backward pass: no order of additions changes.
     _swap(cell, _Uncast(make_tap(site)), done)
     return site
 

@@ -1,9 +1,4 @@
-"""Several monitors in one process, as for a GAN: whose each checkpoint is, and what it is called.
-
-A checkpoint of a layer belongs to the monitor whose optimizer trains the layer. Where neither does, or the layer has no
-weights, it stays with the monitor that was there first. A monitor that is attached to the optimizer of another one
-takes its place.
-"""
+"""Several monitors in one process, as for a GAN: whose each checkpoint is, and what it is called."""
 
 from __future__ import annotations
 

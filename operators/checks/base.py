@@ -1,8 +1,4 @@
-"""ASDBase: an operator of MindSpore with a check on one of its inputs.
-
-The contract is that of the feature-value detection document of MindSpore 2.3 (`mindspore.ops.silent_check.ASDBase`), so
-an operator written for it runs unchanged but for the import.
-"""
+"""ASDBase: an operator of MindSpore with a check on one of its inputs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Puts a fault into a network that is being trained, for drills on the CPU.
-
-The fault strikes behind the check: where the gradient has been computed and before anybody looks at it, as a broken
-processor would. The corruption itself is `Fault.apply`, run by NumPy inside the step in graph mode and PyNative alike.
-"""
+"""Puts a fault into a network that is being trained, for drills on the CPU."""
 
 from __future__ import annotations
 

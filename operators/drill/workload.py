@@ -1,7 +1,4 @@
-"""A real training to try things on: mindformers' `LlamaForCausalLM` on text that comes with Python.
-
-No download: the text is that of `pydoc_data.topics`, read as bytes. The configuration needs no patch on a CPU.
-"""
+"""A real training to try things on: mindformers' `LlamaForCausalLM` on text that comes with Python."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What a guarded optimizer asks whether an update may be applied.
-
-In a compiled graph it compares the Parameter that the taps wrote with its limits, adds what all ranks found, counts,
-and sets the values of a refused step aside; all of that are operators of the step, the host is not asked. In PyNative
-Python does the same with one read from the device.
-"""
+"""What a guarded optimizer asks whether an update may be applied."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The guard: an optimizer that does not apply an update while a checked value breaks its limit.
-
-The decision is made in the same step: when the gradients are ready all taps have measured theirs, and the gate compares
-them with the limits the host wrote after the step before; in a compiled graph on the device, in PyNative in Python. A
-refused step leaves every parameter and every state of the optimizer as it was, because the optimizer is not run at all.
-What it left in the slots is set aside for the host, so that the next step is judged by its own values, whether or not
-the host has read by then.
-"""
+"""The guard: an optimizer that does not apply an update while a checked value breaks its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a training share: whom they work for, and the one record of a step that each of them adds to."""
+"""What the parts of a training share: whom they work for, the one record of a step, and the problems they report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asd.event import Event
+from asd.operators.private.boundary import listen
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table
@@ -14,7 +15,7 @@ from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 
-__all__ = ["Part", "StepRecord"]
+__all__ = ["Part", "Problems", "StepRecord"]
 
 
 class Part:
@@ -35,6 +36,29 @@ class Part:
     def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
         """Says for whom it works from now on."""
         self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
+
+
+class Problems(Part):
+    """Problems of one `StepMonitor` that may come back in every step."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        listen(self)
+
+    def once(self, reason: str) -> bool:
+        """Reports a problem; the second time and later it is only counted.
+
+        Returns:
+            Whether it was the first time.
+        """
+        if reason in self._told:
+            if hasattr(self, "monitor"):
+                self.monitor.status.problems += 1
+            return False
+        self._told.add(reason)
+        if hasattr(self, "monitor"):  # else no training has begun
+            self.monitor.problem(reason)
+        return True
 
 
 @dataclass(slots=True)

@@ -1,11 +1,4 @@
-"""The one way to give a cell a class of its own: a layer on the class that it has, which can be taken off again.
-
-Checks, the guard and the debugger each put a method around one of a cell's by a class that is derived from the cell's.
-Several may do that to one cell, and leave in any order.
-
-A cell may compile its own `construct` in PyNative, as MindSpore's optimizers do. What is compiled then is the one of
-the cell's class, with all its layers: they must not run in Python as well.
-"""
+"""The one way to give a cell a class of its own: a layer on the class that it has, which can be taken off again."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What mixed precision does to the operands of an operator: MindSpore casts them unseen, by the flag of the cell.
-
-`to_float` and `amp` set that flag. In a compiled graph the inputs of a flagged cell are cast as they come in, and a
-Parameter where an operator of the cell reads it. In PyNative every operator called inside casts what it reads. An
-operator with a check in its place has a graph and cells of its own, which have no flag: it must do the same. And what
-only looks must not be cast at all, nor what it computes with.
-"""
+"""What mixed precision does to the operands of an operator: MindSpore casts them unseen, by the flag of the cell."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Compares the weights of ranks that hold the same ones, bit by bit through hashes.
-
-Eight bytes a rank and set of weights, see `Groups`, say whether all are alike; only when they are not,
-each weight's hash is told. Weights are compared after the first step and every `weight_hash` steps: which steps these
-are follows from their number, the same on all ranks.
-"""
+"""Compares the weights of ranks that hold the same ones, bit by bit through hashes."""
 
 from __future__ import annotations
 

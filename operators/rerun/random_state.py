@@ -1,8 +1,4 @@
-"""Random streams: those of MindSpore's generator, NumPy and Python can be put back, those of single operators can't.
-
-Such an operator, as `nn.Dropout` holds one, keeps the state of its random numbers to itself. A step that draws from it
-is not made again, and `uncontrolled` says so before anything is drawn.
-"""
+"""Random streams: those of MindSpore's generator, NumPy and Python can be put back, those of single operators can't."""
 
 from __future__ import annotations
 

@@ -152,11 +152,7 @@ class RepeatableStep:
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
 
     def forget(self, *, updated: bool) -> None:
-        """Says that the step that was remembered is over: another one may come that nobody remembers.
-
-        Args:
-            updated: Whether it made an update, so that gradients which add up begin anew.
-        """
+        """Says that the step is over; behind an update gradients begin to add up anew."""
         self._is_current = False
         if updated:
             self._at_sum = None

@@ -12,8 +12,7 @@ from mindspore import nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.install import cell_name, compile_patterns
-from asd.operators.gate.part import Part, StepRecord
-from asd.operators.gate.problems import Problems
+from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.sampled.choice import compiles_itself, repeats
 from asd.operators.sampled.place import Place
 from asd.operators.sampled.product import form_of

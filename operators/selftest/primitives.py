@@ -1,8 +1,4 @@
-"""MindSpore's operators of which checks are made, each alone: what they give is what NumPy gives.
-
-All numbers are small integers where the answer is to be exact, so no order of additions and no shorter mantissa of a
-matrix unit can change it.
-"""
+"""MindSpore's operators of which checks are made, each alone: what they give is what NumPy gives."""
 
 from __future__ import annotations
 

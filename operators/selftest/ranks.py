@@ -1,8 +1,4 @@
-"""One rank of the self-test of several: `msrun ranks.py MODE DEVICE`.
-
-All ranks train together. The last one computes wrongly in one step once, and in another step always. Every rank tells
-whether all refused both updates, whether its weights are those of a training without these steps, and whom it names.
-"""
+"""One rank of the self-test of several, the last of which computes wrongly: `msrun ranks.py MODE DEVICE`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What makes a step again: a second look heals what happened once, a replay says what was to blame.
-
-What goes wrong is the loss of one run of a step, which is multiplied: no operator of our own puts the fault in, so the
-same story can be told on any device.
-"""
+"""What makes a step again: a second look heals what happened once, a replay says what was to blame."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What a device under test computes, and the answers.
-
-Where all numbers are integers so small that no sum of them can leave the integers that the type holds exactly, the
-answer does not depend on the order of the additions: NumPy's int64 product is the truth for any device, whatever its
-tiles, its threads and its fused operations. Attention has an exponential in it, so its answer is float64 with a bound.
-"""
+"""What a device under test computes, and the answers."""
 
 from __future__ import annotations
 

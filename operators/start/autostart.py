@@ -1,10 +1,4 @@
-"""Detection without a line of code: finds the places where a step ends, and judges there.
-
-`Model.train`, and so mindformers' Trainer, gets a `StepMonitor` among its callbacks. A `TrainOneStepCell` that is
-called in a loop, itself or in an `AutoParallel`, gets one of its own. Around any other optimizer that Python calls, the
-check operators that are in use are judged at the call. A step that is one jitted function shows no place to stand:
-after ten updates that nobody judged the log and the status say so.
-"""
+"""Detection without a line of code: finds the places where a step ends, and judges there."""
 
 from __future__ import annotations
 

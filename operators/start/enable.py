@@ -1,8 +1,4 @@
-"""Puts the checking norm operators in the place of MindSpore's own, and a monitor beside every training.
-
-`mindspore.ops` and `mindspore.ops.operations` bind the classes separately, and layers take them from either when they
-are built. So both are replaced, and only layers built afterwards check.
-"""
+"""Puts the checking norm operators in the place of MindSpore's own, and a monitor beside every training."""
 
 from __future__ import annotations
 

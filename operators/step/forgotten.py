@@ -6,8 +6,7 @@ import atexit
 import contextlib
 import weakref
 
-from asd.operators.gate.part import Part
-from asd.operators.gate.problems import Problems
+from asd.operators.gate.part import Part, Problems
 from asd.operators.table.slots import table
 
 __all__ = ["Forgotten"]

@@ -9,8 +9,7 @@ from typing import Any
 from asd.config import Config
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.operators.gate.part import Part, StepRecord
-from asd.operators.gate.problems import Problems
+from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
 from asd.operators.ranks.features import RankFeatures
@@ -76,12 +75,11 @@ class StepReader(Part):
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges
         limit_of = judges.second_limit if second_level else judges.limit
-        if self.gate.withholds:
-            limit_of = _no_limit_holds
         limits, least = [], []
         for site in self.gate.sites:
             if site.kind != SAMPLE:
-                limits.append((site, limit_of(site.name, site.kind)))
+                # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
+                limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
                 if second_level:
                     least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
@@ -189,8 +187,3 @@ class StepReader(Part):
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problems.once(f"the ranks could not be compared: {error}")
             return None
-
-
-def _no_limit_holds(name: str, kind: str) -> float:
-    """A limit that any value breaks, that of a slot that nobody wrote included."""
-    return -inf

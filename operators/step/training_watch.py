@@ -16,8 +16,8 @@ from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.operators.attach.all_checks import Checks
-from asd.operators.gate.part import Part, StepRecord
-from asd.operators.gate.problems import Problems
+from asd.operators.gate.accumulation import Accumulation
+from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.private.cells import callbacks_in
@@ -26,7 +26,6 @@ from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.sampled.sampling import Sampling
-from asd.operators.step.accumulation import Accumulation
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups

@@ -1,8 +1,4 @@
-"""What one monitor has of the table: its sites, its guards, and what the gate does for it.
-
-A slot belongs to one monitor at most, and so does a guarded optimizer. What nobody has is the default gate's, which is
-how checks without a monitor work.
-"""
+"""What one monitor has of the table: its sites, its guards, and what the gate does for it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The matrix of the dry run: networks, layouts, and what protects the training. A process for each network and layout.
-
-python tests/ascend/compile_matrix.py                     # every cell, into benchmarks/results/ascend.json
-python tests/ascend/compile_matrix.py --only 'blocks/data/'   # some, the others stay as they are
-python tests/ascend/compile_matrix.py --list
-"""
+"""The matrix of the dry run: networks, layouts, and what protects the training."""
 
 from __future__ import annotations
 
@@ -144,7 +139,7 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
         "seconds": result["seconds"],
         "checked": checked[0] if checked else "",
         "places": int(checked[1]) if checked else 0,
-        "lacks": sorted(set(re.findall(r"asked for by (.*)", said))),
+        "lacks": sorted(set(re.findall(r"not active, or not everywhere: (.*)", said))),
     }
 
 

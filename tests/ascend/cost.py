@@ -1,12 +1,4 @@
-"""What the checks cost on a device, counted from graphs compiled for one: bytes and launches, for Llama-2 7B.
-
-python tests/ascend/cost.py            # every layout, into benchmarks/results/cost.json
-python tests/ascend/cost.py --only tensor
-
-The model is an upper bound: each operator that is added reads its operands from memory and writes its result there,
-nothing is fused. A 910B moves 1.6 TB/s and computes 313 TFLOPS in bfloat16, of which a step uses 45 %. Layers are
-alike, so one and two of them are compiled, with the sizes that they have, and the others are added.
-"""
+"""What the checks cost on a device, counted from graphs compiled for one: bytes and launches, for Llama-2 7B."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Compiling for Ascend without an Ascend: an empty CANN, and programs run against it.
-
-The MindSpore wheel holds the whole Ascend plugin. What it lacks is CANN, and `MS_SIMULATION_LEVEL=0`, MindSpore's own
-dry run, compiles and touches no device; so CANN has only to be there for the dynamic linker. `build` makes libraries of
-its names, in which each symbol that the plugin wants and nothing else has is a function that returns 0.
-
-It shows that Python, type inference, differentiation, the parallel passes and the graph passes of the back end accept
-what we add, on as many ranks as one likes; how many operators and collectives we add; how long compilation takes. It
-can't show numbers, speed, kernels, or PyNative.
-"""
+"""Compiling for Ascend without an Ascend: an empty CANN, and programs run against it."""
 
 import os
 import re

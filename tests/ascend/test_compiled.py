@@ -1,8 +1,4 @@
-"""Trainings compile for Ascend under detection, and their collectives stay what they are.
-
-What a compilation can't show is told in `empty_cann`: numbers, speed, kernels, PyNative. Each test compiles its cell
-and the same without detection. `compile_matrix.py` compiles the whole matrix; what it left is held to the same rules.
-"""
+"""Trainings compile for Ascend under detection, and their collectives stay what they are."""
 
 import json
 from collections import Counter

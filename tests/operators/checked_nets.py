@@ -1,8 +1,4 @@
-"""Small networks with norms and embeddings, ways to train them, and the truth about their gradients.
-
-The truth at a place is the gradient of a zero that is added there, computed without any tap; its norm is taken by NumPy
-in float64.
-"""
+"""Small networks with norms and embeddings, ways to train them, and the truth about their gradients."""
 
 from functools import cache
 from zlib import crc32

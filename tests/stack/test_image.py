@@ -1,8 +1,4 @@
-"""The image of deploy/Dockerfile, built by buildah and started.
-
-Nothing is pulled: the base image is made here, of Debian's packages, under the name that the Dockerfile asks for. The
-build is lent what pip is told on this machine.
-"""
+"""The image of deploy/Dockerfile, built by buildah and started."""
 
 import os
 import shutil

@@ -1,9 +1,4 @@
-"""The isolators `kubernetes` and `clusterd` on a real API server.
-
-Debian has the source of one, but no package of the program: `build_kube_apiserver.sh DIR` builds it from there in some
-minutes. Without a `kube-apiserver` on the PATH these tests are left out, and what stands in for it in
-tests/exporters/isolators is all there is.
-"""
+"""The isolators `kubernetes` and `clusterd` on a real API server."""
 
 import contextlib
 import json

@@ -1,10 +1,4 @@
-"""Healthy runs of one kind of training, dumped twice, and whom a comparison of the two accuses.
-
-    python tests/zoo/healthy_pairs.py KIND PRECISION       prints a JSON list, empty where nobody is accused
-
-Two steps at each level. Compared are tensors, CRC-32s or statistics, also as another tool would have written
-one of the two.
-"""
+"""Healthy runs of one kind of training, dumped twice, and whom a comparison of the two accuses."""
 
 from __future__ import annotations
 

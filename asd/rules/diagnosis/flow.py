@@ -1,11 +1,4 @@
-"""Names the rank whose fault it was among those that broke a limit in the same step.
-
-Values are taken before gradients are summed over ranks, so a rank's own fault shows there first, and stands out from
-what those that hold the same part of the network saw. Between the others only the order tells: in the backward pass
-data flow from the last stage of a pipeline to the first, and among the parts of a stage what is wrong on one of them
-reaches the others by the next sum. The origin is the rank whose first wrong value is earliest in this order, among
-those that stand out.
-"""
+"""Names the rank whose fault it was among those that broke a limit in the same step."""
 
 from __future__ import annotations
 

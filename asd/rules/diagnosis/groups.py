@@ -1,7 +1,4 @@
-"""Which ranks hold the same: only these can be compared, have the same weights, and can make one another's steps.
-
-Each rank says what it holds, a `Shard`; from the shards of all ranks every rank makes the same `Groups`.
-"""
+"""Which ranks hold the same: only these can be compared, have the same weights, and can make one another's steps."""
 
 from __future__ import annotations
 

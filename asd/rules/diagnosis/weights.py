@@ -1,8 +1,4 @@
-"""Which rank's weights are wrong: some ranks hold the same bits, and the majority of them is believed.
-
-The ranks compare a hash of each weight. One that differs was damaged on its rank, in memory or by the optimizer: the
-gradients are the same on all of them.
-"""
+"""Which rank's weights are wrong: some ranks hold the same bits, and the majority of them is believed."""
 
 from __future__ import annotations
 

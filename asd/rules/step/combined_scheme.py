@@ -1,13 +1,4 @@
-"""Strikes, their window, and when the checksum runs: the decisions of the vendor's combined scheme.
-
-Two faults of the published programs are mended. MindSpore's drops old strikes only once there are more of them than
-`strikes_num`, so two strikes hours apart can be a strike-out; here a strike that has left the window never counts.
-torch's uses a strike again after it took part in a strike-out, so with two strikes every further one warns; here each
-counts once.
-
-No clock and no rank is in here: times come from the caller, and ranks decide alike because they decide about the same
-messages.
-"""
+"""Strikes, their window, and when the checksum runs: the decisions of the vendor's combined scheme."""
 
 from __future__ import annotations
 

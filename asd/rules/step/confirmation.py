@@ -1,10 +1,4 @@
-"""A second look at a suspicious step: was it the data, or a device that failed once?
-
-An unusual batch can send gradients a thousandfold up, so a gradient above its margins is a second-level anomaly only,
-until it lasts. With a second look the update of such a step is held back, as that of any step with a first-level
-anomaly, and the step is made again. Data does the same again. What is within its limits then was no data, and the
-update of the second run is applied as if nothing had happened.
-"""
+"""A second look at a suspicious step: was it the data, or a device that failed once?"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""From the numbers of one step to verdicts and events: one rule per checkpoint.
-
-No tensor and no framework gets here. `operators` hands over one `Reading` per checkpoint and step and takes back the
-verdicts and the limits of the next step; everything that leaves the process goes through the sinks.
-"""
+"""From the numbers of one step to verdicts and events: one rule per checkpoint."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from asd.config import Config
@@ -153,10 +150,16 @@ class Monitor:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
-        for event in events:
+        fatal = next((event for event in events if event.level is Level.ERROR), None)
+        if len(events) > 1:
+            first = fatal or events[0]
+            others = [event.checkpoint for event in events if event is not first]
+            events[events.index(first)] = first = replace(first, reason=f"{first.reason}; also {_some(others)}")
+            fatal = fatal and first
+        for event in sorted(events, key=lambda each: each is not fatal):  # the one that matters most first
             self.publish(event)
         self.write_status(events)
-        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
+        return Outcome(events, fatal, elsewhere)
 
     def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
         events = []

@@ -101,7 +101,7 @@ class Protections:
             new = [reason for reason in reasons if (setting, reason) not in self._told]
             self._told |= {(setting, reason) for reason in new}
             if new:
-                _LOG.warning("asked for by %s and not active: %s", setting, _some(new))
+                _LOG.warning("not active, or not everywhere: %s: %s", setting, _some(new))
 
     def to_json(self) -> dict[str, Any]:
         """The form that the status of a rank has."""

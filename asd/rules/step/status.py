@@ -1,8 +1,4 @@
-"""What one rank has counted so far: the numbers behind its metrics.
-
-The monitor keeps one `Status` and adds to it in every step. It leaves the process as one JSON object, so an agent can
-serve the metrics of many ranks, living or dead, without taking part in any training.
-"""
+"""What one rank has counted so far: the numbers behind its metrics."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Strikes: what they are. `asd.handler.decide.strikes` counts them.
-
-A strike is one training step in which a device produced at least one first-level anomaly: a wrong gradient flows on
-through the checkpoints behind it, so one fault is seen many times. Three strikes within eight hours make a suspect, as
-in MindSpore's combined check and in mindformers' monitor.
-"""
+"""A strike is one training step in which a device produced at least one first-level anomaly."""
 
 from __future__ import annotations
 

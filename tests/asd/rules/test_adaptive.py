@@ -182,13 +182,6 @@ def test_after_twenty_alarms_in_a_row_the_level_is_learned_anew():
     assert rule.state()["trace"]["mu"] == -4
 
 
-def test_what_a_new_rule_remembers_and_allows():
-    rule = Adaptive(kind="W")
-    state = rule.state()
-    assert (state["errors"], state["high"], state["held"], state["zeros"]) == (0, 0, None, 0)
-    assert (rule.broken, rule.least(), rule.limit(), rule.second_limit()) == (inf, 0.0, inf, inf)
-
-
 @pytest.mark.parametrize("bits", [1000, 1006, 1018])
 def test_no_limit_is_larger_than_the_largest_power_of_two(bits):
     rule = taught(steps=3, size=2.0**bits, spread=0)
@@ -272,18 +265,6 @@ def test_a_state_whose_last_part_is_wrong_changes_nothing():
 def test_an_unknown_kind_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"^kind has the value 'Y', .*B \(gradient\), W \(weight gradient\), A"):
         Adaptive(kind="Y")
-
-
-def test_a_rule_for_gradients_of_parameters_goes_on_from_its_state_and_a_bad_one_changes_nothing():
-    one, other = Adaptive(kind="W"), Adaptive(kind="W")
-    for step in range(30):
-        one.update(1.0 + step % 3)
-    other.restore(json.loads(json.dumps(one.state())))
-    assert [other.update(value) for value in (2.0, 1e9, 3.0)] == [one.update(value) for value in (2.0, 1e9, 3.0)]
-    before = other.state()
-    with pytest.raises(StateError, match="a fitted margin"):
-        other.restore({**before, "margin": {"largest": [], "count": 0, "margin": 99.0}})
-    assert other.state() == before
 
 
 def test_what_is_above_the_published_threshold_stays_an_error_however_long_it_lasts():

@@ -1,8 +1,4 @@
-"""Jobs for the tests of the supervisor: a launcher with msrun's options, and a training without MindSpore.
-
-The training counts to 8. Its checkpoint, every second step, is the list of the steps made so far. It writes the events
-and the status of a real one. What goes wrong is in the file `plan.json`, read by every rank.
-"""
+"""Jobs for the tests of the supervisor: a launcher with msrun's options, and a training without MindSpore."""
 
 import json
 import os

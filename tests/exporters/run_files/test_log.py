@@ -50,12 +50,37 @@ def test_a_second_level_anomaly_is_a_warning_with_the_same_keyword(logger):
     assert (level, KEYWORD in line) == ("WARNING", True)
 
 
-@pytest.mark.parametrize("kind", ["problem", "follower"])
-def test_a_problem_is_an_error_without_the_keyword(logger, kind):
+@pytest.mark.parametrize(("kind", "expected"), [("problem", "WARNING"), ("follower", "ERROR")])
+def test_what_is_no_anomaly_has_a_line_without_the_keyword(logger, kind, expected):
     LogSink(logger)(event(kind=kind, level=Level.NORMAL))
     ((level, line),) = logger.lines
-    assert level == "ERROR"
+    assert level == expected
     assert KEYWORD not in line
+
+
+def test_one_fault_is_one_line_that_names_the_other_places_and_the_event_log_has_all(logger):
+    events = []
+    watch = Monitor(Config(protection="document", enable=1), ORIGIN, [LogSink(logger), events.append])
+    watch.judge(1, [Reading(name, 2e4 if name == "a" else 2e6, order) for order, name in enumerate("abcdefg")])
+    ((level, line),) = logger.lines
+    assert (level, len(events)) == ("ERROR", 7)
+    assert line.endswith('1000000; also a, c, d and 3 more"')
+    assert "checkpoint=b " in line
+
+
+def test_a_state_that_breaks_its_bound_in_the_same_step_has_a_line_of_its_own(logger):
+    sink = LogSink(logger)
+    for more in ({}, {"checkpoint": "b"}, {"key": "state"}, {"rule": "weight_hash"}):
+        sink(event(**more))
+    assert len(logger.lines) == 3
+
+
+def test_a_healthy_training_of_ten_thousand_steps_has_three_lines_of_second_level_anomalies(logger):
+    watch = Monitor(Config(protection="document", enable=1), ORIGIN, [LogSink(logger)])
+    for step in range(1, 10_001):
+        watch.judge(step, [Reading(name, 2e4 if step % 40 == 0 else 9e3) for name in "abc"])
+    assert watch.status.anomalies == {"first": 0, "second": 750}
+    assert [re.search(r" step=(\d+) ", line)[1] for _, line in logger.lines] == ["40", "400", "4000"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,4 @@
-"""Cells with a backward pass of their own that change nothing: in PyNative they must not return what they were given.
-
-MindSpore would write into it, while operators that were called before are still in a queue and read it: now and then
-one of them gets no gradient, and all that lies before it none either.
-"""
+"""Cells with a backward pass of their own that change nothing must not return what they were given in PyNative."""
 
 import mindspore as ms
 import numpy as np

@@ -217,18 +217,6 @@ def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(mode, mo
     assert_same_bits(run.state(), unwatched(dataset(3)))
 
 
-def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(mode):
-    def broken(event):
-        raise OSError("disk full")
-
-    later = []
-    run = Run(config("skip"), sinks=[broken, later.append])
-    run.train(dataset(3, bad=[2]))
-    assert later
-    assert later == run.events
-    assert run.monitor.monitor.status.problems == len(later)
-
-
 def test_that_nothing_is_checked_is_told_once(mode):
     run = Run(config())
     run.model.train(1, dataset(2), dataset_sink_mode=False)  # compiles the graph before the checks are put in

@@ -121,7 +121,7 @@ class Drawing(Decoder):
 
 
 def no_second_look(caplog):
-    told = "asked for by ASD_OPTIONS:confirm and not active: no step will be made again: "
+    told = "not active, or not everywhere: ASD_OPTIONS:confirm: no step will be made again: "
     return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
 
 

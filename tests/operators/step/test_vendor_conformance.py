@@ -1,10 +1,4 @@
-"""`Combined` against the vendor's own detector: the C++ class SilentDetector inside MindSpore's CPU build.
-
-Every configuration runs in its own process, because MindSpore reads MS_NPU_ASD_CONFIG while it is imported. The vendor
-prints its state after each value, with six digits, and one line per strike; both are compared value by value, and no
-difference is allowed. `Threshold` and `SilentCheckV3` have no such oracle: their kernels exist for Ascend only, so the
-published traces in tests/asd are all there is to hold them to.
-"""
+"""`Combined` against the vendor's own detector: the C++ class SilentDetector inside MindSpore's CPU build."""
 
 import importlib.util
 import json

@@ -195,22 +195,6 @@ def test_a_sink_without_a_place_is_passed_over_and_one_that_raises_is_a_problem(
     assert (watch.status.problems, watch.status.dropped) == (1, {"Broken": 1})
 
 
-def test_a_sink_that_fails_after_a_step_is_counted_every_time_and_told_once():
-    events = []
-
-    class Broken(Keeper):
-        def after_step(self, monitor, events):
-            raise OSError(28, "No space left on device")
-
-    watch = monitor(Broken(), events.append)
-    for step in (1, 2, 3):
-        watch.judge(step, [reading("a", 1.0)])
-    assert [event.reason for event in events] == [
-        "a step can't be handed to Broken: [Errno 28] No space left on device"
-    ]
-    assert (watch.status.problems, watch.status.dropped) == (3, {"Broken": 3})
-
-
 def test_two_problems_of_one_step_are_two_facts_and_the_same_problem_is_one():
     watch = monitor()
     ids = [watch.problem(reason).id for reason in ("one", "two", "one")]
