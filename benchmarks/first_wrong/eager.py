@@ -15,7 +15,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.comparison import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
 from asd.dumps.pairing.request import Request
@@ -76,7 +76,7 @@ def candidates(dump):
 
 def answer(tested, trusted, folder):
     """Where both part."""
-    outcome = compare_runs(Request(tested, trusted), folder, Options())
+    outcome = compare_runs(Request(tested, trusted), folder)
     shutil.rmtree(folder, ignore_errors=True)
     return outcome.pairs[0].divergence
 

@@ -17,7 +17,7 @@ from mindspore.communication import get_group_size, get_rank, init
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.comparison import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
@@ -62,7 +62,7 @@ def restore():
 
 def answer():
     """The first pair of ranks that part, or any."""
-    outcome = compare_runs(Request(folder / "tested", folder / "golden"), folder / "out", Options())
+    outcome = compare_runs(Request(folder / "tested", folder / "golden"), folder / "out")
     shutil.rmtree(folder / "out", ignore_errors=True)
     return outcome.first or outcome.pairs[0]
 

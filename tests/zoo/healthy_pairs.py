@@ -17,7 +17,7 @@ from kinds import KINDS
 from mindspore import Tensor, nn, ops
 from trainings import IN_FLOAT32, Outer, WithLoss
 
-from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.comparison import compare_runs
 from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
@@ -75,7 +75,7 @@ def accused(kind: str, precision: str, folder: Path) -> list[str]:
 
 
 def _answer(folder: Path, tested: str, trusted: str) -> str:
-    outcome: Any = compare_runs(Request(folder / tested, folder / trusted), folder / "out", Options())
+    outcome: Any = compare_runs(Request(folder / tested, folder / trusted), folder / "out")
     return "" if outcome.first is None else f"{tested} and {trusted}: {outcome.sentence}"
 
 

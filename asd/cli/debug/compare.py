@@ -58,13 +58,11 @@ def run(args: argparse.Namespace) -> int:
     """Compares, writes the results and says where the runs part."""
     if args.gradients:
         return gradients.run(args)
-    from asd.dumps.compare.comparison import Options, compare_runs
+    from asd.dumps.compare.comparison import compare_runs
 
     request = _request(args)
-    told = _tell if request.log or args.is_print_compare_log else _stay_quiet
-    options = Options(_file("layer_mapping", args.layer_mapping), told=told)
-    output = Path(args.output_path)
-    outcome = compare_runs(request, output, options)
+    told = _tell if request.log or args.is_print_compare_log else None
+    outcome = compare_runs(request, Path(args.output_path), _file("layer_mapping", args.layer_mapping), told)
     if args.json:
         print(json.dumps({**_facts(outcome), "notes": outcome.notes}, indent=1))
         return 0
@@ -97,10 +95,6 @@ def _file(name: str, given: str | None) -> Path | None:
     if given is not None and not Path(given).is_file():
         raise ConfigError(f"--{name}", given, "there is no such file")
     return None if given is None else Path(given)
-
-
-def _stay_quiet(_: CallRows) -> None:
-    """Prints nothing."""
 
 
 def _tell(call: CallRows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from asd.errors import StateError
 __all__ = ["CallRows", "compare_dumps"]
 
 _Job = tuple[Entry | None, Entry | None]
+_READERS = max(2, min(8, os.cpu_count() or 1))
 _AHEAD = 8
 """Calls per reader that may be under way before their turn; keeps memory constant."""
 
@@ -33,14 +35,13 @@ class CallRows(NamedTuple):
     rows: list[ComparedRow]
 
 
-def compare_dumps(tested: Dump, trusted: Dump, matching: Matching, *, readers: int = 2) -> Iterator[CallRows]:
+def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[CallRows]:
     """Compares two dumps.
 
     Args:
         tested: The run under test.
         trusted: The trusted run.
         matching: Which calls belong together.
-        readers: Threads that read tensors.
 
     Raises:
         StateError: Nothing can be compared; the sentence says why.
@@ -66,17 +67,17 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching, *, readers: i
             rows.append(row)
         return CallRows((ours or theirs).name, rows)  # type: ignore[union-attr]
 
-    return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs, readers)
+    return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs)
 
 
-def _in_parallel(one: Callable[[_Job], CallRows], jobs: Iterable[_Job], readers: int) -> Iterator[CallRows]:
+def _in_parallel(one: Callable[[_Job], CallRows], jobs: Iterable[_Job]) -> Iterator[CallRows]:
     """The results in the order of the jobs; a few are under way ahead of their turn."""
-    with ThreadPoolExecutor(readers, "asd-compare") as pool:
+    with ThreadPoolExecutor(_READERS, "asd-compare") as pool:
         under_way: deque[Future[CallRows]] = deque()
         try:
             for job in jobs:
                 under_way.append(pool.submit(one, job))
-                if len(under_way) > readers * _AHEAD:
+                if len(under_way) > _READERS * _AHEAD:
                     yield under_way.popleft().result()
             while under_way:
                 yield under_way.popleft().result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,22 +22,7 @@ from asd.dumps.pairing.mapping_file import match_with
 from asd.dumps.pairing.request import Request, parse_request
 from asd.errors import ConfigError, StateError
 
-__all__ = ["ComparisonOutcome", "Options", "Pair", "compare", "compare_runs"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to compare.
-
-    Attributes:
-        layer: Layer mapping file, or None.
-        readers: Threads that read tensors.
-        told: Called with every call that was compared.
-    """
-
-    layer: Path | None = None
-    readers: int = max(2, min(8, os.cpu_count() or 1))
-    told: Callable[[CallRows], None] = lambda _: None
+__all__ = ["ComparisonOutcome", "Pair", "compare", "compare_runs"]
 
 
 @dataclass
@@ -61,7 +45,7 @@ class Pair:
 
     step: int | None
     rank: int | None
-    mode: str
+    mode: str = ""
     calls: int = 0
     rows: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -129,11 +113,19 @@ def compare(input_param: Mapping[str, object], output_path: str = "output") -> C
         ConfigError: A key is unknown or missing, or a path is not there.
         StateError: A dump can't be read.
     """
-    return compare_runs(parse_request(input_param), Path(output_path), Options())
+    return compare_runs(parse_request(input_param), Path(output_path))
 
 
-def compare_runs(request: Request, output: Path, options: Options) -> ComparisonOutcome:
+def compare_runs(
+    request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
+) -> ComparisonOutcome:
     """Compares every rank of every step that both runs have.
+
+    Args:
+        request: The two runs.
+        output: Folder for the results.
+        layer: Layer mapping file, or None.
+        told: Called with every call that was compared.
 
     Raises:
         ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
@@ -147,7 +139,7 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
     done = [
-        _compare_pair(request, options, key, files, output / name.format(stamp), carried)
+        _compare_pair(request, layer, told, Pair(*key), files, output / f"{name.format(stamp)}.csv", carried)
         for (key, files), name in zip(pairs.items(), names, strict=True)
     ]
     if not any(pair.compared for pair in done):
@@ -193,34 +185,34 @@ def _name(key: tuple[int | None, int | None], *, many: bool) -> str:
 
 def _compare_pair(
     request: Request,
-    options: Options,
-    key: tuple[int | None, int | None],
+    layer: Path | None,
+    told: Callable[[CallRows], None] | None,
+    pair: Pair,
     files: tuple[Path, Path],
     target: Path,
     carried: dict[int | None, float],
 ) -> Pair:
     tested = read_dump(files[0], request.tested_data)
     trusted = read_dump(files[1], request.trusted_data)
-    matching = match_with(tested, trusted, options.layer)
-    mode = mode_of(tested, trusted)
+    matching = match_with(tested, trusted, layer)
+    pair.mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(mode, stacks)
-    pair = Pair(*key, mode)
-    first = FirstDifference(tested, trusted, mode, carried.get(key[1], 0.0))
-    csv_path = target.with_name(f"{target.name}.csv")
-    with new_file(csv_path) as file:
+    table = ResultTable(pair.mode, stacks)
+    first = FirstDifference(tested, trusted, pair.mode, carried.get(pair.rank, 0.0))
+    with new_file(target) as file:
         text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
         write = csv.writer(text, lineterminator="\n").writerow
-        pair.files.append(csv_path)
+        pair.files.append(target)
         write(table.header)
-        for call in compare_dumps(tested, trusted, matching, readers=options.readers):
+        for call in compare_dumps(tested, trusted, matching):
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
             _count(pair, call)
             first.add(call)
-            options.told(call)
+            if told is not None:
+                told(call)
     pair.divergence, pair.explained = first.result(), first.explained
-    carried[key[1]] = first.carried
+    carried[pair.rank] = first.carried
     return pair
 
 

@@ -185,34 +185,22 @@ def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
 
 
 def judge(row: ComparedRow, mode: str) -> str:
-    """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Warning` of statistics, `Different` of CRCs.
+    """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Different` of statistics and CRCs.
 
-    `None` says that there is nothing to judge by: a missing tensor, or equal scalars.
+    `None` says that there is nothing to judge by: a missing tensor, or equal scalars among tensors.
 
     Args:
         row: What was compared.
         mode: `tensor`, `md5` or `statistics`.
     """
-    if _is_unmatched(row):
+    tested, trusted = row.tested, row.trusted
+    if tested is None or trusted is None or tested.shape != trusted.shape:
+        return UNMATCHED
+    if (tested.scalar is None) != (trusted.scalar is None):
         return UNMATCHED
     if mode == "tensor":
         return _judge_tensor(row)
-    if mode == "md5" and row.basis == "crc":
-        return "pass" if row.same else "Different"
-    if row.same is None:
-        return "None"
-    if row.basis == "value":
-        return "pass" if row.same else "Different" if mode == "md5" else "Warning"
-    return "Warning" if _statistics_differ(row) else "pass"
-
-
-def _is_unmatched(row: ComparedRow) -> bool:
-    return (
-        row.tested is None
-        or row.trusted is None
-        or row.tested.shape != row.trusted.shape
-        or (row.tested.scalar is None) != (row.trusted.scalar is None)
-    )
+    return "None" if row.same is None else "pass" if row.same else "Different"
 
 
 def _judge_tensor(row: ComparedRow) -> str:
@@ -227,18 +215,3 @@ def _judge_tensor(row: ComparedRow) -> str:
     cosine = metrics.cosine if isinstance(metrics.cosine, float) else 0.0 if metrics.cosine == "Nan" else 1.0
     wrong = (cosine < 0.99 and metrics.max_abs > 0.001) or cosine < 0.9 or metrics.max_abs > 1
     return "No" if wrong else "Yes"
-
-
-def _statistics_differ(row: ComparedRow) -> bool:
-    """|n - b| / (|max(n, b)| + 1e-10) > 0.5 for any of maximum, minimum, mean and norm."""
-    assert row.tested is not None
-    assert row.trusted is not None
-    for n, b in zip(row.tested.values, row.trusted.values, strict=True):
-        if n is None or b is None or n == b:
-            continue
-        if not (math.isfinite(n) and math.isfinite(b)):
-            if not (math.isnan(n) and math.isnan(b)):
-                return True
-        elif abs(n - b) / (abs(max(n, b)) + 1e-10) > 0.5:
-            return True
-    return False

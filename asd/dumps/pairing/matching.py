@@ -26,19 +26,6 @@ _PARAMETER_NAMES = {
 }
 """Names of parameters in MindSpore, and what PyTorch calls them."""
 
-_APIS = (
-    "Mint",
-    "MintFunctional",
-    "Functional",
-    "Tensor",
-    "Primitive",
-    "Torch",
-    "NPU",
-    "VF",
-    "Distributed",
-    "MintDistributed",
-)
-
 
 @dataclass
 class Matching:
@@ -159,4 +146,4 @@ def _place(
     api = mapping.get(tree.class_of(parent), {}).get(api, api).partition("(")[0]
     place = paths.get(parent, parent)
     # Without a module to count in, the count of the name is all there is.
-    return place, api if prefix in _APIS else base, direction, "" if place else count
+    return place, api, direction, "" if place else count

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from asd.dumps.formats.statistics import crc32, moments
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.rundir.disk import whole_file, write_whole
 
@@ -41,14 +42,12 @@ def row(name: str, gradient: Array, config: DebuggerConfig) -> list[str]:
         gradient: Any shape; bfloat16 comes as float32.
         config: Its level counts.
     """
-    check: list[str] = []
-    flat = np.ascontiguousarray(gradient).reshape(-1)
-    if config.grad_level == "L0":
-        with np.errstate(over="ignore"):
-            check = [f"{zlib.crc32(flat.astype(np.float32).tobytes()):08x}"]
-    if flat.size == 0:
+    with np.errstate(over="ignore"):
+        check = [crc32(gradient.astype(np.float32))] if config.grad_level == "L0" else []
+    if gradient.size == 0:
         return [name, *check, "nan", "nan", "0.0", str(gradient.shape)]
-    numbers = [repr(float(flat.max())), repr(float(flat.min())), repr(_norm(flat))]
+    found = moments(np.ascontiguousarray(gradient))
+    numbers = [repr(found.largest), repr(found.smallest), repr(math.sqrt(found.squares))]
     return [name, *check, *numbers, str(gradient.shape)]
 
 
@@ -82,15 +81,6 @@ def write_step(folder: Path, step: int, gradients: Mapping[str, Array], config: 
         [columns(config), *(row(name, gradient, config) for name, gradient in gradients.items())]
     )
     write_whole(folder / f"grad_summary_{step}.csv", f"\ufeff{text.getvalue()}")
-
-
-def _norm(flat: Array) -> float:
-    largest = float(np.abs(flat).max())
-    if largest == 0.0 or not math.isfinite(largest):
-        return largest
-    # No square of a quotient overflows or vanishes.
-    scaled = flat.astype(np.float64) / largest
-    return float(np.sqrt(np.dot(scaled, scaled)) * largest)
 
 
 def _save(path: Path, array: Array) -> None:

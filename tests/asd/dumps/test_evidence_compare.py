@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.cli import main
-from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.comparison import compare_runs
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.compare.rows import ComparedRow, judge
 from asd.dumps.formats.dump_folder import read_dump, stack_of
@@ -36,7 +36,7 @@ HEADERS = {
 
 def compared(tmp_path, ours, theirs, *, output="out", **options):
     request = parse_request({"npu_path": str(ours), "bench_path": str(theirs)})
-    return compare_runs(request, tmp_path / output, Options(**options))
+    return compare_runs(request, tmp_path / output, **options)
 
 
 def table(pair):

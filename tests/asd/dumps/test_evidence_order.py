@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.comparison import compare_runs
 from asd.dumps.formats.call_order import computed_order
 from asd.dumps.pairing.request import Request
 from tests.asd.dumps import dumps
@@ -20,7 +20,7 @@ def parted(tmp_path, write, **options):
     for side in ("golden", "run"):
         write(DumpWriter(tmp_path / side, task=options.get("task", "tensor"), level="L0", md5=True), side == "run")
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    return compare_runs(request, tmp_path / "out", Options()).pairs[0].divergence
+    return compare_runs(request, tmp_path / "out").pairs[0].divergence
 
 
 def noise(*shape, seed=0):
@@ -58,7 +58,7 @@ def several(tmp_path, wrong_of):
             x, w = noise(4, 8, seed=rank), noise(8, 8, seed=1) + (what == "weight")
             dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [x], [x @ w.T])
             dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": x.T @ x + (what == "gradient")}).write()
-    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out", Options())
+    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out")
 
 
 def test_a_weight_that_is_wrong_after_a_step_that_agrees_is_the_optimizers(tmp_path):
@@ -152,7 +152,7 @@ def outcome_of(tmp_path, heads, task="tensor", **options):
     for side, head in zip(("golden", "run"), heads, strict=True):
         chain(DumpWriter(tmp_path / side, task=task), side == "run", head=head, **options)
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    return compare_runs(request, tmp_path / "out", Options())
+    return compare_runs(request, tmp_path / "out")
 
 
 TOOL, VERSION = {"tool": "mindspore-asd"}, {"environment": "MindSpore 2.9.0 on CPU"}
@@ -218,7 +218,7 @@ def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed
         path = dump.write()
         path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    found = compare_runs(request, tmp_path / "out", Options()).pairs[0].divergence
+    found = compare_runs(request, tmp_path / "out").pairs[0].divergence
     assert (found and found.call) == (outer if fault else None)
 
 
@@ -230,7 +230,7 @@ def between_tools(tmp_path, write, steps=1):
             write(dump, side == "run", step)
             path = dump.write()
             path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
-    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out", Options())
+    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out")
 
 
 @pytest.mark.parametrize(("off", "is_sound"), [(1e-4, True), (1e-2, False)])
