@@ -104,31 +104,12 @@ def _triu(x, diagonal=0):
     return x * Tensor(np.triu(np.ones(x.shape[-2:]), diagonal), x.dtype)
 
 
-def _softplus(x, beta=1, threshold=20):
-    scaled = x * beta
-    small = ops.minimum(scaled, Tensor(float(threshold), x.dtype))
-    return ops.where(scaled > threshold, x, ops.log1p(ops.exp(small)) / beta)
-
-
-def _elu(x, alpha=1.0):
-    return ops.where(x > 0, x, alpha * ops.expm1(ops.minimum(x, ops.zeros_like(x))))
-
-
-def _one_hot(x, num_classes=-1):
-    indices = x.asnumpy()
-    return Tensor(np.eye(num_classes if num_classes > 0 else int(indices.max()) + 1, dtype=np.int64)[indices])
-
-
 def _embedding(ids, weight):
     return ops.gather(weight, ids, 0)
 
 
 def _index_select(x, dim, index):
     return ops.gather(x, index, dim)
-
-
-def _leaky_relu(x, negative_slope=0.01):
-    return ops.where(x > 0, x, x * negative_slope)
 
 
 def _sort(x, dim=-1, descending=False, stable=False):
@@ -167,15 +148,11 @@ _MINT: dict[str, Callable[..., Any]] = {
 }
 _MINT_FUNCTIONAL: dict[str, Callable[..., Any]] = {
     "cross_entropy": _cross_entropy,
-    "elu": _elu,
     "embedding": _embedding,
     "gelu": _gelu,
     "layer_norm": _layer_norm,
-    "leaky_relu": _leaky_relu,
     "log_softmax": _log_softmax,
     "mse_loss": _mse_loss,
-    "one_hot": _one_hot,
-    "softplus": _softplus,
 }
 REFERENCES: dict[str, Callable[..., Any]] = {
     **{f"Mint.{name}": function for name, function in _MINT.items()},
@@ -185,66 +162,6 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "Functional.rms_norm": _rms_norm,
 }
 """By the name of the API without its number."""
-
-
-def _conv2d(attributes: dict[str, Any]) -> Callable[..., Any]:
-    if attributes.get("data_format", "NCHW") != "NCHW":
-        raise ValueError("Conv2D has a reference only for NCHW")
-    stride, dilation = _pair(attributes.get("stride", 1)), _pair(attributes.get("dilation", 1))
-    mode, groups, pad = attributes.get("pad_mode", "valid"), attributes.get("group", 1), attributes.get("pad", 0)
-    pads = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
-
-    def convolve(x, w):
-        rows, columns = (
-            _selections(
-                x.shape[2 + i],
-                w.shape[2 + i],
-                stride[i],
-                dilation[i],
-                None if mode == "same" else pads[2 * i : 2 * i + 2] if mode == "pad" else (0, 0),
-                x.dtype,
-            )
-            for i in range(2)
-        )
-        inputs, outputs = w.shape[1], w.shape[0] // groups
-        found = []
-        for group in range(groups):
-            given, weights = x[:, group * inputs : (group + 1) * inputs], w[group * outputs : (group + 1) * outputs]
-            total: Any = 0
-            for i, row in enumerate(rows):
-                for j, column in enumerate(columns):
-                    part = ops.matmul(row, ops.matmul(given, column.transpose(1, 0))).transpose(0, 2, 3, 1)
-                    total = total + ops.matmul(part, weights[:, :, i, j].transpose(1, 0))
-            found.append(total.transpose(0, 3, 1, 2))
-        return ops.concat(found, 1)
-
-    return convolve
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    """Of rows and columns; MindSpore's own has one more for the batch and one for the channels before them."""
-    return (given, given) if isinstance(given, int) else (given[-2], given[-1])
-
-
-def _selections(size, kernel, stride, dilation, pads, dtype):
-    """For each place in the kernel a matrix of 0 and 1 that picks what it meets; a slice with steps has no gradient.
-
-    Without `pads`, before and after, there are as many zeros as the mode `same` needs, the odd one after.
-    """
-    reach = (kernel - 1) * dilation + 1
-    if pads is None:
-        missing = max(0, (-(-size // stride) - 1) * stride + reach - size)
-        pads = (missing // 2, missing - missing // 2)
-    count = (size + sum(pads) - reach) // stride + 1
-    found = []
-    for place in range(kernel):
-        matrix = np.zeros((count, size))
-        for output in range(count):
-            met = output * stride + place * dilation - pads[0]
-            if 0 <= met < size:
-                matrix[output, met] = 1.0
-        found.append(Tensor(matrix, dtype))
-    return found
 
 
 def _layer_norm_operator(attributes: dict[str, Any]) -> Callable[..., Any]:
@@ -264,14 +181,6 @@ def _layer_norm_operator(attributes: dict[str, Any]) -> Callable[..., Any]:
     return normalise
 
 
-def _softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., Any]:
-    def loss(x, labels):
-        logs = _log_softmax(x, -1)
-        return -(logs * labels).sum(-1), ops.exp(logs) - labels
-
-    return loss
-
-
 def _sparse_softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., Any]:
     if attributes.get("is_grad"):
         raise ValueError("SparseSoftmaxCrossEntropyWithLogits has a reference only without is_grad")
@@ -283,9 +192,7 @@ def _sparse_softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., A
 
 
 PRIMITIVES: dict[str, Callable[[dict[str, Any]], Callable[..., Any]]] = {
-    "Conv2D": _conv2d,
     "LayerNorm": _layer_norm_operator,
-    "SoftmaxCrossEntropyWithLogits": _softmax_cross_entropy,
     "SparseSoftmaxCrossEntropyWithLogits": _sparse_softmax_cross_entropy,
 }
 """By class of an operator: makes the reference of what it was made with."""

@@ -26,8 +26,7 @@ class BitDifference:
         index: Place of the first one, one number a dimension.
         tested: Its value in the run under test.
         trusted: Its value in the trusted run.
-        tested_bits: Its bits in the run under test, in hex.
-        trusted_bits: Its bits in the trusted run, in hex.
+        bits: Its bits in both runs, in hex.
         flipped: Its differing bits, 0 being the lowest; None when the types differ.
     """
 
@@ -36,8 +35,7 @@ class BitDifference:
     index: tuple[int, ...]
     tested: float
     trusted: float
-    tested_bits: str
-    trusted_bits: str
+    bits: tuple[str, str]
     flipped: tuple[int, ...] | None
 
     @property
@@ -55,7 +53,7 @@ class BitDifference:
             bits = f", {len(self.flipped)} bits differ"
         return (
             f"{self.count} of {self.size} element{'s' * (self.size != 1)}, first at index {list(self.index)}: "
-            f"{self.trusted:.9g} ({self.trusted_bits}) became {self.tested:.9g} ({self.tested_bits}){bits}"
+            f"{self.trusted:.9g} ({self.bits[1]}) became {self.tested:.9g} ({self.bits[0]}){bits}"
             f"{', as one flipped bit leaves it' if self.is_one_flip else ''}"
         )
 
@@ -91,8 +89,7 @@ def note_differences(
         tuple(int(i) for i in np.unravel_index(start + place, tested.shape)),
         _number(mine, tested),
         _number(other, trusted),
-        f"0x{left:0{2 * mine.dtype.itemsize}x}",
-        f"0x{right:0{2 * other.dtype.itemsize}x}",
+        (f"0x{left:0{2 * mine.dtype.itemsize}x}", f"0x{right:0{2 * other.dtype.itemsize}x}"),
         tuple(bit for bit in range(8 * mine.dtype.itemsize) if (left ^ right) >> bit & 1) if same_type else None,
     )
 

@@ -53,18 +53,6 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
     return TensorScale(rms, magnitude)
 
 
-def _allowed_for(slots: Sequence[Slot], *, summary: bool) -> float:
-    """What rounding explains by itself in a call with these slots, of both runs.
-
-    Args:
-        slots: Its tensors.
-        summary: Whether only their statistics are known.
-    """
-    types = [_UNITS[slot.kind] for slot in slots if slot.kind in _UNITS]
-    longest = max((math.prod(slot.shape) if summary else max(slot.shape, default=1) for slot in slots), default=1)
-    return 4 * max(types, default=0.0) + 16 * _UNITS["float32"] * math.sqrt(max(longest, 1))
-
-
 def difference_of(
     tested: Slot, trusted: Slot, scale: TensorScale, euclidean: object = None, largest: object = None
 ) -> float | None:
@@ -156,12 +144,12 @@ def pair_of(row: ComparedRow) -> tuple[object, ...]:
 
 
 def _allowed(pairs: Sequence[ComparedRow]) -> float:
+    """What rounding explains by itself in a call with these tensors."""
+    slots = [slot for row in pairs for slot in (row.tested, row.trusted) if slot is not None]
     summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
-    return _allowed_for(_slots(pairs), summary=summary)
-
-
-def _slots(pairs: Sequence[ComparedRow]) -> list[Slot]:
-    return [slot for row in pairs for slot in (row.tested, row.trusted) if slot is not None]
+    longest = max((math.prod(slot.shape) if summary else max(slot.shape, default=1) for slot in slots), default=1)
+    coarsest = max((_UNITS.get(slot.kind, 0.0) for slot in slots), default=0.0)
+    return 4 * coarsest + 16 * _UNITS["float32"] * math.sqrt(max(longest, 1))
 
 
 def _own_scale(row: ComparedRow, scale: TensorScale) -> TensorScale:

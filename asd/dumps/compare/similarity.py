@@ -98,23 +98,22 @@ class GradComparator:
             OSError: A file can't be read or written.
         """
         runs = [_steps_of(Path(path)) for path in (path1, path2)]
-        ranks = sorted(set(runs[0]) & set(runs[1]))
-        if not ranks:
+        common = {rank: sorted(runs[0][rank] & runs[1][rank]) for rank in sorted(runs[0]) if rank in runs[1]}
+        if not common or not all(common.values()):
+            found = [{rank: sorted(steps)[:5] for rank, steps in run.items()} for run in runs]
             raise ConfigError(
                 "path2",
                 str(path2),
-                f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in common is needed",
+                f"ranks and steps are {found[1]} and of {path1} {found[0]}: one in common is needed",
             )
-        results = []
-        for rank in ranks:
-            target = Path(output_dir) / f"rank{rank}" / "similarities.csv"
+        targets = {rank: Path(output_dir) / f"rank{rank}" / "similarities.csv" for rank in common}
+        for target in targets.values():
             if target.exists():
                 raise ConfigError("output_dir", str(output_dir), f"{target} is there already and stays; name another")
-            steps = sorted(runs[0][rank] & runs[1][rank])
-            if not steps:
-                raise ConfigError("path2", str(path2), f"its rank {rank} has no step in common with {path1}")
+        results = []
+        for rank, steps in common.items():
             results.append(_compare_rank(rank, steps, Path(path1) / f"rank{rank}", Path(path2) / f"rank{rank}"))
-            results[-1].file = target
+            results[-1].file = targets[rank]
         for result in results:
             with new_file(result.file) as file:
                 file.write(_table(result))
@@ -162,21 +161,17 @@ def _steps_of(path: Path) -> dict[int, set[int]]:
 
 
 def _compare_rank(rank: int, steps: list[int], one: Path, other: Path) -> RankSimilarity:
-    alike: dict[str, dict[int, tuple[int, int]]] = {}
-    for step in steps:
+    rows: dict[str, list[float | None]] = {}
+    totals = [[0, 0] for _ in steps]
+    for place, step in enumerate(steps):
         names = [{file.stem for file in (path / f"step{step}").glob("*.npy")} for path in (one, other)]
         for name in sorted(names[0] & names[1]):
-            place = Path(f"step{step}") / f"{name}.npy"
-            alike.setdefault(name, {})[step] = _alike(one / place, other / place)
-    rows: dict[str, list[float | None]] = {
-        name: [_share(*found[step]) if step in found else None for step in steps]
-        for name, found in sorted(alike.items())
-    }
+            same, size = _alike(*(path / f"step{step}" / f"{name}.npy" for path in (one, other)))
+            rows.setdefault(name, [None] * len(steps))[place] = _share(same, size)
+            totals[place] = [totals[place][0] + same, totals[place][1] + size]
+    rows = dict(sorted(rows.items()))
     suspects = [each for name, values in rows.items() if (each := _suspect(rank, name, steps, values)) is not None]
-    totals = [[found[step] for found in alike.values() if step in found] for step in steps]
-    rows["summary"] = [
-        _share(sum(same for same, _ in total), sum(size for _, size in total)) if total else None for total in totals
-    ]
+    rows["summary"] = [_share(*total) if total[1] else None for total in totals]
     return RankSimilarity(rank, steps, rows, sorted(suspects), _first_difference(steps, one, other))
 
 

@@ -79,8 +79,7 @@ class TensorFile:
             whole: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype, pages, self._offset, order="F")
             for start in range(0, self.size, elements):
                 yield whole.flat[start : start + elements]
-                # The elements of a piece lie far apart, so nearly every page is touched by every piece.
-                pages.madvise(mmap.MADV_DONTNEED)
+                pages.madvise(mmap.MADV_DONTNEED)  # each piece touches nearly every page
             del whole
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ def test_one_flipped_bit_is_shown_with_its_place_and_both_values(folder, bit):
     assert difference.is_one_flip
     assert (difference.count, difference.size, difference.index, difference.flipped) == (1, 60, (1, 2, 3), (bit,))
     assert difference.trusted == theirs[1, 2, 3]
-    assert int(difference.tested_bits, 16) ^ int(difference.trusted_bits, 16) == 1 << bit
+    assert int(difference.bits[0], 16) ^ int(difference.bits[1], 16) == 1 << bit
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i4", "i8", "u1", "?", "c8", "c16", ">f4"])
