@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor, context, nn
 from mindspore.communication import GlobalComm, get_rank
 
-from asd.dumps.formats.new_file import check_writable
+from asd.dumps.formats.new_file import check_writable, move_aside
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.gradient_table import write_step
 from asd.errors import ConfigError
@@ -85,8 +85,13 @@ class GradientMonitor:
         self._folder = self.config.dump_path / f"rank{rank}"
         if not self.config.wants(rank, "rank"):
             return
-        self._guarded(_move_aside, self._folder)
+        self._guarded(self._begin, self._folder)
         _attach(optimizer, self._take)
+
+    def _begin(self, folder: Path) -> None:
+        aside = move_aside(folder)
+        if aside is not None:
+            _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)
 
     def _take(self, gradients: list[np.ndarray]) -> None:
         """The gradients of one step."""
@@ -132,14 +137,3 @@ def _refused() -> int:
 def _array(gradient: Tensor) -> np.ndarray:
     """A copy: the update may change the gradient in place."""
     return np.array(to_array(gradient))
-
-
-def _move_aside(folder: Path) -> None:
-    """Renames what an earlier run left to `<name>.earlier<k>`."""
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    number = 1
-    while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
-        number += 1
-    folder.rename(aside)
-    _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)

@@ -21,7 +21,7 @@ from asd.errors import ConfigError
 
 if TYPE_CHECKING:
     from asd.dumps.precheck.calls import Call
-    from asd.dumps.precheck.tables import Tables
+    from asd.dumps.precheck.tables import ApiResult, Tables
 
 __all__ = ["add_arguments", "run"]
 
@@ -69,25 +69,27 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--out_path", args.out_path, "it must be a folder, new or there already")
     task, calls = read_calls(path)
     tables = Tables.create(folder, datetime.now().astimezone())
-    _check(path, task, calls, tables, args)
-    return _answer(calls, tables, as_json=args.json)
+    results = _check(path, task, calls, tables, args)
+    return _answer(results, tables, as_json=args.json)
 
 
-def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> None:
+def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> list[ApiResult]:
     from asd.operators.precheck.check import Check
 
     check = Check(path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit)
     bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
+    results = []
     for number, call in enumerate(calls, 1):
-        tables.add(check.check(call))
+        results.append(check.check(call))
+        tables.add(results[-1])
         if bar is not None:
             bar.show(number, f"{number}/{len(calls)}")
     if bar is not None:
         bar.end(f"{len(calls)} calls")
+    return results
 
 
-def _answer(calls: list[Call], tables: Tables, *, as_json: bool) -> int:
-    results = [tables.done[call.name] for call in calls]
+def _answer(results: list[ApiResult], tables: Tables, *, as_json: bool) -> int:
     counts = Counter(result.verdict for result in results)
     wrong = [result for result in results if result.verdict == "error"]
     if as_json:

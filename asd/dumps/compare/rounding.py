@@ -174,7 +174,7 @@ def _distance(row: ComparedRow, scale: TensorScale) -> float | None:
     """How far apart a row's tensors are; 0 where they are equal, None where that is not known."""
     assert row.tested is not None
     assert row.trusted is not None
-    if row.same and row.basis in ("bits", "crc"):
+    if row.same:
         return 0.0
     metrics = row.metrics
     if metrics is not None and metrics.max_abs == NOT_A_NUMBER:

@@ -43,7 +43,7 @@ class ComparedRow:
         trusted: The slot of the trusted run, or None.
         metrics: What comparing the tensors gave; None when the dumps hold no tensors, or one side is missing.
         same: Whether both sides are equal; None when that is not known.
-        basis: What `same` rests on: `bits`, `crc`, `statistics`, `value`, or empty.
+        is_value: Whether `same` is told by a value, a shape or a type, and not by what the tensors hold.
         verdict: The judgement, in the words of the rules in force.
         message: Why, in words.
     """
@@ -54,7 +54,7 @@ class ComparedRow:
     trusted: Slot | None
     metrics: Metrics | None = None
     same: bool | None = None
-    basis: str = ""
+    is_value: bool = False
     verdict: str = ""
     message: str = ""
 
@@ -112,19 +112,18 @@ def compare_slots(
         row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
         return row
     if tested.scalar is not None or trusted.scalar is not None:
-        row.same, row.basis = tested.scalar == trusted.scalar, "value"
+        row.same, row.is_value = tested.scalar == trusted.scalar, True
         row.metrics = Metrics.without_numbers(UNSUPPORTED, "") if mode == "tensor" else None
         row.message = "" if row.same else f"the values are {tested.scalar} and {trusted.scalar}"
         return row
     if tested.shape != trusted.shape:
         message = f"the shapes are {list(tested.shape)} and {list(trusted.shape)}"
-        row.same, row.basis, row.message = False, "value", message
+        row.same, row.is_value, row.message = False, True, message
         row.metrics = Metrics.without_numbers(SHAPE_UNMATCHED, message) if mode == "tensor" else None
         return row
     if mode == "tensor":
         row.metrics = _compare_tensors(dumps, (tested, trusted))
         row.same, row.message = row.metrics.same_bits, row.metrics.message
-        row.basis = "" if row.same is None else "bits"
     else:
         _compare_numbers(row, tested, trusted)
     if row.types_differ:
@@ -135,18 +134,15 @@ def compare_slots(
 def _compare_numbers(row: ComparedRow, tested: Slot, trusted: Slot) -> None:
     """By CRC32, or by statistics: where these are infinite or NaN on both sides, they hide what else differs."""
     if tested.md5 is not None and trusted.md5 is not None:
-        row.same, row.basis = tested.md5.lower() == trusted.md5.lower(), "crc"
+        row.same = tested.md5.lower() == trusted.md5.lower()
         return
     known = [pair for pair in zip(tested.values, trusted.values, strict=True) if None not in pair]
-    hidden = [pair for pair in known if not any(map(math.isfinite, pair))]
-    if 0 in tested.shape:
-        row.same, row.basis = True, "statistics"
-    elif any(n != b for n, b in known if not (math.isnan(n) and math.isnan(b))):
-        row.same, row.basis = False, "statistics"
-    elif hidden:
+    if any(n != b for n, b in known if not (math.isnan(n) and math.isnan(b))):
+        row.same = False
+    elif any(not any(map(math.isfinite, pair)) for pair in known):
         row.message = "Inf or NaN on both sides hides what else differs"
-    elif known:
-        row.same, row.basis = True, "statistics"
+    elif known or 0 in tested.shape:
+        row.same = True
 
 
 def _has_md5(dump: Dump) -> bool:
@@ -205,9 +201,9 @@ def judge(row: ComparedRow, mode: str) -> str:
 
 def _judge_tensor(row: ComparedRow) -> str:
     metrics = row.metrics
-    if metrics is None or (row.basis == "value" and row.same):
+    if metrics is None or (row.is_value and row.same):
         return "None"
-    if metrics.max_abs == NOT_A_NUMBER or row.basis == "value":
+    if metrics.max_abs == NOT_A_NUMBER or row.is_value:
         return "No"
     if not isinstance(metrics.max_abs, float):
         return "None"

@@ -13,7 +13,7 @@ from typing import IO
 from asd.errors import ConfigError
 from asd.rundir.disk import whole_file
 
-__all__ = ["check_writable", "free_timestamp", "new_file"]
+__all__ = ["check_writable", "free_timestamp", "move_aside", "new_file"]
 
 
 def check_writable(folder: Path) -> None:
@@ -45,6 +45,20 @@ def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
         if not any(os.path.lexists(folder / name.format(stamp)) for name in names):
             return stamp
         now += timedelta(seconds=1)
+
+
+def move_aside(folder: Path) -> Path | None:
+    """Renames what an earlier run left in a folder to `<name>.earlier<k>` and returns that; None: it left nothing.
+
+    Raises:
+        OSError: It can't be renamed.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
+        number += 1
+    return folder.rename(aside)
 
 
 @contextmanager

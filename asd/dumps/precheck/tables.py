@@ -104,14 +104,10 @@ class Tables:
     Args:
         result: Path of the table of results.
         details: Path of the table of details.
-
-    Attributes:
-        done: What the table of results holds, by the name of the API.
     """
 
     def __init__(self, result: Path, details: Path) -> None:
         self.result, self.details = result, details
-        self.done: dict[str, ApiResult] = {}
 
     @classmethod
     def create(cls, folder: Path, now: datetime) -> Tables:
@@ -142,7 +138,6 @@ class Tables:
             if rows:
                 with path.open("ab", buffering=0) as file:
                     file.write(_lines(rows))
-        self.done[result.name] = result
 
 
 def _lines(rows: Iterable[list[str]]) -> bytes:

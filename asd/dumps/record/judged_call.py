@@ -16,13 +16,12 @@ import numpy as np
 from asd.dumps.formats.slots import split_name
 from asd.dumps.formats.statistics import Moments
 
-__all__ = ["ALREADY", "ENDED", "OVERFLOW", "TRANSIENT", "WEIGHT", "JudgedCall", "accumulates", "classify", "trouble"]
+__all__ = ["ALREADY", "OVERFLOW", "TRANSIENT", "WEIGHT", "JudgedCall", "accumulates", "classify", "trouble"]
 
 OVERFLOW = "overflow"
 ALREADY = "inputs already overflow, search earlier"
 WEIGHT = "a parameter holds Inf or NaN already"
-ENDED = "inputs overflow, outputs do not: the overflow ends here"
-TRANSIENT = "neither inputs nor outputs overflow: transient"
+TRANSIENT = "outputs do not overflow: transient"
 
 HALF_MARKS = frozenset({65504.0, 65472.0, 51200.0, 38400.0})
 """What an overflowing float16 computation leaves behind, beside inf; 65500 is 65504 or 65472 in that type."""
@@ -89,7 +88,7 @@ def trouble(moments: Moments, dtype: str) -> str:
 
 
 def classify(call: JudgedCall) -> str:
-    """One of `OVERFLOW`, `WEIGHT`, `ALREADY`, `ENDED` and `TRANSIENT`.
+    """One of `OVERFLOW`, `WEIGHT`, `ALREADY` and `TRANSIENT`.
 
     A value that is extreme and not larger than what went in is no overflow: masks are filled with such numbers.
     """
@@ -102,7 +101,7 @@ def classify(call: JudgedCall) -> str:
             return OVERFLOW
         count, of_weights = (sum(each in ("nan", "inf") for each in of) for of in (call.inputs, call.weights))
         return WEIGHT if count == of_weights else ALREADY
-    return ENDED if bad_inputs else TRANSIENT
+    return TRANSIENT
 
 
 def magnitude_of(value: Any) -> float:

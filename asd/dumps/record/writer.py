@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from asd.dumps.formats.new_file import move_aside
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.slices import cut
@@ -64,9 +65,8 @@ class DumpWriter:
         return self._config.task == "tensor" or bool(self._config.tensor_list)
 
     def _open(self) -> None:
-        if self.folder.is_dir() and any(self.folder.iterdir()):
-            _move_aside(self.folder)
-        (self._tensors if self._saves else self.folder).mkdir(parents=True)
+        move_aside(self.folder)
+        (self._tensors if self._saves else self.folder).mkdir(parents=True, exist_ok=True)
 
     def _head(self) -> dict[str, Any]:
         return {
@@ -218,12 +218,3 @@ def _save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
         path.unlink(missing_ok=True)  # half a tensor is none
         raise
     return file_name
-
-
-def _move_aside(folder: Path) -> None:
-    """Renames the folder of an earlier run to `<name>.earlier<k>`."""
-    number = 1
-    while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
-        number += 1
-    folder.rename(aside)
-    _LOG.warning("the dump of an earlier run in %s is now in %s.", folder, aside)

@@ -14,7 +14,6 @@ from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.judged_call import (
     ALREADY,
-    ENDED,
     OVERFLOW,
     WEIGHT,
     JudgedCall,
@@ -103,7 +102,6 @@ class OverflowRecording:
         self._data: dict[str, dict[str, list[tuple[Place, Any]]]] = {}
         self._opened: dict[str, tuple[str | None, tuple[str, ...], dict[str, Any] | None]] = {}
         self._writer: DumpWriter | None = None
-        self._ended_told = False
         self._bad_weights: set[tuple[tuple[int, ...], str]] = set()
         for weight in weights:
             array = to_array(weight)
@@ -142,9 +140,6 @@ class OverflowRecording:
         kind = classify(call)
         if kind != WEIGHT and not self._is_checked(name):
             return
-        if kind == ENDED and self._counter.count and not self._ended_told:
-            self._ended_told = True
-            _LOG.warning("%s: %s.", name, kind)
         unseen = not self._sees_all and not self._counter.count
         if kind in (OVERFLOW, WEIGHT) or (kind == ALREADY and (unseen or "nan" in call.outputs)):
             self._counter.add(name, kind, self._keep(name, kind, parts, opened))

@@ -154,8 +154,7 @@ def test_inf_and_nan_at_different_places_can_not_be_measured(folder, ours, their
     assert found.difference.count == 1
 
 
-def test_other_shapes_and_empty_tensors_have_words_for_metrics(folder):
-    assert compare(folder, np.zeros((2, 3)), np.zeros((3, 2))).cosine == "shape unmatched"
+def test_empty_tensors_have_words_for_metrics(folder):
     assert compare(folder, np.zeros((0, 3)), np.zeros((0, 3))).cosine == "unsupported"
     assert compare(folder, np.float32(2), np.float32(3)).max_abs == 1.0
 

@@ -8,7 +8,6 @@ import pytest
 from asd.dumps.formats.statistics import statistics
 from asd.dumps.record.judged_call import (
     ALREADY,
-    ENDED,
     OVERFLOW,
     TRANSIENT,
     JudgedCall,
@@ -46,7 +45,7 @@ def test_marks_of_overflow_are_known_for_each_type(values, dtype, expected):
         (JudgedCall([""], ["extreme"], 5.0, 65504.0), OVERFLOW),
         (JudgedCall(["extreme"], ["extreme"], 3.4e38, 3.4e38), TRANSIENT),
         (JudgedCall(["inf"], ["nan"], np.inf, np.inf), ALREADY),
-        (JudgedCall(["inf"], [""], np.inf, 1.0), ENDED),
+        (JudgedCall(["inf"], [""], np.inf, 1.0), TRANSIENT),
         (JudgedCall([""], [""], 1.0, 1.0), TRANSIENT),
     ],
 )
