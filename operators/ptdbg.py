@@ -214,7 +214,7 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     Raises:
         ConfigError: A path is missing.
     """
-    from asd.dumps.compare.comparison import compare as compare_dumps  # reading is needed by a few programs only
+    from asd.dumps.compare.runs import compare as compare_dumps  # reading is needed by a few programs only
 
     outcome = compare_dumps(_with_todays_paths(input_param), str(output_path))
     files = [file for pair in outcome.pairs for file in pair.files]

@@ -15,10 +15,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from asd.dumps.compare.comparison import compare_runs
+from asd.dumps.compare.request import Request
+from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
-from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger

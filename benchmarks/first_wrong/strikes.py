@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.dumps.compare.divergence import Divergence
+from asd.dumps.compare.first_difference import Divergence
 from asd.injection import Fault
 from asd.operators.drill.workload import Workload
 from benchmarks._wilson import wilson

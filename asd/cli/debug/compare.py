@@ -19,9 +19,9 @@ from asd.errors import ConfigError
 from asd.records import plain
 
 if TYPE_CHECKING:
-    from asd.dumps.compare.calls import CallRows
-    from asd.dumps.compare.comparison import ComparisonOutcome
-    from asd.dumps.pairing.request import Request
+    from asd.dumps.compare.comparison import CallRows
+    from asd.dumps.compare.request import Request
+    from asd.dumps.compare.runs import ComparisonOutcome
 
 __all__ = ["add_arguments", "run"]
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Compares, writes the results and says where the runs part."""
     if args.gradients:
         return gradients.run(args)
-    from asd.dumps.compare.comparison import compare_runs
+    from asd.dumps.compare.runs import compare_runs
 
     request = _request(args)
     told = _tell if request.log or args.is_print_compare_log else None
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from asd.dumps.pairing.request import parse_request, read_request
+    from asd.dumps.compare.request import parse_request, read_request
 
     if args.input_path is not None:
         if args.target_path is not None or args.golden_path is not None:

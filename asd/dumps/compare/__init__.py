@@ -1,4 +1,11 @@
-"""Two dumps side by side: rows, which of them are wrong, where the runs part first, and the tables of results.
+"""Two runs compared.
 
-May import: `formats`, `pairing`.
+To be read in this order:
+
+    formats/dump_folder   a dump as it lies on disk
+    matching              which call of one run belongs to which of the other
+    comparison            every call with its partner, row by row
+    first_difference      where the runs part first, and whether bits name an operator
+
+May import: `formats`.
 """

@@ -1,237 +1,297 @@
-"""A whole comparison: find the dumps of both sides, compare each pair, write the tables, and say where they part."""
+"""Two dumps side by side: each call with its partner, row by row, in the order of execution.
+
+The rule of tensors, in its order:
+
+    1. `No`  when Cosine < 0.99 and MaxAbsErr > 0.001
+    2. `No`  when Cosine < 0.9
+    3. `No`  when MaxAbsErr > 1
+    4. `Yes` otherwise
+
+A metric that there is none for (the cosine of a single element) breaks no rule. A slot that one side lacks, or with
+another shape, is `Unmatched` and never passes.
+"""
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
-from asd.dumps.compare.calls import CallRows, compare_dumps
-from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps, counted
-from asd.dumps.compare.first_difference import FirstDifference
-from asd.dumps.compare.result_csv import ResultTable
-from asd.dumps.compare.rows import UNMATCHED, mode_of
-from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
-from asd.dumps.formats.new_file import free_timestamp, new_file
-from asd.dumps.pairing.mapping_file import match_with
-from asd.dumps.pairing.request import Request, parse_request
-from asd.errors import ConfigError, StateError
+from asd.dumps.compare.matching import Matching
+from asd.dumps.compare.metrics import NOT_A_NUMBER, SHAPE_UNMATCHED, UNSUPPORTED, Metrics, compare_files
+from asd.dumps.formats.dump_folder import Dump, tensor_file
+from asd.dumps.formats.npy_file import NpyFile, TensorFile
+from asd.dumps.formats.slots import Entry, Slot
+from asd.dumps.formats.torch_file import TorchFile
+from asd.errors import StateError
 
-__all__ = ["ComparisonOutcome", "Pair", "compare", "compare_runs"]
+__all__ = ["UNMATCHED", "CallRows", "ComparedRow", "compare_dumps", "judge", "mode_of"]
 
-
-@dataclass
-class Pair:
-    """One rank of one step on both sides.
-
-    Attributes:
-        step: Its step; None when the paths do not say it.
-        rank: Its rank; likewise.
-        mode: `tensor`, `md5` or `statistics`.
-        calls: How many calls were compared.
-        rows: How many slots.
-        verdicts: How many rows have each verdict.
-        files: What was written.
-        divergence: Where the runs part; None when they agree.
-        compared: How many slots could be.
-        left_out: Why the first slot could not be compared that is on both sides; empty when all could.
-        explained: What was taken for rounding or left out, in words; empty when nothing was.
-    """
-
-    step: int | None
-    rank: int | None
-    mode: str = ""
-    calls: int = 0
-    rows: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    files: list[Path] = field(default_factory=list)
-    divergence: Divergence | None = None
-    compared: int = 0
-    left_out: str = ""
-    explained: str = ""
-
-    @property
-    def where(self) -> str:
-        """Step and rank in words; empty when neither is known."""
-        parts = [f"{name} {value}" for name, value in (("step", self.step), ("rank", self.rank)) if value is not None]
-        return ", ".join(parts)
+UNMATCHED = "Unmatched"
+_TYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()  # noqa: SIM905
+)
+"""Types whose files have the same type."""
+_Job = tuple[Entry | None, Entry | None]
+_READERS = max(2, min(8, os.cpu_count() or 1))
+_AHEAD = 8
+"""Calls per reader that may be under way before their turn; keeps memory constant."""
 
 
-@dataclass
-class ComparisonOutcome:
-    """What came of a comparison.
+@dataclass(slots=True)
+class ComparedRow:
+    """One slot on both sides.
 
     Attributes:
-        pairs: Every rank of every step that both sides have.
-        notes: What else is to be known, a sentence each.
+        name: Its name in the run under test; `N/A` when only the trusted run has it.
+        trusted_name: Its name in the trusted run; `N/A` when only the run under test has it.
+        tested: The slot of the run under test, or None.
+        trusted: The slot of the trusted run, or None.
+        metrics: What comparing the tensors gave; None when the dumps hold no tensors, or one side is missing.
+        same: Whether both sides are equal; None when that is not known.
+        is_value: Whether `same` is told by a value, a shape or a type, and not by what the tensors hold.
+        verdict: The judgement, in the words of the rules in force.
+        message: Why, in words.
     """
 
-    pairs: list[Pair]
-    notes: list[str]
+    name: str
+    trusted_name: str
+    tested: Slot | None
+    trusted: Slot | None
+    metrics: Metrics | None = None
+    same: bool | None = None
+    is_value: bool = False
+    verdict: str = ""
+    message: str = ""
 
     @property
-    def first(self) -> Pair | None:
-        """The pair that parts first: the earliest step, and in it the rank with the fewest calls before it."""
-        found = [pair for pair in self.pairs if pair.divergence is not None]
-        return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
+    def state(self) -> str:
+        """The kind of slot, one of `slots.STATES`."""
+        slot = self.tested or self.trusted
+        return slot.state if slot else ""
 
     @property
-    def sentence(self) -> str:
-        """The answer in one sentence."""
-        pair = self.first
-        if pair is not None and pair.divergence is not None:
-            where = f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else ""
-            return pair.divergence.sentence + where
-        unmatched = sum(pair.verdicts[UNMATCHED] for pair in self.pairs)
-        compared = sum(pair.compared for pair in self.pairs)
-        left = sum(pair.rows for pair in self.pairs) - compared - unmatched
-        why = next((pair.left_out for pair in self.pairs if pair.left_out), "")
-        how = {"tensor": "tensors", "md5": "CRC32s", "statistics": "statistics"}[self.pairs[0].mode]
-        rest = [
-            f"{unmatched} rows have no counterpart" if unmatched else "",
-            f"{counted(left, 'row')} could not be compared, first {why}" if left else "",
-            *dict.fromkeys(pair.explained for pair in self.pairs),
-        ]
-        words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
-        return f"The runs do not part: {words.rstrip('.')}."
+    def types_differ(self) -> bool:
+        """Whether both sides are tensors, of different types."""
+        slots = (self.tested, self.trusted)
+        kinds = {slot.kind for slot in slots if slot is not None and slot.scalar is None}
+        return len(kinds) > 1
 
 
-def compare(input_param: Mapping[str, object], output_path: str = "output") -> ComparisonOutcome:
-    """Compares two runs, as the seeds' scripts call it.
+class CallRows(NamedTuple):
+    """One call of an operator on both sides.
+
+    Attributes:
+        name: Its name in the run under test; in the trusted run when only that has it.
+        rows: Its slots.
+    """
+
+    name: str
+    rows: list[ComparedRow]
+
+
+def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[CallRows]:
+    """Compares two dumps.
 
     Args:
-        input_param: The keys of a compare.json, or `npu_pkl_path`, `bench_pkl_path`, `npu_dump_data_dir`,
-            `bench_dump_data_dir`.
-        output_path: Folder for the results.
+        tested: The run under test.
+        trusted: The trusted run.
+        matching: Which calls belong together.
 
     Raises:
-        ConfigError: A key is unknown or missing, or a path is not there.
-        StateError: A dump can't be read.
+        StateError: Nothing can be compared; the sentence says why.
     """
-    return compare_runs(parse_request(input_param), Path(output_path))
-
-
-def compare_runs(
-    request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
-) -> ComparisonOutcome:
-    """Compares every rank of every step that both runs have.
-
-    Args:
-        request: The two runs.
-        output: Folder for the results.
-        layer: Layer mapping file, or None.
-        told: Called with every call that was compared.
-
-    Raises:
-        ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
-        StateError: A dump can't be read; nothing is written for it.
-        OSError: A file can't be read or written.
-    """
-    if output.exists() and not output.is_dir():
-        raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
-    pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
-    names = [_name(key, many=len(pairs) > 1) for key in pairs]
-    stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
-    carried: dict[int | None, float] = {}
-    done = [
-        _compare_pair(request, layer, told, Pair(*key), files, output / f"{name.format(stamp)}.csv", carried)
-        for (key, files), name in zip(pairs.items(), names, strict=True)
-    ]
-    if not any(pair.compared for pair in done):
-        why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
-        raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
-    across_steps(done)
-    across_ranks(done)
-    return ComparisonOutcome(done, notes)
-
-
-def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
-    if len(ours) == len(theirs) == 1:
-        (key, path), (other_key, other) = *ours.items(), *theirs.items()
-        notes = [f"Compared {_words(key)} with {_words(other_key)}."] if key != other_key else []
-        return {key: (path, other)}, notes
-    common = {key: (ours[key], theirs[key]) for key in sorted(ours, key=_order) if key in theirs}
-    if not common:
-        raise ConfigError(
-            "bench_path",
-            ", ".join(map(_words, theirs)),
-            f"npu_path has {', '.join(map(_words, ours))}; none is on both sides",
+    mode = mode_of(tested, trusted)
+    if not matching.calls:
+        raise StateError(
+            f"{tested.path} and {trusted.path} have no call in common, such as {next(iter(tested.entries))!r} and "
+            f"{next(iter(trusted.entries))!r}; a layer mapping may tell which belong together."
         )
-    notes = []
-    for side, keys in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
-        if keys:
-            notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, keys)))}: not compared.")
-    return common, notes
-
-
-def _order(key: tuple[int | None, int | None]) -> tuple[int, ...]:
-    return tuple(-1 if number is None else number for number in key)
-
-
-def _words(key: tuple[int | None, int | None]) -> str:
-    step, rank = (("unknown" if number is None else number) for number in key)
-    return f"step {step}, rank {rank}"
-
-
-def _name(key: tuple[int | None, int | None], *, many: bool) -> str:
-    parts = [f"{name}{number}" for name, number in zip(("step", "rank"), key, strict=True) if number is not None]
-    return "_".join(["compare_result", *(parts if many else []), "{}"])
-
-
-def _compare_pair(
-    request: Request,
-    layer: Path | None,
-    told: Callable[[CallRows], None] | None,
-    pair: Pair,
-    files: tuple[Path, Path],
-    target: Path,
-    carried: dict[int | None, float],
-) -> Pair:
-    tested = read_dump(files[0], request.tested_data)
-    trusted = read_dump(files[1], request.trusted_data)
-    matching = match_with(tested, trusted, layer)
-    pair.mode = mode_of(tested, trusted)
-    stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(pair.mode, stacks)
-    first = FirstDifference(tested, trusted, pair.mode, carried.get(pair.rank, 0.0))
-    with new_file(target) as file:
-        text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
-        write = csv.writer(text, lineterminator="\n").writerow
-        pair.files.append(target)
-        write(table.header)
-        for call in compare_dumps(tested, trusted, matching):
-            for index, row in enumerate(call.rows):
-                write(table.line(row, call.name, first=not index))
-            _count(pair, call)
-            first.add(call)
-            if told is not None:
-                told(call)
-    pair.divergence, pair.explained = first.result(), first.explained
-    carried[pair.rank] = first.carried
-    return pair
-
-
-def _count(pair: Pair, call: CallRows) -> None:
-    pair.calls += 1
-    pair.rows += len(call.rows)
-    for row in call.rows:
-        pair.verdicts[row.verdict] += 1
-        if row.same is not None:
-            pair.compared += row.verdict != UNMATCHED
-        elif row.verdict != UNMATCHED and not pair.left_out:
-            pair.left_out = f"{row.name}: {row.message or 'its dump holds no numbers of it'}"
-
-
-def _stack_file(stack: Path, dump: Path) -> Path:
-    # One stack.json is named, and every rank has its own.
-    beside = dump.with_name("stack.json")
-    return (
-        stack
-        if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
-        else beside
+    used = set(matching.calls.values())
+    jobs = chain(
+        ((entry, trusted.entries.get(matching.calls.get(name, ""))) for name, entry in tested.entries.items()),
+        ((None, entry) for name, entry in trusted.entries.items() if name not in used),
     )
+
+    def one(job: _Job) -> CallRows:
+        ours, theirs = job
+        rows = []
+        for mine, other in _pairs(ours, theirs, matching):
+            row = _compare_slots((tested, trusted), (ours, theirs), (mine, other), mode)
+            row.verdict = judge(row, mode)
+            rows.append(row)
+        return CallRows((ours or theirs).name, rows)  # type: ignore[union-attr]
+
+    return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs)
+
+
+def _in_parallel(one: Callable[[_Job], CallRows], jobs: Iterable[_Job]) -> Iterator[CallRows]:
+    """The results in the order of the jobs; a few are under way ahead of their turn."""
+    with ThreadPoolExecutor(_READERS, "asd-compare") as pool:
+        under_way: deque[Future[CallRows]] = deque()
+        try:
+            for job in jobs:
+                under_way.append(pool.submit(one, job))
+                if len(under_way) > _READERS * _AHEAD:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def _pairs(ours: Entry | None, theirs: Entry | None, matching: Matching) -> list[tuple[Slot | None, Slot | None]]:
+    if ours is None:
+        return [(None, slot) for slot in theirs.slots] if theirs is not None else []
+    pairs: list[tuple[Slot | None, Slot | None]] = [*matching.partners(ours, theirs)]
+    if theirs is not None:
+        taken = {id(slot) for _, slot in pairs}
+        pairs += [(None, slot) for slot in theirs.slots if id(slot) not in taken]
+    return pairs
+
+
+def mode_of(tested: Dump, trusted: Dump) -> str:
+    """What both dumps allow to compare: `tensor`, `md5` or `statistics`.
+
+    Raises:
+        StateError: A dump holds neither tensors nor statistics.
+    """
+    for dump in (tested, trusted):
+        if not dump.entries:
+            raise StateError(f"{dump.path} holds no data of any operator (task {dump.task or 'unknown'!r}).")
+    if tested.task == trusted.task == "tensor":
+        return "tensor"
+    if _has_md5(tested) and _has_md5(trusted):
+        return "md5"
+    return "statistics"
+
+
+def _compare_slots(
+    dumps: tuple[Dump, Dump],
+    entries: tuple[Entry | None, Entry | None],
+    slots: tuple[Slot | None, Slot | None],
+    mode: str,
+) -> ComparedRow:
+    """One row without its verdict.
+
+    Args:
+        dumps: The run under test, then the trusted run; so in the others.
+        entries: The calls that the slots belong to.
+        slots: The slots; at most one is None.
+        mode: As `mode_of` gives it.
+    """
+    ours, theirs = (
+        entry.row_name(slot) if entry is not None and slot is not None else "N/A"
+        for entry, slot in zip(entries, slots, strict=True)
+    )
+    row = ComparedRow(ours, theirs, *slots)
+    tested, trusted = slots
+    if tested is None or trusted is None:
+        row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
+        return row
+    if tested.scalar is not None or trusted.scalar is not None:
+        row.same, row.is_value = tested.scalar == trusted.scalar, True
+        row.metrics = Metrics.without_numbers(UNSUPPORTED, "") if mode == "tensor" else None
+        row.message = "" if row.same else f"the values are {tested.scalar} and {trusted.scalar}"
+        return row
+    if tested.shape != trusted.shape:
+        message = f"the shapes are {list(tested.shape)} and {list(trusted.shape)}"
+        row.same, row.is_value, row.message = False, True, message
+        row.metrics = Metrics.without_numbers(SHAPE_UNMATCHED, message) if mode == "tensor" else None
+        return row
+    if mode == "tensor":
+        row.metrics = _compare_tensors(dumps, (tested, trusted))
+        row.same, row.message = row.metrics.same_bits, row.metrics.message
+    else:
+        _compare_numbers(row, tested, trusted)
+    if row.types_differ:
+        row.message = "; ".join(filter(None, (f"the types are {tested.dtype} and {trusted.dtype}", row.message)))
+    return row
+
+
+def _compare_numbers(row: ComparedRow, tested: Slot, trusted: Slot) -> None:
+    """By CRC32, or by statistics: where these are infinite or NaN on both sides, they hide what else differs."""
+    if tested.md5 is not None and trusted.md5 is not None:
+        row.same = tested.md5.lower() == trusted.md5.lower()
+        return
+    known = [pair for pair in zip(tested.values, trusted.values, strict=True) if None not in pair]
+    if any(n != b for n, b in known if not (math.isnan(n) and math.isnan(b))):
+        row.same = False
+    elif any(not any(map(math.isfinite, pair)) for pair in known):
+        row.message = "Inf or NaN on both sides hides what else differs"
+    elif known or 0 in tested.shape:
+        row.same = True
+
+
+def _has_md5(dump: Dump) -> bool:
+    return any(slot.md5 is not None for entry in dump.entries.values() for slot in entry.slots)
+
+
+def _compare_tensors(dumps: tuple[Dump, Dump], slots: tuple[Slot, Slot]) -> Metrics:
+    try:
+        with (
+            _opened(dumps[0], slots[0], "the run under test") as ours,
+            _opened(dumps[1], slots[1], "the trusted run") as theirs,
+        ):
+            return compare_files(ours, theirs)
+    except StateError as error:
+        return Metrics.without_numbers(UNSUPPORTED, str(error))
+    except OSError as error:
+        return Metrics.without_numbers(UNSUPPORTED, f"{error.filename}: {error.strerror}")
+
+
+def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
+    path = tensor_file(dump, slot)
+    if path is None:
+        raise StateError(f"{side} has no tensor of it.")
+    try:
+        file = TorchFile(path) if path.suffix == ".pt" else NpyFile(path)
+    except FileNotFoundError:
+        raise StateError(f"the tensor file {path} of {side} is missing.") from None
+    kind = "bfloat16" if file.is_bfloat16 else file.dtype.name
+    # A bfloat16 is written as a float32, and so is a type that NumPy has no name for.
+    wrong = slot.kind != kind and slot.kind in _TYPES
+    if file.shape != slot.shape or wrong:
+        file.close()
+        found, told = (kind, slot.dtype) if wrong else (list(file.shape), list(slot.shape))
+        raise StateError(f"{path} has the {'type' if wrong else 'shape'} {found}, its dump says {told}.")
+    return file
+
+
+def judge(row: ComparedRow, mode: str) -> str:
+    """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Different` of statistics and CRCs.
+
+    `None` says that there is nothing to judge by: a missing tensor, or equal scalars among tensors.
+
+    Args:
+        row: What was compared.
+        mode: `tensor`, `md5` or `statistics`.
+    """
+    tested, trusted = row.tested, row.trusted
+    if tested is None or trusted is None or tested.shape != trusted.shape:
+        return UNMATCHED
+    if (tested.scalar is None) != (trusted.scalar is None):
+        return UNMATCHED
+    if mode == "tensor":
+        return _judge_tensor(row)
+    return "None" if row.same is None else "pass" if row.same else "Different"
+
+
+def _judge_tensor(row: ComparedRow) -> str:
+    metrics = row.metrics
+    if metrics is None or (row.is_value and row.same):
+        return "None"
+    if metrics.max_abs == NOT_A_NUMBER or row.is_value:
+        return "No"
+    if not isinstance(metrics.max_abs, float):
+        return "None"
+    # One norm alone is 0: the directions have nothing in common.
+    cosine = metrics.cosine if isinstance(metrics.cosine, float) else 0.0 if metrics.cosine == "Nan" else 1.0
+    wrong = (cosine < 0.99 and metrics.max_abs > 0.001) or cosine < 0.9 or metrics.max_abs > 1
+    return "No" if wrong else "Yes"

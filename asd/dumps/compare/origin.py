@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from asd.dumps.compare.calls import CallRows
-from asd.dumps.compare.rows import ComparedRow
+from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from asd.dumps.compare.rows import ComparedRow
+from asd.dumps.compare.comparison import ComparedRow
 from asd.dumps.formats.slots import Slot
 
 __all__ = ["ResultTable"]

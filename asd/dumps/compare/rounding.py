@@ -14,10 +14,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from asd.dumps.compare.calls import CallRows
+from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.metrics import NOT_A_NUMBER
 from asd.dumps.compare.origin import Agrees
-from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.formats.slots import Slot
 
 __all__ = ["difference_of", "pair_of", "scale_of", "within_rounding"]

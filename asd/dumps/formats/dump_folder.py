@@ -7,16 +7,16 @@ with and without `framework`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asd.dumps.formats.call_order import computed_order
 from asd.dumps.formats.json_file import read_json
-from asd.dumps.formats.slots import Entry, Slot, printable, read_entry
+from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Dump", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
+__all__ = ["Dump", "computed_order", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
 
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"(?:rank|proc)(\d*)")
@@ -33,7 +33,7 @@ class Dump:
         task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
         level: `L0`, `L1`, `mix`, or empty.
         framework: `mindspore` or `pytorch`; told from the tensors where the file does not say it.
-        entries: Every call by name, in the order in which the calls were computed, see `call_order`.
+        entries: Every call by name, in the order in which the calls were computed.
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
         environment: Version and device that it was computed with; empty when the file does not say it.
@@ -126,6 +126,36 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     dump.parents = _parents(path.with_name("construct.json"))
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
     return dump
+
+
+def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | None = None) -> list[str]:
+    """The names as they were computed: a module after the calls inside it, gradients of parameters at the end.
+
+    Other tools note gradients of parameters before the calls, and a module before the calls inside it.
+
+    Args:
+        names: In the order of the file.
+        parents: The module around each call, where that is known.
+
+    >>> computed_order(["Cell.a.A.parameters_grad.0", "Cell.a.A.forward.0", "Mint.add.0.forward"],
+    ...                {"Mint.add.0.forward": "Cell.a.A.forward.0"})
+    ['Mint.add.0.forward', 'Cell.a.A.forward.0', 'Cell.a.A.parameters_grad.0']
+    """
+    around = parents or {}
+    calls = {name: split_name(name)[1] == "parameters_grad" for name in names}
+    inside = Counter(around.get(name) for name in calls)
+    order: list[str] = []
+    waiting: dict[str, None] = {}
+    for name, is_gradient in calls.items():
+        waiting[name] = None
+        here: str | None = None if is_gradient else name
+        while here in waiting and not inside[here]:
+            assert here is not None
+            order.append(here)
+            del waiting[here]
+            here = around.get(here)
+            inside[here] -= 1
+    return [*order, *waiting]  # calls that are inside one another wait for ever
 
 
 def stack_of(path: Path) -> dict[str, str]:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.cli import main
-from asd.dumps.compare.comparison import compare_runs
+from asd.dumps.compare.comparison import ComparedRow, judge
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.rows import ComparedRow, judge
+from asd.dumps.compare.request import parse_request
+from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.slots import Slot
-from asd.dumps.pairing.request import parse_request
 from asd.errors import ConfigError, StateError
 from tests.asd.dumps import dumps
 

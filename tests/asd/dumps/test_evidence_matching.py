@@ -3,10 +3,10 @@
 import math
 from pathlib import Path
 
+from asd.dumps.compare.matching import match_names
 from asd.dumps.compare.rounding import difference_of, scale_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
-from asd.dumps.pairing.matching import match_names
 
 NAME = "Primitive.matmul.MatMul.0.backward"
 

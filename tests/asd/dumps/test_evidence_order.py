@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from asd.dumps.compare.comparison import compare_runs
-from asd.dumps.formats.call_order import computed_order
-from asd.dumps.pairing.request import Request
+from asd.dumps.compare.request import Request
+from asd.dumps.compare.runs import compare_runs
+from asd.dumps.formats.dump_folder import computed_order
 from tests.asd.dumps import dumps
 
 DumpWriter = dumps.DumpWriter

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from asd.cli import main
-from asd.dumps.compare.comparison import compare_runs
-from asd.dumps.pairing.request import Request
+from asd.dumps.compare.request import Request
+from asd.dumps.compare.runs import compare_runs
 from tests.asd.dumps.dumps import HERE, MS, PT, DumpWriter
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from asd.dumps.compare.matching import Matching, match_by_place, match_names
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.json_file import open_text
-from asd.dumps.pairing.matching import Matching, match_by_place, match_names
 from asd.errors import ConfigError, UnsupportedError
 
 __all__ = ["match_with", "read_yaml"]

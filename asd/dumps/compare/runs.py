@@ -1,0 +1,235 @@
+"""A whole comparison: find the dumps of both sides, compare each pair, write the tables, and say where they part."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
+from asd.dumps.compare.first_difference import Divergence, FirstDifference, across_ranks, across_steps, counted
+from asd.dumps.compare.mapping_file import match_with
+from asd.dumps.compare.request import Request, parse_request
+from asd.dumps.compare.result_csv import ResultTable
+from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
+from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.errors import ConfigError, StateError
+
+__all__ = ["ComparisonOutcome", "Pair", "compare", "compare_runs"]
+
+
+@dataclass
+class Pair:
+    """One rank of one step on both sides.
+
+    Attributes:
+        step: Its step; None when the paths do not say it.
+        rank: Its rank; likewise.
+        mode: `tensor`, `md5` or `statistics`.
+        calls: How many calls were compared.
+        rows: How many slots.
+        verdicts: How many rows have each verdict.
+        files: What was written.
+        divergence: Where the runs part; None when they agree.
+        compared: How many slots could be.
+        left_out: Why the first slot could not be compared that is on both sides; empty when all could.
+        explained: What was taken for rounding or left out, in words; empty when nothing was.
+    """
+
+    step: int | None
+    rank: int | None
+    mode: str = ""
+    calls: int = 0
+    rows: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    files: list[Path] = field(default_factory=list)
+    divergence: Divergence | None = None
+    compared: int = 0
+    left_out: str = ""
+    explained: str = ""
+
+    @property
+    def where(self) -> str:
+        """Step and rank in words; empty when neither is known."""
+        parts = [f"{name} {value}" for name, value in (("step", self.step), ("rank", self.rank)) if value is not None]
+        return ", ".join(parts)
+
+
+@dataclass
+class ComparisonOutcome:
+    """What came of a comparison.
+
+    Attributes:
+        pairs: Every rank of every step that both sides have.
+        notes: What else is to be known, a sentence each.
+    """
+
+    pairs: list[Pair]
+    notes: list[str]
+
+    @property
+    def first(self) -> Pair | None:
+        """The pair that parts first: the earliest step, and in it the rank with the fewest calls before it."""
+        found = [pair for pair in self.pairs if pair.divergence is not None]
+        return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        pair = self.first
+        if pair is not None and pair.divergence is not None:
+            where = f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else ""
+            return pair.divergence.sentence + where
+        unmatched = sum(pair.verdicts[UNMATCHED] for pair in self.pairs)
+        compared = sum(pair.compared for pair in self.pairs)
+        left = sum(pair.rows for pair in self.pairs) - compared - unmatched
+        why = next((pair.left_out for pair in self.pairs if pair.left_out), "")
+        how = {"tensor": "tensors", "md5": "CRC32s", "statistics": "statistics"}[self.pairs[0].mode]
+        rest = [
+            f"{unmatched} rows have no counterpart" if unmatched else "",
+            f"{counted(left, 'row')} could not be compared, first {why}" if left else "",
+            *dict.fromkeys(pair.explained for pair in self.pairs),
+        ]
+        words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
+        return f"The runs do not part: {words.rstrip('.')}."
+
+
+def compare(input_param: Mapping[str, object], output_path: str = "output") -> ComparisonOutcome:
+    """Compares two runs, as the seeds' scripts call it.
+
+    Args:
+        input_param: The keys of a compare.json, or `npu_pkl_path`, `bench_pkl_path`, `npu_dump_data_dir`,
+            `bench_dump_data_dir`.
+        output_path: Folder for the results.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a path is not there.
+        StateError: A dump can't be read.
+    """
+    return compare_runs(parse_request(input_param), Path(output_path))
+
+
+def compare_runs(
+    request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
+) -> ComparisonOutcome:
+    """Compares every rank of every step that both runs have.
+
+    Args:
+        request: The two runs.
+        output: Folder for the results.
+        layer: Layer mapping file, or None.
+        told: Called with every call that was compared.
+
+    Raises:
+        ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
+        StateError: A dump can't be read; nothing is written for it.
+        OSError: A file can't be read or written.
+    """
+    if output.exists() and not output.is_dir():
+        raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
+    pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
+    names = [_name(key, many=len(pairs) > 1) for key in pairs]
+    stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
+    carried: dict[int | None, float] = {}
+    done = [
+        _compare_pair(request, layer, told, Pair(*key), files, output / f"{name.format(stamp)}.csv", carried)
+        for (key, files), name in zip(pairs.items(), names, strict=True)
+    ]
+    if not any(pair.compared for pair in done):
+        why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
+        raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
+    across_steps(done)
+    across_ranks(done)
+    return ComparisonOutcome(done, notes)
+
+
+def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
+    if len(ours) == len(theirs) == 1:
+        (key, path), (other_key, other) = *ours.items(), *theirs.items()
+        notes = [f"Compared {_words(key)} with {_words(other_key)}."] if key != other_key else []
+        return {key: (path, other)}, notes
+    common = {key: (ours[key], theirs[key]) for key in sorted(ours, key=_order) if key in theirs}
+    if not common:
+        raise ConfigError(
+            "bench_path",
+            ", ".join(map(_words, theirs)),
+            f"npu_path has {', '.join(map(_words, ours))}; none is on both sides",
+        )
+    notes = []
+    for side, keys in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
+        if keys:
+            notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, keys)))}: not compared.")
+    return common, notes
+
+
+def _order(key: tuple[int | None, int | None]) -> tuple[int, ...]:
+    return tuple(-1 if number is None else number for number in key)
+
+
+def _words(key: tuple[int | None, int | None]) -> str:
+    step, rank = (("unknown" if number is None else number) for number in key)
+    return f"step {step}, rank {rank}"
+
+
+def _name(key: tuple[int | None, int | None], *, many: bool) -> str:
+    parts = [f"{name}{number}" for name, number in zip(("step", "rank"), key, strict=True) if number is not None]
+    return "_".join(["compare_result", *(parts if many else []), "{}"])
+
+
+def _compare_pair(
+    request: Request,
+    layer: Path | None,
+    told: Callable[[CallRows], None] | None,
+    pair: Pair,
+    files: tuple[Path, Path],
+    target: Path,
+    carried: dict[int | None, float],
+) -> Pair:
+    tested = read_dump(files[0], request.tested_data)
+    trusted = read_dump(files[1], request.trusted_data)
+    matching = match_with(tested, trusted, layer)
+    pair.mode = mode_of(tested, trusted)
+    stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
+    table = ResultTable(pair.mode, stacks)
+    first = FirstDifference(tested, trusted, pair.mode, carried.get(pair.rank, 0.0))
+    with new_file(target) as file:
+        text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
+        write = csv.writer(text, lineterminator="\n").writerow
+        pair.files.append(target)
+        write(table.header)
+        for call in compare_dumps(tested, trusted, matching):
+            for index, row in enumerate(call.rows):
+                write(table.line(row, call.name, first=not index))
+            _count(pair, call)
+            first.add(call)
+            if told is not None:
+                told(call)
+    pair.divergence, pair.explained = first.result(), first.explained
+    carried[pair.rank] = first.carried
+    return pair
+
+
+def _count(pair: Pair, call: CallRows) -> None:
+    pair.calls += 1
+    pair.rows += len(call.rows)
+    for row in call.rows:
+        pair.verdicts[row.verdict] += 1
+        if row.same is not None:
+            pair.compared += row.verdict != UNMATCHED
+        elif row.verdict != UNMATCHED and not pair.left_out:
+            pair.left_out = f"{row.name}: {row.message or 'its dump holds no numbers of it'}"
+
+
+def _stack_file(stack: Path, dump: Path) -> Path:
+    # One stack.json is named, and every rank has its own.
+    beside = dump.with_name("stack.json")
+    return (
+        stack
+        if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
+        else beside
+    )
