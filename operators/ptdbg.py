@@ -214,9 +214,10 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     Raises:
         ConfigError: A path is missing.
     """
-    from asd.dumps.compare.runs import compare as compare_dumps  # reading is needed by a few programs only
+    from asd.dumps.compare.request import parse_request  # reading is needed by a few programs only
+    from asd.dumps.compare.runs import compare_runs
 
-    outcome = compare_dumps(_with_todays_paths(input_param), str(output_path))
+    outcome = compare_runs(parse_request(_with_todays_paths(input_param)), Path(output_path))
     files = [file for pair in outcome.pairs for file in pair.files]
     print(*files, outcome.sentence, sep="\n")  # noqa: T201 - the classic scripts print nothing themselves
     return outcome

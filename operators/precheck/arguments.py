@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.dumps.precheck.calls import DtypeArgument
-from asd.dumps.precheck.inputs import DTYPES, Value
+from asd.operators.precheck.inputs import DTYPES, Value
 
 __all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to_tensor", "wide_tensor"]
 

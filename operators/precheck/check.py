@@ -17,12 +17,12 @@ import numpy as np
 
 from asd.dumps.formats.slots import Slot
 from asd.dumps.precheck.calls import Call, leaves
-from asd.dumps.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
 from asd.dumps.precheck.rules import ABS_LIMIT, Judgement, epsilon_of, judge
 from asd.dumps.precheck.tables import ERROR, PASS, SKIP, ApiResult, Detail
 from asd.errors import StateError
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, mapped, to_tensor, wide_tensor
 from asd.operators.precheck.execution import Place, call_backward, call_forward
+from asd.operators.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
 from asd.operators.precheck.lookup import find
 from asd.operators.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCES
 

@@ -8,8 +8,8 @@ from typing import Any
 from mindspore import Tensor, ops
 
 from asd.dumps.precheck.calls import leaves
-from asd.dumps.precheck.inputs import Value
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, from_tensor, mapped
+from asd.operators.precheck.inputs import Value
 from asd.operators.private.compiler import clear_pynative
 
 __all__ = ["Place", "call_backward", "call_forward"]

@@ -10,17 +10,16 @@ An operator is named in the last case alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.metrics import BitDifference
 from asd.dumps.compare.origin import Agrees, CallGraph, suffix_of, trusted_name
 from asd.dumps.compare.rounding import pair_of, within_rounding
 from asd.dumps.formats.dump_folder import Dump
-from asd.dumps.formats.slots import is_random, split_name
+from asd.dumps.formats.slots import is_random
 
-__all__ = ["Divergence", "FirstDifference", "across_ranks", "across_steps", "counted"]
+__all__ = ["ROWS", "Divergence", "FirstDifference", "counted"]
 
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
@@ -85,43 +84,6 @@ def counted(count: int, noun: str) -> str:
 
 def _bits(difference: BitDifference | None) -> str:
     return "" if difference is None else f" in {difference.words}"
-
-
-class _Pair(Protocol):
-    """One rank of one step on both sides."""
-
-    step: int | None
-    rank: int | None
-    divergence: Divergence | None
-
-
-def across_steps(pairs: Sequence[_Pair]) -> None:
-    """Says of a weight that differs that the update before it is to blame, where all of the step before agrees."""
-    known = {(pair.step, pair.rank): pair for pair in pairs}
-    for pair in pairs:
-        found = pair.divergence
-        before = known.get((pair.step - 1, pair.rank)) if pair.step is not None else None
-        if found is not None and found.kind == "weight" and before is not None and before.divergence is None:
-            why = (
-                f"all of step {before.step} agrees, so the optimizer's update after it went wrong, or a state it keeps"
-            )
-            pair.divergence = replace(found, reason=f"{why}; {found.reason}")
-
-
-def across_ranks(pairs: Sequence[_Pair]) -> None:
-    """Names nobody where a step of several ranks parts first at gradients of parameters: the optimizer gets their mean.
-
-    The rank that made the wrong one is then not to be told from the others. A rank that parts earlier is.
-    """
-    for step in {pair.step for pair in pairs}:
-        parted = [(pair, pair.divergence) for pair in pairs if pair.step == step and pair.divergence is not None]
-        if len(parted) < 2 or not all(split_name(found.call)[1] == "parameters_grad" for _, found in parted):
-            continue
-        ranks = ", ".join(str(pair.rank) for pair, _ in parted)
-        why = f"the ranks {ranks} part alike, as after a mean over ranks, and none of them shows anything wrong before"
-        for pair, found in parted:
-            basis = "bits" if found.kind != ROWS else found.basis
-            pair.divergence = replace(found, kind=ROWS, basis=basis, reason=f"{why}; {found.reason}")
 
 
 class FirstDifference:

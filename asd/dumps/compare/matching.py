@@ -10,11 +10,17 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from asd.dumps.formats.dump_folder import Dump
+from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.slots import Entry, Slot, split_name
+from asd.errors import ConfigError, UnsupportedError
 
-__all__ = ["Matching", "match_by_place", "match_names"]
+__all__ = ["Matching", "match_with"]
+
+_LARGEST_MAPPING = 1 << 24
 
 _PARAMETER_NAMES = {
     "gamma": "weight",
@@ -56,6 +62,69 @@ class Matching:
         return found
 
 
+def match_with(tested: Dump, trusted: Dump, layer: Path | None) -> Matching:
+    """The pairs of two dumps.
+
+    Args:
+        tested: The run under test.
+        trusted: The trusted run.
+        layer: A yaml file: class of layer, then `name in MindSpore: name in PyTorch`; `TopLayer` at the top. None: what
+            matches by itself.
+
+    Raises:
+        ConfigError: The file is no such mapping.
+        UnsupportedError: PyYAML is not installed.
+        OSError: The file can't be read.
+    """
+    if layer is None:
+        return _match_names(tested, trusted)
+    matching = _match_by_place(tested, trusted, _sections(layer, _read_yaml(layer)))
+    if not matching.calls:
+        raise ConfigError("the layer mapping", str(layer), "no call of one dump meets one of the other through it")
+    return matching
+
+
+def _read_yaml(path: Path) -> Any:
+    """What a YAML file holds; no tag in it makes an object.
+
+    Raises:
+        ConfigError: It is too long or no YAML.
+        UnsupportedError: PyYAML is not installed.
+        OSError: It can't be read.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise UnsupportedError(
+            f"{path} needs PyYAML to be read, which is not installed; pip install 'mindspore-asd[compare]' brings it."
+        ) from None
+    with open_text(path) as file:
+        content = file.read(_LARGEST_MAPPING + 1)
+    if len(content) > _LARGEST_MAPPING:
+        raise ConfigError("the mapping file", str(path), f"at most {_LARGEST_MAPPING} characters")
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise ConfigError("the mapping file", str(path), f"YAML is needed{where}") from None
+
+
+def _sections(path: Path, found: Any) -> dict[str, dict[str, str]]:
+    valid = "sections with `name: name` in them are needed"
+    if not isinstance(found, dict):
+        raise ConfigError("the mapping file", str(path), valid)
+    result: dict[str, dict[str, str]] = {}
+    for section, names in found.items():
+        if names is not None and not isinstance(names, dict):
+            raise ConfigError("the mapping file", str(path), f"the section {section!r} is none: {valid}")
+        for key, value in (names or {}).items():
+            if isinstance(value, (dict, list)) or value is None:
+                raise ConfigError("the mapping file", str(path), f"{key!r} has no name on its right: {valid}")
+        result[str(section)] = {str(key): str(value) for key, value in (names or {}).items()}
+    return result
+
+
 def _rename_parameter(_: str, suffix: str) -> str:
     """The suffix with the parameter's name that PyTorch uses.
 
@@ -66,12 +135,12 @@ def _rename_parameter(_: str, suffix: str) -> str:
     return f"{head}{dot}{_PARAMETER_NAMES.get(last, last)}"
 
 
-def match_names(tested: Dump, trusted: Dump) -> Matching:
+def _match_names(tested: Dump, trusted: Dump) -> Matching:
     """Equal names; between the two frameworks also by place."""
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
         calls = {name: name for name in tested.entries if name in trusted.entries}
         return Matching(calls, turned=_turned(tested, trusted, calls))
-    return match_by_place(tested, trusted, {})
+    return _match_by_place(tested, trusted, {})
 
 
 def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -107,7 +176,7 @@ def _apart(ours: list[Slot], theirs: list[Slot]) -> float:
     return sum(each for each in known if math.isfinite(each))
 
 
-def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]]) -> Matching:
+def _match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]]) -> Matching:
     """Pairs calls by module path, API name, direction and count.
 
     Args:

@@ -228,16 +228,7 @@ def _wide(piece: Any, of: TensorFile) -> Any:
 def _note_differences(
     found: BitDifference | None, ours: Any, theirs: Any, start: int, tested: TensorFile, trusted: TensorFile
 ) -> BitDifference | None:
-    """Adds the differing elements of one piece; None as long as there is none.
-
-    Args:
-        found: What the pieces before gave.
-        ours: Flat piece of the run under test.
-        theirs: The same piece of the trusted run.
-        start: Elements before this piece.
-        tested: Where `ours` is from.
-        trusted: Where `theirs` is from.
-    """
+    """Adds the differing elements of a flat piece after `start` elements; None as long as there is none."""
     same_type = ours.dtype == theirs.dtype and tested.is_bfloat16 == trusted.is_bfloat16
     if same_type:
         differs = _patterns(ours) != _patterns(theirs)

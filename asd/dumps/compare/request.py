@@ -19,9 +19,6 @@ _KEYS = {
     "golden_path": "trusted",
     "npu_pkl_path": "tested",
     "bench_pkl_path": "trusted",
-    "npu_json_path": "tested",
-    "bench_json_path": "trusted",
-    "stack_json_path": "stack",
     "npu_dump_data_dir": "tested_data",
     "bench_dump_data_dir": "trusted_data",
 }

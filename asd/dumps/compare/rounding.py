@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.metrics import NOT_A_NUMBER
@@ -26,16 +25,8 @@ GAIN = 100.0
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
 
 
-class TensorScale(NamedTuple):
-    """How large the tensors of a call are.
-
-    Attributes:
-        rms: The largest root mean square.
-        magnitude: The largest magnitude of an element.
-    """
-
-    rms: float
-    magnitude: float
+TensorScale = tuple[float, float]
+"""How large tensors are: the largest root mean square, and the largest magnitude of an element."""
 
 
 def scale_of(slots: Sequence[Slot]) -> TensorScale:
@@ -49,7 +40,7 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
                 rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
             elif _overflowed(slot):
                 rms = max(rms, abs(top), abs(low))  # it is at most that
-    return TensorScale(rms, magnitude)
+    return rms, magnitude
 
 
 def difference_of(
@@ -64,14 +55,14 @@ def difference_of(
         euclidean: L2 norm of the difference, where the tensors are at hand.
         largest: Largest difference of an element, likewise.
     """
-    size = math.prod(trusted.shape) or 1
+    size, (rms, magnitude) = math.prod(trusted.shape) or 1, scale
     if isinstance(euclidean, float) and isinstance(largest, float):
-        return max(_ratio(euclidean / math.sqrt(size), scale.rms), _ratio(largest, scale.magnitude))
+        return max(_ratio(euclidean / math.sqrt(size), rms), _ratio(largest, magnitude))
     pairs = list(zip(tested.values, trusted.values, strict=True))
     if any(None in pair for pair in pairs[:2]):
         return None
     found = [0.0]
-    over = (scale.magnitude, scale.magnitude, scale.rms, scale.rms * math.sqrt(size))
+    over = (magnitude, magnitude, rms, rms * math.sqrt(size))
     for (n, b), whole in zip(pairs, over, strict=True):
         if n is None or b is None or n == b or (math.isnan(n) and math.isnan(b)):
             continue

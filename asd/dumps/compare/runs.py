@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
-from asd.dumps.compare.first_difference import Divergence, FirstDifference, across_ranks, across_steps, counted
-from asd.dumps.compare.mapping_file import match_with
-from asd.dumps.compare.request import Request, parse_request
+from asd.dumps.compare.first_difference import ROWS, Divergence, FirstDifference, counted
+from asd.dumps.compare.matching import match_with
+from asd.dumps.compare.request import Request
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["ComparisonOutcome", "Pair", "compare", "compare_runs"]
+__all__ = ["ComparisonOutcome", "Pair", "compare_runs"]
 
 
 @dataclass
@@ -99,21 +100,6 @@ class ComparisonOutcome:
         return f"The runs do not part: {words.rstrip('.')}."
 
 
-def compare(input_param: Mapping[str, object], output_path: str = "output") -> ComparisonOutcome:
-    """Compares two runs, as the seeds' scripts call it.
-
-    Args:
-        input_param: The keys of a compare.json, or `npu_pkl_path`, `bench_pkl_path`, `npu_dump_data_dir`,
-            `bench_dump_data_dir`.
-        output_path: Folder for the results.
-
-    Raises:
-        ConfigError: A key is unknown or missing, or a path is not there.
-        StateError: A dump can't be read.
-    """
-    return compare_runs(parse_request(input_param), Path(output_path))
-
-
 def compare_runs(
     request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
 ) -> ComparisonOutcome:
@@ -143,8 +129,8 @@ def compare_runs(
     if not any(pair.compared for pair in done):
         why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
         raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
-    across_steps(done)
-    across_ranks(done)
+    _across_steps(done)
+    _across_ranks(done)
     return ComparisonOutcome(done, notes)
 
 
@@ -153,7 +139,8 @@ def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tup
         (key, path), (other_key, other) = *ours.items(), *theirs.items()
         notes = [f"Compared {_words(key)} with {_words(other_key)}."] if key != other_key else []
         return {key: (path, other)}, notes
-    common = {key: (ours[key], theirs[key]) for key in sorted(ours, key=_order) if key in theirs}
+    keys = sorted(ours, key=lambda key: [-1 if number is None else number for number in key])
+    common = {key: (ours[key], theirs[key]) for key in keys if key in theirs}
     if not common:
         raise ConfigError(
             "bench_path",
@@ -161,14 +148,10 @@ def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tup
             f"npu_path has {', '.join(map(_words, ours))}; none is on both sides",
         )
     notes = []
-    for side, keys in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
-        if keys:
-            notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, keys)))}: not compared.")
+    for side, more in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
+        if more:
+            notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, more)))}: not compared.")
     return common, notes
-
-
-def _order(key: tuple[int | None, int | None]) -> tuple[int, ...]:
-    return tuple(-1 if number is None else number for number in key)
 
 
 def _words(key: tuple[int | None, int | None]) -> str:
@@ -233,3 +216,32 @@ def _stack_file(stack: Path, dump: Path) -> Path:
         if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
         else beside
     )
+
+
+def _across_steps(pairs: Sequence[Pair]) -> None:
+    """Says of a weight that differs that the update before it is to blame, where all of the step before agrees."""
+    known = {(pair.step, pair.rank): pair for pair in pairs}
+    for pair in pairs:
+        found = pair.divergence
+        before = known.get((pair.step - 1, pair.rank)) if pair.step is not None else None
+        if found is not None and found.kind == "weight" and before is not None and before.divergence is None:
+            why = (
+                f"all of step {before.step} agrees, so the optimizer's update after it went wrong, or a state it keeps"
+            )
+            pair.divergence = replace(found, reason=f"{why}; {found.reason}")
+
+
+def _across_ranks(pairs: Sequence[Pair]) -> None:
+    """Names nobody where a step of several ranks parts first at gradients of parameters: the optimizer gets their mean.
+
+    The rank that made the wrong one is then not to be told from the others. A rank that parts earlier is.
+    """
+    for step in {pair.step for pair in pairs}:
+        parted = [(pair, pair.divergence) for pair in pairs if pair.step == step and pair.divergence is not None]
+        if len(parted) < 2 or not all(split_name(found.call)[1] == "parameters_grad" for _, found in parted):
+            continue
+        ranks = ", ".join(str(pair.rank) for pair, _ in parted)
+        why = f"the ranks {ranks} part alike, as after a mean over ranks, and none of them shows anything wrong before"
+        for pair, found in parted:
+            basis = "bits" if found.kind != ROWS else found.basis
+            pair.divergence = replace(found, kind=ROWS, basis=basis, reason=f"{why}; {found.reason}")

@@ -31,7 +31,6 @@ class Dump:
         path: The dump.json.
         data_dir: Folder with the tensors, which need not exist.
         task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
-        level: `L0`, `L1`, `mix`, or empty.
         framework: `mindspore` or `pytorch`; told from the tensors where the file does not say it.
         entries: Every call by name, in the order in which the calls were computed.
         parents: construct.json: the parent of every name; empty when there is none.
@@ -43,7 +42,6 @@ class Dump:
     path: Path
     data_dir: Path
     task: str = ""
-    level: str = ""
     framework: str = ""
     entries: dict[str, Entry] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
@@ -116,7 +114,7 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "level", "framework", "tool", "environment") and isinstance(value, str):
+        elif name in ("task", "framework", "tool", "environment") and isinstance(value, str):
             setattr(dump, name, printable(value))
         elif name == "slice":
             dump.cut = bool(value)

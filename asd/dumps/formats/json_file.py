@@ -46,11 +46,7 @@ def read_json(path: Path, longest: int = 1 << 28) -> object:
         raise StateError(f"{path} is longer than {longest} characters.")
     try:
         return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{path} is not valid JSON: {_reason(error)}.") from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    except RecursionError:
+        raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
+    except ValueError as error:
+        raise StateError(f"{path} is not valid JSON: {getattr(error, 'msg', error)}.") from None

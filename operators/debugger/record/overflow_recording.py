@@ -12,7 +12,10 @@ from mindspore import Parameter
 
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.judged_call import (
+from asd.dumps.record.overflow_record import OverflowRecord
+from asd.dumps.record.writer import DumpWriter
+from asd.errors import OverflowDetected
+from asd.operators.debugger.record.judged_call import (
     ALREADY,
     OVERFLOW,
     WEIGHT,
@@ -22,9 +25,6 @@ from asd.dumps.record.judged_call import (
     magnitude_of,
     trouble,
 )
-from asd.dumps.record.overflow_record import OverflowRecord
-from asd.dumps.record.writer import DumpWriter
-from asd.errors import OverflowDetected
 from asd.operators.debugger.record.values import Path as Place
 from asd.operators.debugger.record.values import dtype_name, encode, to_array
 

@@ -28,10 +28,17 @@ def test_the_documented_file_is_read(tmp_path):
     assert config.wants(7, "rank")
 
 
-def test_md5_is_a_summary_mode_and_a_task():
-    for content in ({"task": "statistics", "statistics": {"summary_mode": "md5"}}, {"task": "md5"}):
-        config = DebuggerConfig.of(content)
-        assert (config.task, config.md5) == ("statistics", True)
+def test_the_other_documented_settings_are_read_as_they_are_typed():
+    md5 = '{ "task": "statistics", "dump_path": "/path", "rank": [], "step": [0], "level": "L0", "statistics": '
+    md5 += '{ "scope": [], "list": [], "data_mode": ["all"], "summary_mode": "md5" } }'
+    assert DebuggerConfig.of(json.loads(md5)).md5
+    assert DebuggerConfig.of({"task": "md5"}).md5
+    layers = "Cell.network_with_loss.model.language_model.encoder.layers.9.mlp"
+    scope = [f"{layers}.projection.RowParallelLinear.backward.0", f"{layers}.mapping.ColumnParallelLinear.backward.0"]
+    inner = {"scope": scope, "list": [], "data_mode": ["all"]}
+    mix = DebuggerConfig.of({**SEED, "dump_path": "./tensor_mix_ms", "level": "mix", "tensor": inner})
+    assert (mix.level, list(mix.scope)) == ("mix", scope)
+    assert DebuggerConfig.of({**SEED, "dump_path": "./tensor_l1_ms", "level": "L1"}).apis
 
 
 def test_numbers_may_be_texts_and_ranges():

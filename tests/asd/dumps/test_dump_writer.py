@@ -145,16 +145,6 @@ def test_the_dump_of_an_earlier_run_is_kept_aside(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank0.earlier1"]
 
 
-def test_a_folder_that_cant_be_written_is_said_once(tmp_path):
-    (tmp_path / "file").write_text("")
-    said = []
-    writer = DumpWriter(tmp_path / "file" / "rank0", DebuggerConfig.of({"task": "tensor"}), problem=said.append)
-    write_entry(writer, 0)
-    writer.finish()
-    assert len(said) == 1
-    assert "training goes on" in said[0]
-
-
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="this system has no /proc")
 def test_a_folder_that_can_t_be_written_is_found_before_the_first_step_for_root_too():
     with pytest.raises(ConfigError, match="this user can't write in /proc"):

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from asd.dumps.compare.matching import match_names
+from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.rounding import difference_of, scale_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
@@ -17,7 +17,7 @@ def dump(tool, *shapes):
 
 
 def partners(tested, trusted):
-    pairs = match_names(tested, trusted).partners(tested.entries[NAME], trusted.entries[NAME])
+    pairs = match_with(tested, trusted, None).partners(tested.entries[NAME], trusted.entries[NAME])
     return [(slot.suffix, other.suffix if other else None) for slot, other in pairs]
 
 
@@ -45,6 +45,6 @@ def test_a_norm_that_float16_can_not_hold_tells_nothing_and_an_infinite_element_
 
     half, single = slot("Float16", 1e4, math.inf), slot("Float32", 1e4, 1.2e5)
     scale = scale_of([half])
-    assert scale.rms > 0
+    assert scale[0] > 0
     assert difference_of(single, half, scale) == difference_of(half, single, scale) == 0.0
     assert difference_of(slot("Float32", math.inf, math.inf), single, scale) == math.inf

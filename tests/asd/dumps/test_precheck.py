@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 
 from asd.dumps.formats.slots import Slot
 from asd.dumps.precheck.calls import Call, DtypeArgument, leaves, read_calls
-from asd.dumps.precheck.inputs import Inputs, to_bfloat16
 from asd.dumps.precheck.rules import Judgement, judge
 from asd.dumps.precheck.tables import ApiResult, Detail, Tables
 from asd.errors import ConfigError, StateError
@@ -30,10 +29,6 @@ def tensor(shape=(2, 3), dtype="Float32", low=-1.0, high=2.0, name=None):
         "Norm": 1.0,
         **({"data_name": name} if name else {}),
     }
-
-
-def described(dtype, shape, low, high, name=None):
-    return Slot("input.0", "input", dtype, shape, (high, low, None, None), data_name=name)
 
 
 def write_dump(folder: Path, data, task="statistics", **more) -> Path:
@@ -110,71 +105,6 @@ def test_a_dump_of_pytorch_is_refused(tmp_path):
 def test_a_dump_of_parts_of_tensors_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="a dump of whole tensors is needed"):
         read_calls(write_dump(tmp_path, {}, slice=[{"dim": 0}]))
-
-
-@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/b.npy", "..", ""])
-def test_a_data_name_that_leads_out_of_the_folder_is_refused(tmp_path, name):
-    inputs = Inputs(tmp_path / "dump.json", real=True)
-    with pytest.raises(StateError, match="is not the bare name of a file"):
-        inputs.value(described("Float32", (1,), 0.0, 1.0, name), inputs.generator("x"))
-
-
-def test_a_tensor_with_pickles_is_refused(tmp_path):
-    (tmp_path / "dump_tensor_data").mkdir()
-    np.save(tmp_path / "dump_tensor_data" / "a.npy", np.array([{}], object), allow_pickle=True)
-    inputs = Inputs(tmp_path / "dump.json", real=True)
-    with pytest.raises(StateError, match="unpickled"):
-        inputs.value(described("Float32", (1,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
-
-
-def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
-    (tmp_path / "dump_tensor_data").mkdir()
-    np.save(tmp_path / "dump_tensor_data" / "a.npy", np.zeros(3, np.float32))
-    inputs = Inputs(tmp_path / "dump.json", real=True)
-    with pytest.raises(StateError, match=r"a.npy holds float32 \[3\], and the dump says Float32 \[4\]"):
-        inputs.value(described("Float32", (4,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
-
-
-@given(
-    st.sampled_from(["Float16", "Float32", "Float64", "BFloat16"]),
-    st.lists(st.floats(-1000, 1000, width=16), min_size=2, max_size=2).map(sorted),
-)
-def test_made_inputs_lie_between_min_and_max_and_are_the_same_each_time(dtype, limits):
-    inputs = Inputs(Path("dump.json"), real=False)
-    low, high = (
-        (float(to_bfloat16(np.array([limit], np.float32))[0]) for limit in limits) if dtype == "BFloat16" else limits
-    )
-    slot = described(dtype, (4, 5), low, high, None)
-    first, second = (inputs.value(slot, inputs.generator("Mint.mul.0")).array for _ in range(2))
-    assert first.shape == (4, 5)
-    assert (first >= low).all()
-    assert (first <= high).all()
-    np.testing.assert_array_equal(first, second)
-
-
-def test_made_integers_reach_both_limits():
-    inputs = Inputs(Path("dump.json"), real=False)
-    value = inputs.value(described("Int32", (200,), 3.0, 5.0, None), inputs.generator("x")).array
-    assert value.dtype == np.int32
-    assert set(value.tolist()) == {3, 4, 5}
-
-
-def test_inputs_with_inf_cannot_be_made():
-    inputs = Inputs(Path("dump.json"), real=False)
-    with pytest.raises(StateError, match="no values lie between"):
-        inputs.value(described("Float32", (2,), 0.0, float("inf"), None), inputs.generator("x"))
-
-
-def test_a_huge_tensor_is_not_made():
-    inputs = Inputs(Path("dump.json"), real=False)
-    with pytest.raises(StateError, match="has more than"):
-        inputs.value(described("Float32", (1 << 20, 1 << 20), 0.0, 1.0, None), inputs.generator("x"))
-
-
-def test_bfloat16_is_rounded_to_nearest_even():
-    given_ = np.array([1.0, 1.00390625, 1.01171875, 3.4e38, np.inf, np.nan], np.float32)
-    np.testing.assert_array_equal(to_bfloat16(given_)[:3], np.array([1.0, 1.0, 1.015625], np.float32))
-    assert np.isnan(to_bfloat16(given_)[5])
 
 
 def test_the_limits_of_the_seeds_rule_are_strict():
@@ -257,12 +187,6 @@ def test_the_tables_have_the_documented_bytes_and_names(tmp_path):
     assert tables.details.name == "accuracy_checking_details_20260102030405.csv"
     assert tables.result.read_bytes() == RESULT_BYTES
     assert tables.details.read_bytes() == DETAILS_BYTES
-
-
-def test_a_second_check_in_the_same_second_overwrites_nothing(tmp_path):
-    write_tables(tmp_path)
-    assert Tables.create(tmp_path, NOW).result.name == "accuracy_checking_result_20260102030406.csv"
-    assert (tmp_path / "accuracy_checking_result_20260102030405.csv").read_bytes() == RESULT_BYTES
 
 
 def test_a_message_stays_on_its_line_and_is_no_formula(tmp_path):

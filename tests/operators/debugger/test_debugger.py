@@ -147,12 +147,6 @@ def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_pat
     assert [record.message.count("training goes on") for record in caplog.records] == [1]
 
 
-def test_a_dump_path_that_can_not_be_written_is_told_at_the_start(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="file is no folder"):
-        PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path / "file" / "dump")}))
-
-
 def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
     (tmp_path / "config.json").write_text(
         json.dumps({"task": "tensor", "level": "L1", "dump_path": "elsewhere", "rank": [3], "seed": 7})

@@ -14,6 +14,8 @@ from asd.operators import PrecisionDebugger
 from asd.operators.precheck.arguments import NotCheckable
 from asd.operators.precheck.lookup import find
 
+LINE = ["-f", "mindspore", "run_ut", "-api_info"]  # as the documents type it
+
 
 def random(*shape, dtype=ms.float32, seed=0):
     return Tensor(np.random.default_rng(seed).normal(size=shape), dtype)
@@ -63,7 +65,7 @@ def record(folder, task="tensor"):
 
 def check(path, capsys, *options):
     """What the command says, its results by API, and its details by output."""
-    assert main(["run_ut", "-api_info", str(path), "-o", str(path.parent / "out"), "--json", *options]) == 0
+    assert main([*LINE, str(path), "-o", str(path.parent / "out"), "--json", *options]) == 0
     facts = json.loads(capsys.readouterr().out)
     tables = []
     for key in ("result", "details"):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from asd.dumps.formats.statistics import statistics
-from asd.dumps.record.judged_call import (
+from asd.dumps.record.overflow_record import OverflowRecord
+from asd.operators.debugger.record.judged_call import (
     ALREADY,
     OVERFLOW,
     TRANSIENT,
@@ -15,7 +16,6 @@ from asd.dumps.record.judged_call import (
     classify,
     trouble,
 )
-from asd.dumps.record.overflow_record import OverflowRecord
 
 
 @pytest.mark.parametrize(
