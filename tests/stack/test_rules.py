@@ -111,13 +111,13 @@ def test_alertmanager_accepts_the_route():
 @pytest.mark.parametrize(
     ("labels", "receivers"),
     [
-        ({"severity": "critical", "faultcode": "80818C00"}, "fault-handler,on-call"),
-        ({"severity": "warning", "faultcode": "80818C00"}, "fault-handler,operators"),
+        ({"severity": "critical", "faultcode": "80818C00"}, "wrong-device,on-call"),
+        ({"severity": "warning", "faultcode": "80818C00"}, "wrong-device,operators"),
         ({"severity": "critical"}, "on-call"),
         ({"severity": "warning"}, "operators"),
     ],
 )
-def test_a_fault_code_goes_to_the_handler_and_everything_goes_to_people(labels, receivers):
+def test_a_fault_code_is_told_at_once_and_everything_goes_to_people(labels, receivers):
     done = run(
         binary("amtool"),
         "config",
