@@ -42,7 +42,7 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 3873, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4271, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2795, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4497, 4500),
     Room("asd/cli", ("asd/cli",), 4068, 2800),
     Room("operators", ("operators",), 6863, 7500),
@@ -57,12 +57,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4699, 4300),
-    Room("tests", ("tests",), 42341, 34000),
+    Room("tests", ("tests",), 42338, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43863, 383
+MOST_SOURCE, MOST_FILES = 43852, 383
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from datetime import tzinfo
+from pathlib import Path
 
 from asd.event import Event
 from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
@@ -16,11 +18,11 @@ from asd.rundir.follow import Line
 
 __all__ = ["Alarms"]
 
-_TOGETHER = 60.0  # seconds within which every rank has printed the same fact
+_NPU_ID = re.compile(r"\s*NPU ID\s*:\s*([0-9]{1,4})\s*", re.ASCII)
 
 
 class Alarms:
-    """Reads lines of all sources; remembers nothing.
+    """Reads lines of all sources; of each file it remembers the last NPU ID that npu-smi printed, and nothing else.
 
     Args:
         run: Name of the run in the events.
@@ -41,9 +43,13 @@ class Alarms:
     ) -> None:
         self._run, self._host, self._zone, self._clock = run, host, zone, clock
         self._chips_per_card = chips_per_card
+        self._npus: dict[Path, str] = {}
 
     def read(self, line: Line) -> list[Event]:
         """The alarms in `line`; nearly always none."""
+        if match := _NPU_ID.fullmatch(line.text) if "NPU ID" in line.text else None:
+            known = self._chips_per_card == 1  # else the chip stands behind the code, and a wrong device is worse
+            self._npus[line.path] = f"Ascend:{int(match[1])}" if known else f"Ascend card {int(match[1])}"
         found = [
             (message, finding)
             for message in messages(line.text)
@@ -59,16 +65,14 @@ class Alarms:
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
         key = f"{place}+{number}" if number else place
-        if finding.by_many and when is not None:
-            key = f"{finding.reason} {when // _TOGETHER:.0f}"
-        device = finding.device or device_of_path(line.path) or "unknown"
+        device = finding.device or self._npus.get(line.path) or device_of_path(line.path) or "unknown"
         rank = next(rank for rank in ranks if rank is not None)
         return Event(
             origin=Origin(self._run, rank, finding.host or self._host, device),
             step=finding.step,
             checkpoint=finding.checkpoint,
             value=finding.value,
-            limits=finding.limits,
+            limits=(),
             level=finding.level,
             kind=finding.kind,
             rule=finding.rule,

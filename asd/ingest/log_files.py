@@ -16,7 +16,6 @@ _LOG = re.compile(
     re.IGNORECASE,
 )
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".zip", ".tar", ".tgz", ".lz4")
-_NUMBERED = re.compile(r"\.(\d{1,7})(?:\.log)?$", re.ASCII)
 _KINDS = ("*/device-*/device-*.log*", "*/plog/plog-*.log*", "**/worker_*.log*")
 
 
@@ -33,7 +32,7 @@ def default_places(environ: Mapping[str, str], home: Path) -> list[str]:
 
 
 class LogFiles:
-    """Lists the files at some places, with their rotated parts, the older part before the newer.
+    """Lists the files at some places, with their rotated parts.
 
     Args:
         places: Files, folders, and patterns such as `logs/**/worker_*.log`. Of a folder, with all below it, everything
@@ -54,7 +53,7 @@ class LogFiles:
     def __call__(self) -> list[Path]:
         """The files that are there now."""
         self.unreadable = {}
-        found = [path for place in self.places for path in sorted(self._of(place), key=_age)]
+        found = [path for place in self.places for path in sorted(self._of(place))]
         return [path for path in dict.fromkeys(found) if not self._is_ours(path)]
 
     def missing(self) -> list[str]:
@@ -79,10 +78,3 @@ class LogFiles:
     def _is_ours(self, path: Path) -> bool:
         ours = self._without is not None and path.absolute().is_relative_to(self._without)
         return ours or path.name.lower().endswith(_PACKED)
-
-
-def _age(path: Path) -> tuple[str, int, str]:
-    """Sorts the parts of one log together, the highest number first."""
-    match = _NUMBERED.search(path.name)
-    stem = path.name[: match.start()] if match else path.name
-    return str(path.parent / stem.removesuffix(".log")), -int(match[1]) if match else 0, path.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ _WORDS = (
     "sensor_type",
     "sensortype",
     "215597363",
+    "npu_chip_info_error_code",
 )
 """One of these is in every alarm; nearly all lines of a log have none and are passed over at once."""
 
@@ -77,7 +77,7 @@ def messages(text: str) -> Iterator[LogLine]:
     """
     if not _has_word(text.lower()):
         return
-    for part in _BREAK.split(_undressed(text)):
+    for part in _BREAK.split(_COLOUR.sub("", text)):
         starts = [match.start() for match in _HEADER.finditer(part)] if len(part) <= _LONGEST else []
         cuts = [0, *starts[1:], len(part)]
         for start, end in itertools.pairwise(cuts):
@@ -106,19 +106,6 @@ def rank_of_path(path: Path) -> int | None:
 
 def _has_word(lower: str) -> bool:
     return any(word in lower for word in _WORDS)
-
-
-def _undressed(text: str) -> str:
-    """Without colours, and out of the JSON that a container runtime wraps lines in."""
-    start = text.find("{")
-    if start >= 0 and '"log":' in text[start : start + 64]:
-        try:
-            entry = json.loads(text[start:])
-            text = f"{text[:start]}{entry.get('time', '')} {entry['log'].rstrip()}"
-            text = text.encode(errors="replace").decode()  # half a surrogate pair is no text
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass  # it only looked like that
-    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def _window(part: str) -> str:

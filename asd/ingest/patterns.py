@@ -8,22 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from asd import fault_code
 from asd.event import ABNORMAL, CODE
-from asd.ingest.fields import fields, labelled, number, whole
+from asd.ingest.fault_codes import of_config_map, of_driver, of_health, of_plugin, of_scrape
+from asd.ingest.fields import fields, number, whole
 from asd.ingest.log_line import LogLine
 from asd.verdict import Level
 
 __all__ = ["LogFinding", "read"]
 
 STRIKE_OUT = "strike-out"
-_RECOVERED = {"recovery", "recover", "recovered", "0"}
-_CODES = {
-    fault_code.CHECK_FAIL: Level.ERROR,
-    fault_code.COMPUTING_HIGH: Level.ERROR,
-    fault_code.COMPUTING_LOW: Level.WARNING,
-}
-"""The codes that say that a chip computed wrongly; all others are no events of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +30,6 @@ class LogFinding:
         kind: `anomaly` or `recovery`.
         feature: What the value is: `l2` or `max_square`; empty without a value.
         value: The feature value; NaN without one.
-        limits: The first-level limit that the line implies, if it does.
         step: How many checks the site had before this one, the nearest to a step that these lines print; 0 without.
         checkpoint: Name of the parameter or site, if the line has one.
         rank: Rank it is about; None when the line does not say.
@@ -46,7 +38,6 @@ class LogFinding:
         when: Local time of the alarm as it stands there, where it has one of its own; empty for that of the line.
         time: The same in seconds since the epoch, where that is what stands there.
         code: Fault code.
-        by_many: Whether every rank prints it, within a minute.
     """
 
     rule: str
@@ -55,7 +46,6 @@ class LogFinding:
     kind: str = "anomaly"
     feature: str = ""
     value: float = math.nan
-    limits: tuple[float, ...] = ()
     step: int = 0
     checkpoint: str = ""
     rank: int | None = None
@@ -64,7 +54,6 @@ class LogFinding:
     when: str = ""
     time: float | None = None
     code: str = CODE
-    by_many: bool = False
 
 
 class _Pattern(NamedTuple):
@@ -77,7 +66,6 @@ class _Pattern(NamedTuple):
         level: Of the alarm.
         reason: What it means.
         read: The other fields; None when the line is no alarm; a list when it has several.
-        by_many: As in `LogFinding`.
     """
 
     word: str
@@ -86,7 +74,6 @@ class _Pattern(NamedTuple):
     level: Level = Level.ERROR
     reason: str = ""
     read: Callable[[LogLine, re.Match[str], int], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
-    by_many: bool = False
 
 
 def read(line: LogLine, *, chips_per_card: int) -> list[LogFinding]:
@@ -101,7 +88,7 @@ def read(line: LogLine, *, chips_per_card: int) -> list[LogFinding]:
         said = row.read(line, match, chips_per_card) if match is not None else None
         if said is not None and match is not None:
             found = said if isinstance(said, list) else [said]
-            common = {"rule": row.rule, "level": row.level, "reason": row.reason, "by_many": row.by_many}
+            common: dict[str, Any] = {"rule": row.rule, "level": row.level, "reason": row.reason}
             common |= {"rank": int(match["rank"])} if "rank" in match.groupdict() else {}
             return [LogFinding(**{**common, **each}) for each in found]
     return []
@@ -126,30 +113,8 @@ def _silent_check(line: LogLine, source: re.Match[str], _: int) -> dict[str, Any
         "reason": reason if value is not None else f"{reason}, value not readable: {said['val']}",
         "feature": "l2" if version in ("1", "2") else "max_square",
         "value": math.nan if value is None else value,
-        "limits": _limits({name: found for name, text in said.items() if (found := number(text)) is not None}),
         "step": whole(said.get("step", "")),
     }
-
-
-def _limits(said: dict[str, float]) -> tuple[float, ...]:
-    """The first-level limit, from the thresholds and the state in the line."""
-    threshold = said.get("cthreshl1", math.nan)
-    if "avg" not in said:
-        limit = min(threshold, _jump(said))
-    else:
-        # The mean of V3 starts from zero, so it is corrected for the steps that are in it.
-        step, beta = said.get("step", 0.0), said.get("beta1", 0.99)
-        limit = threshold * said["avg"] / (1.0 - float(beta**step) if step >= 1 and 0 <= beta < 1 else 1.0)
-    return (limit,) if math.isfinite(limit) and limit > 0 else ()
-
-
-def _jump(said: dict[str, float]) -> float:
-    """Where V2's first jump threshold stands; `inf` while it is warming up or something is missing."""
-    names = ("preval", "minval", "maxval", "ccoeffl1", "step", "cminsteps")
-    if not all(math.isfinite(said.get(name, math.nan)) for name in names):
-        return math.inf
-    previous, low, high, factor, step, first = (said[name] for name in names)
-    return previous + factor * (high - low) if step >= first else math.inf
 
 
 def _first_generation(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any] | None:
@@ -193,57 +158,6 @@ def _strike_out(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any]:
     return {"reason": f"{STRIKE_OUT} after {count[1]} strikes"} if count else {}
 
 
-def _plugin(_line: LogLine, match: re.Match[str], chips: int) -> list[dict[str, Any]]:
-    """A message of the device plugin, with its own names for node, card and chip."""
-    said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
-    codes = {code.upper() for code in _CODE.findall(said.get("faultcode", ""))}
-    recovered = said.get("assertion", "").lower() in _RECOVERED
-    place = {
-        "device": _plugin_device(said, chips),
-        "host": said.get("nodename", ""),
-        "when": said.get("alarmraisedtime", ""),
-    }
-    return [{**_of_code(code, recovered=recovered), **place} for code in sorted(codes & _CODES.keys())]
-
-
-def _plugin_device(said: dict[str, str], chips: int) -> str:
-    card, chip, logic = (said.get(name, "") for name in ("cardid", "deviceid", "logicid"))
-    if logic.isdecimal():
-        return f"Ascend:{int(logic)}"
-    if not (card.isdecimal() and chip.isdecimal()):
-        return ""
-    if int(chip) >= chips:  # the number of chips is wrong, and a wrong device is worse than none
-        return f"Ascend card {int(card)} chip {int(chip)}"
-    return f"Ascend:{int(card) * chips + int(chip)}"
-
-
-def _driver(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
-    """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
-    codes = {
-        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
-        for text in _EVENT_ID.findall(line.text)
-    }
-    node, sensor, state = (pattern.search(line.text) for pattern in (_NODE, _SENSOR, _STATE))
-    if node is not None and sensor is not None and state is not None:
-        number_of_state = int(state[1]) if state[1].isdecimal() else int(state[1], 16)
-        codes.add(f"{0x80000000 | int(node[1], 16) << 17 | int(sensor[1], 16) << 9 | number_of_state:08X}")
-    assertion, device = _ASSERTION.search(line.text), _DEVICE.search(line.text)
-    recovered = assertion is not None and assertion[1].lower() in _RECOVERED
-    name = f"Ascend:{int(device[1])}" if device else ""
-    return [{**_of_code(code, recovered=recovered), "device": name} for code in sorted(codes & _CODES.keys())]
-
-
-def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
-    state = fault_code.decode(code).state
-    return {
-        "kind": "recovery" if recovered else "anomaly",
-        "level": Level.NORMAL if recovered else _CODES[code],
-        "reason": f"recovered: {state}" if recovered else state,
-        "rank": -1,
-        "code": code,
-    }
-
-
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
@@ -258,17 +172,6 @@ _NAME = re.compile(
 _TRACES = ("strike happened", "will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
 _STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
-_PLUGIN_LABEL = re.compile(
-    r"(?:^|,\s*)(nodeName|assertion|cardID|deviceID|logicID|faultCodes?|faultLevelName|alarmRaisedTime)\s*[:=]",
-    re.IGNORECASE,
-)
-_CODE = _compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
-_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,3}?\s*[:=]?\s*[\[(\"']?\s*(?:0x)?([0-9a-f]{8,10})\b")
-_NODE = _compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
-_SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
-_STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
-_ASSERTION = _compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
-_DEVICE = _compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
 _RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
 
 _TABLE = (
@@ -293,14 +196,6 @@ _TABLE = (
         reason="checksum: wrong MatMul",
     ),
     _Pattern(
-        word="checksum",
-        pattern=re.compile(r"Global\s+CheckSum\s+result\s+is\s*:?\s*\[?(?:1|true)\b", re.IGNORECASE),
-        rule="combined",
-        reason="checksum: wrong MatMul on a rank that is not named",
-        read=lambda *_: {"rank": -1},
-        by_many=True,
-    ),
-    _Pattern(
         word=ABNORMAL,
         pattern=_compiled(re.escape(ABNORMAL)),
         rule="silent_check_v1",
@@ -322,12 +217,21 @@ _TABLE = (
         word="device fault",
         pattern=re.compile(r"device fault\s*,\s*(?P<body>.*)", re.IGNORECASE),
         rule="driver",
-        read=_plugin,
+        read=of_plugin,
     ),
+    # States as people have them at hand: npu-smi's, npu-exporter's, the ConfigMap of the device plugin.
+    _Pattern(word="error code", pattern=_compiled(r"Error Code\s*:(?P<codes>.*)"), rule="driver", read=of_health),
+    _Pattern(
+        word="npu_chip_info_error_code",
+        pattern=_compiled(r"npu_chip_info_error_code\w*\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)"),
+        rule="driver",
+        read=of_scrape,
+    ),
+    _Pattern(word="npu_name", pattern=_compiled("npu_name"), rule="driver", read=of_config_map),
     _Pattern(
         word="",
         pattern=re.compile(r"80818c0|215597363|sensor", re.IGNORECASE),
         rule="driver",
-        read=_driver,
+        read=of_driver,
     ),
 )

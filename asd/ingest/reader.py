@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from asd.event import LEVEL_NAMES, Event
+from asd.event import CODE, LEVEL_NAMES, Event
 from asd.ingest.alarms import Alarms
 from asd.records import fill
 from asd.rundir.follow import Follower
@@ -22,7 +22,6 @@ from asd.rundir.follow import Follower
 __all__ = ["Ingest"]
 
 _VERSION: Final = 1
-_REMEMBERED = 100_000
 
 
 class Ingest:
@@ -33,14 +32,13 @@ class Ingest:
         alarms: Reads the lines.
         sink: Is called with every new event, and raises OSError when it can't be written.
         save: Is called with the state after the events of some lines were written; may raise OSError as well.
-        known: Ids of the events that were written before.
+        known: Ids of the events that were written before, and are not written again.
         state: What `save` was called with last; None to begin anew.
 
     Attributes:
         lines: Lines read.
-        files: How many files there are.
         events: Events written, by level: `first`, `second` and `normal`.
-        repeated: Alarms that were known already: read again, or told by another line.
+        unexplained: Files that hold our fault code, of which nothing came.
         follower: Reads the files, and knows what it could not read.
 
     Raises:
@@ -56,14 +54,15 @@ class Ingest:
         known: Iterable[str] = (),
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.lines = self.files = self.repeated = 0
+        self.lines = 0
         self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
-        self._files, self._alarms, self._sink, self._save = files, alarms, sink, save
-        self._known = dict.fromkeys(known)
+        self._alarms, self._sink, self._save, self._known = alarms, sink, save, frozenset(known)
+        self.unexplained: set[Path] = set()
+        self._explained: set[Path] = set()
         self._pending: deque[Event] = deque()
         self._unwritten = False
         given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
-        self.follower = Follower(self._list, given.follower)
+        self.follower = Follower(files, given.follower)
         self._saved = dict(state) if state is not None else None
 
     def step(self, limit: int = 10_000) -> bool:
@@ -82,29 +81,24 @@ class Ingest:
         lines = self.follower.poll(limit)
         self.lines += len(lines)
         for line in lines:
-            self._pending.extend(self._alarms.read(line))
+            found = self._alarms.read(line)
+            self._pending.extend(found)
+            if found:
+                self._explained.add(line.path)
+            elif CODE in line.text.upper() and "event=" not in line.text:  # which is our own log
+                self.unexplained.add(line.path)
+        self.unexplained -= self._explained
         before = self._saved
         self._write()
         moved = bool(lines) or self._saved != before
         return moved and (len(lines) >= limit or self._is_behind())
 
-    def _list(self) -> list[Path]:
-        listed = list(self._files())
-        self.files = len(listed)
-        return listed
-
     def _write(self) -> None:
         self._unwritten = True
         while self._pending:
-            event = self._pending[0]
-            if event.id in self._known:
-                self.repeated += 1
-            else:
-                self._sink(event)
-                self.events[LEVEL_NAMES[event.level]] += 1
-                self._known[event.id] = None
-                if len(self._known) > _REMEMBERED:
-                    del self._known[next(iter(self._known))]
+            if self._pending[0].id not in self._known:
+                self._sink(self._pending[0])
+                self.events[LEVEL_NAMES[self._pending[0].level]] += 1
             self._pending.popleft()
         state = {"version": _VERSION, "follower": self.follower.state()}
         if state != self._saved:

@@ -15,9 +15,8 @@ from asd.rundir.checkpoint_places import checkpoint_places
 from asd.rundir.last_good import Choice, last_good
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
-from asd.supervisor.devices import Devices
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
-from asd.supervisor.own_handler import OwnHandler
+from asd.supervisor.own_handler import Devices, OwnHandler
 from asd.supervisor.processes import Processes, adopt_orphans, launch
 from asd.supervisor.record import Attempt, Record, load_record, lock
 from asd.supervisor.settings import Settings
@@ -65,7 +64,6 @@ class Job:
         self._signals: list[int] = []
         self._stops = settings.config.on_anomaly == "stop"  # so that an anomaly is the end of an attempt
         self._restarts = 0  # after a crash or a hang
-        self._stepless = 0  # attempts in a row without a step
 
     def run(self) -> int:
         """Runs it to its end; returns one of the exit codes of `asd.supervisor.next_move`.
@@ -173,7 +171,7 @@ class Job:
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
             self._handling.know(list(watch.ranks.values()), devices)
-        attempt.ended, attempt.ending = self._clock(), ending.reason
+        attempt.ended = self._clock()
         return attempt, ending, watch
 
     def _wait(self, attempt: Attempt, watch: AttemptWatch) -> AttemptEnd:
@@ -225,13 +223,17 @@ class Job:
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
         """What follows from an attempt that was not done."""
+        attempt.step = watch.step
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
         end = None
-        if finding is None:
+        if self._record.is_stuck() and attempt.resume_step > 0:
+            self._record.distrust(attempt.resume_step)
+            self._record.tried_again = False
+            self._say(f"{attempt.resume_from} is left: two attempts in a row came no further from it.")
+        elif finding is None:
             end = self._crashed(attempt, ending, watch) if ending is not None else None
         else:
-            self._stepless = 0
             if finding.step:
                 self._record.distrust(finding.step)
             end = next_move(finding, self._devices, self._handling, self._record, self._say)
@@ -242,9 +244,8 @@ class Job:
     def _crashed(self, attempt: Attempt, ending: AttemptEnd, watch: AttemptWatch) -> End | None:
         """An attempt that no anomaly explains: the same devices again, but not for ever."""
         logs = self._logs(attempt)
-        self._stepless = 0 if watch.step else self._stepless + 1
         self._restarts += 1
-        if self._stepless > 1:
+        if self._record.is_stuck():
             return End(FAILED, f"{ending.reason}; two attempts in a row made no step, so that is the end; see {logs}.")
         if self._restarts > self._settings.max_restarts:
             return End(FAILED, f"{ending.reason}; {self._settings.max_restarts} restarts are used up; see {logs}.")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from asd.supervisor.cause import Cause
-from asd.supervisor.devices import Devices
-from asd.supervisor.own_handler import OwnHandler
+from asd.supervisor.own_handler import Devices, OwnHandler
 from asd.supervisor.record import Record
 
 __all__ = ["DONE", "FAILED", "INTERRUPTED", "NOT_A_DEVICE", "NO_DEVICE_LEFT", "TERMINATED", "End", "next_move"]

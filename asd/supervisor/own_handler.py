@@ -17,14 +17,44 @@ from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_o
 from asd.handler.db.store import state_file
 from asd.handler.decide.strikes import Strikes
 from asd.isolator import Device
-from asd.supervisor.devices import Devices
 
-__all__ = ["POLICY", "LocalIsolator", "OwnHandler"]
+__all__ = ["POLICY", "Devices", "LocalIsolator", "OwnHandler"]
 
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
 """Who stands out is known when the handler is told, so no strike waits; what is out comes back by hand only."""
 
 _TOLD = {"breaker", "others", "failed", "problem"}
+
+
+class Devices:
+    """The devices of one job on this machine, by number.
+
+    Args:
+        known: All of them: the first `ranks` begin, the rest are spares.
+        ranks: How many the job wants.
+        fewest: How many it needs at least.
+
+    Attributes:
+        out: Devices that are left out, each with the reason.
+        bench: Devices under suspicion, the latest last: they are used only when there is no other.
+    """
+
+    def __init__(self, known: Sequence[int], ranks: int, fewest: int) -> None:
+        self.known = list(known)
+        self.ranks = ranks
+        self.fewest = fewest
+        self.out: dict[int, str] = {}
+        self.bench: list[int] = []
+
+    def choose(self) -> list[int]:
+        """The device of each rank for the next attempt, ascending; empty when there are too few.
+
+        CANN refuses a visible list in another order, and MindSpore gives rank i the i-th of it.
+        """
+        usable = [device for device in self.known if device not in self.out]
+        trusted = [device for device in usable if device not in self.bench]
+        chosen = [*trusted, *(device for device in self.bench if device in usable)][: self.ranks]
+        return sorted(chosen) if len(chosen) >= self.fewest else []
 
 
 class LocalIsolator(NoIsolator):

@@ -34,8 +34,8 @@ class Attempt:
         resume_step: The last step in it; 0 when it begins, -1 when it is not known.
         began: When, in seconds since the epoch.
         ended: When; 0 while it runs.
-        ending: How it ended, in words.
         judged: Whether it was done, or what follows from its end was decided.
+        step: The last step that any rank has made; 0 before the first.
     """
 
     run: Text
@@ -44,8 +44,8 @@ class Attempt:
     resume_step: int = 0
     began: float = 0.0
     ended: float = 0.0
-    ending: str = ""
     judged: bool = False
+    step: int = 0
 
 
 @dataclass(slots=True)
@@ -92,6 +92,12 @@ class Record:
         """Trusts no checkpoint of any attempt so far from `step` on."""
         for attempt in self.attempts:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
+
+    def is_stuck(self) -> bool:
+        """Whether the last two attempts went on from the same place, and came no further."""
+        last = self.attempts[-2:]
+        stuck = [each.step <= each.resume_step + bool(each.resume_from) for each in last]
+        return len(last) == 2 and all(stuck) and last[0].resume_from == last[1].resume_from
 
     def attempt(self, run: str) -> Attempt | None:
         """The attempt of that name."""

@@ -4,8 +4,7 @@
 
 The launcher kills all ranks as soon as one fails. This program outlives a rank that failed, until the supervisor has
 seen the exit code in `FOLDER/rank0.exit` and the other ranks have had the time to end by themselves. The rank dies with
-it, and it dies with the launcher. Nothing but the
-standard library, for it runs in the Python of the training.
+it, and it dies with the launcher. Nothing but the standard library, for it runs in the Python of the training.
 """
 
 from __future__ import annotations

@@ -42,8 +42,6 @@ def propose(
     source: Callable[[], Iterable[RecordedStep]],
     config: Config,
     budget: AlarmBudget | None = None,
-    *,
-    keep_flagged: bool = False,
 ) -> Proposal:
     """Proposes thresholds for `budget`.
 
@@ -55,7 +53,6 @@ def propose(
         source: Gives all steps anew with every call.
         config: The rule, its tiers and today's thresholds.
         budget: False alarms per check that are accepted.
-        keep_flagged: Whether flagged and refused steps count as healthy.
 
     Raises:
         ConfigError: The budget is out of range, or the rule has no thresholds to propose.
@@ -64,7 +61,7 @@ def propose(
     tests = tests_of(config)
 
     def judged(pairs: dict[str, tuple[int, int]], *, measure: bool = False) -> Replayed:
-        return replay(source(), _with(config, pairs), keep_flagged=keep_flagged, measure=measure)
+        return replay(source(), _with(config, pairs), measure=measure)
 
     out_of_reach = dict.fromkeys(("upper", "sigma"), (HIGHEST, HIGHEST_SECOND))
     today, free = judged({}), judged(out_of_reach, measure=True)

@@ -105,9 +105,7 @@ class Replayed:
         return self.first + self.second
 
 
-def replay(
-    steps: Iterable[RecordedStep], config: Config, *, keep_flagged: bool = False, measure: bool = False
-) -> Replayed:
+def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = False) -> Replayed:
     """Judges `steps` as a training with `config` would have.
 
     Flagged and refused steps pass through the rules as they did in the training, which learn from their other values;
@@ -117,7 +115,6 @@ def replay(
     Args:
         steps: In the order in which each rank made them.
         config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint take no part.
-        keep_flagged: Whether they are counted and scored too.
         measure: Whether scores are kept.
     """
     done = Replayed(scores={test.name: Scores() for test in tests_of(config)} if measure else {})
@@ -125,7 +122,7 @@ def replay(
     for step in steps:
         if step.step == 1 or step.rank not in trainings:
             trainings[step.rank] = _Training(config, done)
-        counts = keep_flagged or not step.left_out
+        counts = not step.left_out
         if not counts:
             done.left_out[step.left_out] += 1
         trainings[step.rank].judge(step, counts=counts)

@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -149,25 +148,6 @@ def test_a_place_that_can_not_be_read_there_is_refused_at_once(tmp_path, monkeyp
     with pytest.raises(ConfigError) as error:
         NpuExporterFile(CollectorRegistry(), Path(path), "", pytest.fail)
     assert (error.value.variable, error.value.value, error.value.valid) == ("--npu-exporter-file", path, valid)
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path):
-    path = tmp_path / "asd.json"
-    write_npu_file(path, {"0": DeviceState.HEALTHY})
-    stop = threading.Event()
-
-    def rewrite():
-        while not stop.is_set():
-            write_npu_file(path, {str(number): DeviceState(number % 3) for number in range(128)})
-
-    thread = threading.Thread(target=rewrite)
-    thread.start()
-    try:
-        seen = {len(content(path)["data_list"]) for _ in range(300)}
-    finally:
-        stop.set()
-        thread.join()
-    assert seen <= {1, 128}
 
 
 def test_on_a_full_disk_the_file_before_stays_and_it_is_said(tmp_path):

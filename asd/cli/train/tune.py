@@ -51,9 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warnings", type=number(0, 1), default=1e-4, help="false alarms of either level per check (default: 1e-4)"
     )
     parser.add_argument("--rule", choices=tuple(RULES), help="judge by another rule (default: that of the run)")
-    parser.add_argument(
-        "--keep-flagged", action="store_true", help="take flagged steps as healthy: their alarms were false"
-    )
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
@@ -67,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if args.rule not in (None, config.rule):
             config = replace(config, rule=args.rule, tiers=())
         source = _Source(recording)
-        proposal = propose(source, config, budget, keep_flagged=args.keep_flagged)
+        proposal = propose(source, config, budget)
     except StateError as error:
         raise ConfigError("RUN_DIR", str(run_dir), str(error).removesuffix(".")) from error
     source.close()

@@ -1,7 +1,8 @@
 """Turns the alarms in the vendor's logs into the same events as ours, through rotation and restarts.
 
 It follows device logs of Ascend (SilentCheck V2, V3 and later), application logs of MindSpore (strikes, strike-outs,
-checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin.
+checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin, in their logs, in
+what `npu-smi info -t health` prints, in a scrape of npu-exporter, and in the ConfigMap mindx-dl-deviceinfo-NODE.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from asd.cli.shared.options import matching, number, run_dir_of, whole_number
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.event import Event
+from asd.event import CODE, Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.ingest.alarms import Alarms
 from asd.ingest.log_files import LogFiles, default_places
@@ -39,6 +40,7 @@ over. Without one: $ASCEND_PROCESS_LOG_PATH, $ASCEND_WORK_PATH/log, ~/ascend/log
 Examples:
   asd ingest                                        follow the logs of this machine
   asd ingest --once ~/ascend/log worker_0.log       read what is there, say what was found, and end
+  kubectl -n kube-system get cm mindx-dl-deviceinfo-node7 -o json > now.txt; asd ingest --once now.txt --host node7
   asd ingest '/var/log/npu/**/device-*.log' --timezone Asia/Shanghai
 
 Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it ended: no line is lost and none doubled.
@@ -101,8 +103,7 @@ class _IngestJob:
         self._unsynced = False
         self._said: set[str] = set()
         written = [path for path in event_files(folder) if path.name.startswith(self._log.path.name)]
-        # More than one batch, even if the log was rotated in the middle of it.
-        known = list(_ids(written[-2:]))
+        known = list(_ids(written[-2:]))  # more than one batch, even if the log was rotated in the middle of it
         try:
             saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote")
             self.ingest = Ingest(files, alarms, self._append, self._save, known, saved)
@@ -139,20 +140,20 @@ class _IngestJob:
         ingest, events = self.ingest, self.ingest.events
         if self._as_json:
             facts = {
-                "files": ingest.files,
+                "files": len(self._files()),
                 "lines": ingest.lines,
                 "events": dict(events),
-                "repeated": ingest.repeated,
                 "skipped_lines": ingest.follower.skipped,
                 "lost_files": ingest.follower.lost,
                 "unreadable": self._unreadable(),
+                "unexplained": sorted(map(str, ingest.unexplained)),
                 "event_log": str(self._log.path),
             }
             return json.dumps(facts)
         return (
-            f"{ingest.files} files, {ingest.lines} lines, {sum(events.values())} new events ({events['first']} first "
-            f"level, {events['second']} second level, {events['normal']} recovered), {ingest.repeated} known before; "
-            f"events are in {self._log.path}"
+            f"{len(self._files())} files, {ingest.lines} lines, {sum(events.values())} new events ({events['first']} "
+            f"first level, {events['second']} second level, {events['normal']} recovered); events are in "
+            f"{self._log.path}"
         )
 
     def _append(self, event: Event) -> None:
@@ -170,6 +171,8 @@ class _IngestJob:
     def _complain(self) -> None:
         for path, reason in self._unreadable().items():
             self._once(path, f"{path}: {reason}; it is left out.")
+        for each in sorted(self.ingest.unexplained):
+            self._once(f"{each} {CODE}", f"{each} holds {CODE}, and nothing came of it: it is in no form that is read.")
         skipped, lost = self.ingest.follower.skipped, self.ingest.follower.lost
         if skipped:
             self._once(f"skipped {skipped}", f"{skipped} lines were too long and left out.")

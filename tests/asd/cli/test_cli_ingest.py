@@ -45,7 +45,7 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
     sentences = out.splitlines()
     assert [sentence.partition(":")[0] for sentence in sentences[:2]] == ["accuracy sensitivity feature abnormal"] * 2
     assert sentences[2] == (
-        "1 files, 3 lines, 2 new events (1 first level, 1 second level, 0 recovered), 0 known before; events are in "
+        "1 files, 3 lines, 2 new events (1 first level, 1 second level, 0 recovered); events are in "
         "out/events-ingest.jsonl"
     )
     assert err == ""
@@ -54,6 +54,16 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
         (1, "Ascend:4", "ingest"),
         (2, "Ascend:4", "ingest"),
     ]
+
+
+def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, log, capsys):
+    log.write_text(f"a note: node 7 shows 80818c00\n{first(1)}")
+    other = tmp_path / "notes.log"
+    other.write_text("somebody wrote: 80818C00 on card 3\n")
+    assert main(["ingest", "--once", str(log), str(other), "--run-dir", "out"]) == 0
+    assert capsys.readouterr().err == (
+        f"asd ingest: {other} holds 80818C00, and nothing came of it: it is in no form that is read.\n"
+    )
 
 
 def test_run_host_and_zone_are_options_and_the_folder_comes_from_the_environment(tmp_path, log, monkeypatch):
@@ -121,10 +131,10 @@ def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capsys):
         "files": 2,
         "lines": 2,
         "events": {"normal": 0, "second": 0, "first": 1},
-        "repeated": 0,
         "skipped_lines": 1,
         "lost_files": 0,
         "unreadable": {str(tmp_path / "pipe.log"): "It is no regular file"},
+        "unexplained": [],
         "event_log": "out/events-ingest.jsonl",
     }
     assert err == (

@@ -75,24 +75,16 @@ def test_what_is_appended_between_two_readers_is_read_once(world):
     world.append(alarm(3))
     second = world.read()
     assert world.steps() == [1, 2, 3]
-    assert (second.lines, second.events["first"], second.repeated) == (1, 1, 0)
+    assert (second.lines, second.events["first"]) == (1, 1)
 
 
-def test_an_event_that_a_kill_tore_is_written_again(world):
-    world.append(alarm(1), alarm(2))
+def test_a_lost_cursor_doubles_nothing_and_what_a_kill_tore_is_written_again(world):
+    world.append(*(alarm(step) for step in range(50)))
     world.read()
     world.state = None
     world.events.write_bytes(world.events.read_bytes()[:-20])
     world.read()
-    assert world.steps() == [1, 2]
-
-
-def test_a_lost_cursor_doubles_nothing(world):
-    world.append(*(alarm(step) for step in range(50)))
-    world.read()
-    world.state = None
-    assert world.read().repeated == 50
-    assert len(world.steps()) == 50
+    assert world.steps() == list(range(50))
 
 
 def test_nothing_is_lost_while_the_event_log_cannot_be_written(world):
@@ -118,26 +110,6 @@ def test_a_cursor_that_cannot_be_saved_is_saved_later(world):
     reader.step()
     assert world.state is not None
     assert world.steps() == [1]
-
-
-def test_the_global_checksum_of_eight_ranks_is_one_event(world):
-    for rank in range(8):
-        (world.logs / f"worker_{rank}.log").write_text(
-            f"[WARNING] DEBUG(1,f,python):2025-08-26-10:47:2{rank}.934.305 [a.cc:316] F] Global CheckSum result is 1\n"
-        )
-    assert world.read().repeated == 7
-    world.state = None
-    assert world.read().repeated == 8
-    with (world.logs / "worker_5.log").open("a") as file:
-        file.write("[WARNING] DEBUG(1,f,python):2025-08-26-13:50:00.5 [a.cc:316] F] Global CheckSum result is 1\n")
-    world.read()
-    assert len(world.steps()) == 2
-
-
-def test_checksums_without_a_time_are_all_kept(world):
-    world.append("Global CheckSum result is 1\n" * 2)
-    world.read()
-    assert len(world.steps()) == 2
 
 
 def test_garbage_and_long_lines_are_passed_over(world):
@@ -215,11 +187,11 @@ def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_facto
     assert sorted(story.world.steps()) == list(range(1, story.written + 1))
 
 
-def test_rotated_parts_of_a_file_are_listed_oldest_first(tmp_path):
+def test_rotated_parts_of_a_file_are_listed_and_packed_ones_are_not(tmp_path):
     for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.1.log", "x.log.swp"):
         (tmp_path / name).touch()
     listed = [path.name for path in LogFiles([str(tmp_path / "x.log")])()]
-    assert listed == ["x.log.10", "x.log.2", "x.1.log", "x.log.1", "x.log"]
+    assert listed == ["x.1.log", "x.log", "x.log.1", "x.log.10", "x.log.2"]
 
 
 def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
@@ -267,7 +239,7 @@ def test_a_pattern_lists_new_files_and_rotated_ones(tmp_path):
     (tmp_path / "a").mkdir()
     for name in ("worker_0.log", "worker_0.log.1", "other.log"):
         (tmp_path / "a" / name).touch()
-    assert [path.name for path in files()] == ["worker_0.log.1", "worker_0.log"]
+    assert [path.name for path in files()] == ["worker_0.log", "worker_0.log.1"]
     assert files.missing() == []
 
 

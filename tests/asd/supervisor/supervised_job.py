@@ -51,6 +51,7 @@ log = EventLog(event_file(run_dir, rank))
 status = Status(origin=origin)
 resume = os.environ["ASD_RESUME_FROM"]
 made = json.loads(Path(resume).read_text()) if resume else []
+began = len(made)
 
 
 def tell(step, kind, level, **more):
@@ -62,6 +63,8 @@ def tell(step, kind, level, **more):
 for step in range(len(made) + 1, 9):
     for fault in plan["faults"]:
         here = fault.get("device", device) == device and fault.get("rank", rank) == rank
+        if fault.get("resumed", began) != began:
+            continue
         if fault["step"] != step or attempt not in fault.get("attempts", [attempt]):
             continue
         if fault["what"] == "exit" and here:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from asd.config import visible_devices
 from asd.origin import device_name, mounted_chips
-from asd.supervisor.devices import Devices
+from asd.supervisor.own_handler import Devices
 from asd.supervisor.processes import launch
 
 

@@ -265,6 +265,18 @@ def test_a_program_that_never_makes_a_step_is_started_twice_only(place):
     assert place.record()["number"] == 2
 
 
+@pytest.mark.parametrize("then", [{"what": "anomaly", "step": 7}, {"what": "exit", "step": 7, "code": 3}])
+def test_a_checkpoint_from_which_two_attempts_came_no_further_is_left_for_the_one_before(place, then):
+    """As one with a NaN in it: whoever resumes from it raises in its first step, or can't even load it."""
+    place.plan({"what": "exit", "step": 8, "attempts": [1], "code": 3}, {**then, "resumed": 6})
+    code, out, err = place.run(*TWO)
+    assert (code, len(made(out))) == (0, 2)
+    kept = place.folder / "asd_run" / "kept"
+    begun = [line.rpartition(" from ")[2] for line in err.splitlines() if " begins: " in line]
+    assert begun == ["the beginning.", *[f"{kept}/job-step{step}.ckpt." for step in (6, 6, 4)]]
+    assert f"asd: {kept}/job-step6.ckpt is left: two attempts in a row came no further from it." in err
+
+
 def test_a_rank_that_hangs_is_noticed_and_the_job_started_again(place):
     place.plan({"what": "hang", "step": 4, "attempts": [1]})
     code, out, err = place.run(*TWO, "--hang-timeout", "1.5", "--grace", "0.2")

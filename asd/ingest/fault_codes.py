@@ -1,0 +1,117 @@
+"""Fault codes of a chip: in messages of the device plugin and the driver, and in states as tools print them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from asd import fault_code
+from asd.ingest.fields import labelled, number
+from asd.ingest.log_line import LogLine
+from asd.verdict import Level
+
+__all__ = ["of_config_map", "of_driver", "of_health", "of_plugin", "of_scrape"]
+
+_RECOVERED = {"recovery", "recover", "recovered", "0"}
+_CODES = {
+    fault_code.CHECK_FAIL: Level.ERROR,
+    fault_code.COMPUTING_HIGH: Level.ERROR,
+    fault_code.COMPUTING_LOW: Level.WARNING,
+}
+"""The codes that say that a chip computed wrongly; all others are no events of ours."""
+
+
+def of_plugin(_line: LogLine, match: re.Match[str], chips: int) -> list[dict[str, Any]]:
+    """A message of the device plugin, with its own names for node, card and chip."""
+    said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
+    codes = _known(said.get("faultcode", ""))
+    recovered = said.get("assertion", "").lower() in _RECOVERED
+    place = {
+        "device": _plugin_device(said, chips),
+        "host": said.get("nodename", ""),
+        "when": said.get("alarmraisedtime", ""),
+    }
+    return [{**_of_code(code, recovered=recovered), **place} for code in codes]
+
+
+def _plugin_device(said: dict[str, str], chips: int) -> str:
+    card, chip, logic = (said.get(name, "") for name in ("cardid", "deviceid", "logicid"))
+    if logic.isdecimal():
+        return f"Ascend:{int(logic)}"
+    if not (card.isdecimal() and chip.isdecimal()):
+        return ""
+    if int(chip) >= chips:  # the number of chips is wrong, and a wrong device is worse than none
+        return f"Ascend card {int(card)} chip {int(chip)}"
+    return f"Ascend:{int(card) * chips + int(chip)}"
+
+
+def of_driver(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
+    """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
+    codes = {
+        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
+        for text in _EVENT_ID.findall(line.text)
+    }
+    node, sensor, state = (pattern.search(line.text) for pattern in (_NODE, _SENSOR, _STATE))
+    if node is not None and sensor is not None and state is not None:
+        number_of_state = int(state[1]) if state[1].isdecimal() else int(state[1], 16)
+        codes.add(f"{0x80000000 | int(node[1], 16) << 17 | int(sensor[1], 16) << 9 | number_of_state:08X}")
+    assertion, device = _ASSERTION.search(line.text), _DEVICE.search(line.text)
+    recovered = assertion is not None and assertion[1].lower() in _RECOVERED
+    name = f"Ascend:{int(device[1])}" if device else ""
+    return [{**_of_code(code, recovered=recovered), "device": name} for code in sorted(codes & _CODES.keys())]
+
+
+def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
+    state = fault_code.decode(code).state
+    return {
+        "kind": "recovery" if recovered else "anomaly",
+        "level": Level.NORMAL if recovered else _CODES[code],
+        "reason": f"recovered: {state}" if recovered else state,
+        "rank": -1,
+        "code": code,
+    }
+
+
+def of_health(_line: LogLine, match: re.Match[str], _: int) -> list[dict[str, Any]]:
+    """What `npu-smi info -t health` prints; the device stands in a line before."""
+    return [_of_code(code, recovered=False) for code in _known(match["codes"])]
+
+
+def of_scrape(_line: LogLine, match: re.Match[str], _: int) -> list[dict[str, Any]]:
+    """A series of npu-exporter, whose value is the code as a decimal number."""
+    value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
+    name = f"Ascend:{int(device[1])}" if device else ""
+    return [{**_of_code(code, recovered=False), "device": name} for code in _known(f"{int(min(value, 2.0**53)):08X}")]
+
+
+def of_config_map(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
+    """The faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
+    text = line.text.replace("\\", "")
+    return [
+        {**_of_code(code, recovered=False), "device": f"Ascend:{int(fault[1])}"}
+        for fault in _FAULT.finditer(text)
+        for code in _known(fault[2])
+    ]
+
+
+def _known(text: str) -> list[str]:
+    return sorted({code.upper() for code in _CODE.findall(text)} & _CODES.keys())
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
+
+
+_PLUGIN_LABEL = re.compile(
+    r"(?:^|,\s*)(nodeName|assertion|cardID|deviceID|logicID|faultCodes?|faultLevelName|alarmRaisedTime)\s*[:=]",
+    re.IGNORECASE,
+)
+_CODE = _compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
+_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,3}?\s*[:=]?\s*[\[(\"']?\s*(?:0x)?([0-9a-f]{8,10})\b")
+_NODE = _compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
+_SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
+_STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
+_ASSERTION = _compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
+_DEVICE = _compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
+_ID = re.compile(r'\bid="(\d{1,6})"', re.ASCII)
+_FAULT = _compiled(r'npu_name"?\s*:\s*"?[a-z0-9]+-(\d{1,6})"[^{}]*?fault_code"?\s*:\s*"([0-9a-f, ]*)"')
