@@ -11,10 +11,8 @@ import contextlib
 import errno
 import http
 import logging
-import os
 import socket
 import threading
-import weakref
 from typing import Any, Protocol
 
 from tornado.http1connection import HTTP1Connection
@@ -229,7 +227,6 @@ def listen(address: str, port: int, setting: str) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(setting, where, _REASONS.get(error.errno or 0, error.strerror or str(error))) from error
-    _leave_to_parent(listener)
     return listener
 
 
@@ -238,18 +235,6 @@ _REASONS = {
     errno.EACCES: "this user may not use the port; valid is one from 1024 on",
     errno.EADDRNOTAVAIL: "the address is none of this machine's",
 }
-
-
-def _leave_to_parent(listener: socket.socket) -> None:
-    """A forked child, such as a data loader, must not keep the port when this process ends."""
-    listeners = weakref.ref(listener)
-
-    def close_in_child() -> None:
-        kept = listeners()
-        if kept is not None:
-            kept.close()
-
-    os.register_at_fork(after_in_child=close_in_child)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

@@ -126,11 +126,8 @@ def _print_table(records: list[DeviceRecord]) -> None:
 def _print_silent(store: Store) -> None:
     """Says of which machines nothing is heard: devices that look well there may not be."""
     for place, agent in silent_agents(store).items():
-        print(
-            printable(
-                f"The agent of {agent.node} at {place} is not heard since {_moment(agent.since)}: {agent.reason}."
-            )
-        )
+        since = _moment(agent.since)
+        print(printable(f"The agent of {agent.node} at {place} is not heard since {since}: {agent.reason}."))
 
 
 def _failure(each: DeviceRecord) -> str:
@@ -184,11 +181,8 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     before = ask_release(store, number, time.time())
     if not before:
         case = Cases(store).last(number)
-        why = (
-            "somebody else holds it out, and what is theirs is not undone"
-            if case and case.state == "others"
-            else "it is not out"
-        )
+        others = case is not None and case.state == "others"
+        why = "somebody else holds it out, and what is theirs is not undone" if others else "it is not out"
         return _answer(args, "nothing", f"{name}: {why}.")
     if before == "dry":
         return _answer(args, "released", f"{name}: it was out in a dry run only.")

@@ -61,10 +61,6 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _no_hosts(_job: str) -> Collection[str]:
-    return ()
-
-
 def read_agents(args: argparse.Namespace) -> Agents | None:
     """Reads the options; None when there is nothing to pull from.
 
@@ -79,7 +75,7 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
                 raise ConfigError(option, str(value), "it goes with --agents")
         return None
     if args.jobs is None:
-        return Agents(sources, _access(args.agents_config), _no_hosts)
+        return Agents(sources, _access(args.agents_config), lambda _job: ())
     jobs = _jobs(args.jobs)
     return Agents([*sources, jobs], _access(args.agents_config), jobs.hosts)
 

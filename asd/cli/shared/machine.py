@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["describe_machine"]
+from asd.config import Config
+
+__all__ = ["describe_machine", "machine_of"]
 
 _PACKAGES = ("mindspore", "mindformers", "numpy", "prometheus_client")
 
@@ -16,6 +18,11 @@ def describe_machine() -> dict[str, str | None]:
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{package: _version(package) for package in _PACKAGES},
     }
+
+
+def machine_of(device: str) -> dict[str, str | None]:
+    """The same with the node and the device that is tested."""
+    return {"host": Config.of_process().name_of_node(), "device": device, **describe_machine()}
 
 
 def _version(package: str) -> str | None:

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asd.cli.shared.machine import machine_of
 from asd.cli.shared.options import number, whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.shared.quiet import quiet
+from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
-from asd.errors import ConfigError, StateError, UnsupportedError
+from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.injection import Fault
 from asd.origin import Origin
-from asd.records import plain
+from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.rules.step.status import Status
-from asd.rundir.names import status_files, stress_file
+from asd.rundir.folders import RunFolders
+from asd.rundir.names import stress_file
 from asd.verdict import Level
 
 if TYPE_CHECKING:
     from asd.operators.selftest.known_answers import StressOutcome
 
-__all__ = ["add_work_arguments", "rank_of", "run_work"]
+__all__ = ["add_work_arguments", "rank_of", "run_work", "user_of"]
 
 _CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
 _VENDOR_FOUND = 2
 _LONGEST = 7 * 86400.0
+_SILENT_SECONDS = 60.0  # a training that has not written its status for so long is at work no more
+_AREA = "known answers"
 
 
 def add_work_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +48,6 @@ def add_work_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
     work.add_argument("--seed", type=whole_number(0), default=0, help="of the numbers (default: %(default)s)")
     work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
-    work.add_argument("--rank", type=whole_number(0), help="which rank the device has, where several share its name")
     work.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
 
 
@@ -57,7 +63,9 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             from asd.operators.selftest.known_answers import use_device
 
             device = use_device(device, mode)
-            rank = args.rank if args.rank is not None else rank_of(run_dir, device)
+            if user := user_of(run_dir, device, time.time()):
+                return _complain(f"{device} is not tested while {user} works on it.")
+            rank = rank_of(run_dir, device)
             outcome = _test(args, f"{device}, {mode}", fault)
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
@@ -91,19 +99,15 @@ def _finish(
         try:
             EventLog(stress_file(run_dir))(event)
         except OSError as error:
-            code = max(code, _complain(f"{error.filename}: {error.strerror}; the event is not written."), key=_gravity)
-            event = None
+            code, event = code or _NOT_TESTED, None
+            _complain(f"{error.filename}: {error.strerror}; the event is not written.")
     if args.json:
-        print(json.dumps(_report(args, device, outcome, event, failed=failed), indent=1))
+        print(json.dumps(_report(args, device, outcome, event), indent=1))
     else:
         print(sentence)
         if event is not None and run_dir is not None:
             print(f"Event {event.id} is in {stress_file(run_dir)}.")
     return code
-
-
-def _gravity(code: int) -> int:
-    return (_CLEAN, _NOT_TESTED, _WRONG).index(code)
 
 
 def _sentence(device: str, outcome: StressOutcome) -> str:
@@ -141,44 +145,41 @@ def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reaso
     )
 
 
-def _report(
-    args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None, *, failed: bool
-) -> dict[str, Any]:
-    finding = outcome.finding._asdict() if outcome.finding is not None else None
-    if finding is not None:
-        finding |= {name: plain(finding[name]) for name in ("expected", "got")}
-    return {
-        "device": device,
-        "host": Config.of_process().name_of_node(),
-        "mode": "pynative" if args.mode == "pynative" else "graph",
-        "seed": args.seed,
-        "seconds": round(outcome.seconds, 3),
-        "repetitions": outcome.repetitions,
-        "failed": failed,
-        "finding": finding,
-        "vendor_code": outcome.vendor_code,
-        "event": event.id if event is not None else None,
-    }
+def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None) -> dict[str, Any]:
+    """The same form as that of a self-test, with the time, the seed and the event beside it."""
+    wrong, mode = outcome.finding, "pynative" if args.mode == "pynative" else "graph"
+    found = [
+        Finding(_AREA, name, WRONG, mode, detail=wrong.sentence())
+        if wrong is not None and wrong.workload == name
+        else Finding(_AREA, name, OK, mode, detail=f"{count} times")
+        for name, count in outcome.repetitions.items()
+    ]
+    if outcome.vendor_code is not None:
+        state = {0: OK, _VENDOR_FOUND: WRONG}.get(outcome.vendor_code, ABSENT)
+        found.append(Finding(_AREA, "MindSpore's own", state, mode, detail=f"code {outcome.vendor_code}"))
+    told = {"seconds": round(outcome.seconds, 3), "seed": args.seed, "event": event.id if event is not None else None}
+    return {**as_json(found, machine_of(device)), **told}
 
 
 def rank_of(run_dir: Path | None, device: str) -> int:
-    """The rank that uses `device` of this host, by what the ranks of the run left; -1 when it is not known.
-
-    Raises:
-        ConfigError: Several do, and it makes a difference.
-    """
-    host, ranks = Config.of_process().name_of_node(), set()
-    for path in status_files(run_dir) if run_dir is not None else ():
-        try:
-            status = Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, StateError):
-            continue
-        if (status.host, status.device) == (host, device):
-            ranks.add(status.rank)
-    if len(ranks) > 1 and device.startswith("CPU"):
-        listed = ", ".join(map(str, sorted(ranks)))
-        raise ConfigError("--rank", "", f"several ranks share {device}: it must be one of {listed}")
+    """The rank that uses `device` of this host, by what ranks left in a folder or below; -1 when it is not known."""
+    ranks = {status.rank for status in _statuses(run_dir, device)}
     return ranks.pop() if len(ranks) == 1 else -1
+
+
+def user_of(run_dir: Path | None, device: str, now: float) -> str:
+    """Which training works on `device` of this host now, by what ranks left in a folder or below; empty for none."""
+    at_work = [each for each in _statuses(run_dir, device) if each.active and now - each.written < _SILENT_SECONDS]
+    return f"rank {at_work[0].rank} of {at_work[0].run}" if at_work else ""
+
+
+def _statuses(run_dir: Path | None, device: str) -> Iterator[Status]:
+    host, folders = Config.of_process().name_of_node(), RunFolders([run_dir] if run_dir is not None else [])
+    for path in (path for folder in folders.look() for path in folders.status_files(folder)):
+        with contextlib.suppress(OSError, StateError):
+            status = Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
+            if (status.host, status.device) == (host, device):
+                yield status
 
 
 def _is_wanted(config: Config) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from asd.cli.shared.machine import describe_machine
+from asd.cli.shared.machine import machine_of
 from asd.cli.shared.options import whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.train.known_answers import add_work_arguments, run_work
@@ -36,7 +36,7 @@ __all__ = ["add_arguments", "run"]
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
 _OF_PARTS = {"only": None, "ranks": 0}
-_OF_WORK = {"seed": 0, "run_dir": None, "rank": None, "fault": None}
+_OF_WORK = {"seed": 0, "run_dir": None, "fault": None}
 """Options that only one of the two tests has, and their defaults."""
 _PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
 _CHILD = ("-m", "asd.operators.selftest")
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             print(complaint, file=sys.stderr)
             return 2
         bar.end(f"{len(told)} checks")
-    machine = {"host": socket.gethostname(), "device": device, **describe_machine()}
+    machine = machine_of(device)
     if args.json:
         print(json.dumps(as_json(findings, machine), indent=1))
     else:

@@ -6,8 +6,7 @@ import tempfile
 import pytest
 
 from asd.cli import main
-from asd.cli.train.known_answers import rank_of
-from asd.errors import ConfigError
+from asd.cli.train.known_answers import rank_of, user_of
 from asd.rules.step.status import Status
 from asd.rundir.names import status_file
 from tests.support.events import made_of
@@ -19,7 +18,6 @@ from tests.support.events import made_of
         (["--device", "CPU", "--seconds", "-1"], "--seconds has the value '-1', which is not valid: it must be a num"),
         (["--device", "CPU", "--seconds", "inf"], "--seconds has the value 'inf', which is not valid: it must be a nu"),
         (["--device", "CPU", "--seed", "x"], "--seed has the value 'x', which is not valid: it must be a whole number"),
-        (["--device", "CPU", "--rank", "-1"], "--rank has the value '-1', which is not valid: it must be a whole "),
         (["--device", "CPU", "--fault", "norm"], "fault has the value 'norm', which is not valid: valid is such as "),
         (["--device", "CPU", "--mode", "eager"], "argument --mode: invalid choice: 'eager'"),
         (["--ranks", "2"], "--ranks has the value 2, which is not valid: it is valid without --seconds only"),
@@ -40,9 +38,9 @@ def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(caps
     assert "asd selftest: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
 
 
-def leave_status(run_dir, rank, device):
+def leave_status(run_dir, rank, device, **more):
     run_dir.mkdir(exist_ok=True)
-    status = made_of(Status, run="llama", rank=rank, host=socket.gethostname(), device=device, pid=1)
+    status = made_of(Status, run="llama", rank=rank, host=socket.gethostname(), device=device, pid=1, **more)
     status_file(run_dir, rank).write_text(status.to_json())
 
 
@@ -53,11 +51,15 @@ def test_the_rank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
     assert [rank_of(tmp_path / "run", f"CPU:{number}") for number in range(3)] == [0, 1, -1]
     assert rank_of(None, "CPU:0") == -1
     leave_status(tmp_path / "run", 3, "CPU:0")  # as ranks that share a processor do
-    with pytest.raises(ConfigError, match="several ranks share CPU:0: it must be one of 0, 3"):
-        rank_of(tmp_path / "run", "CPU:0")
-    for rank in (0, 1):
-        leave_status(tmp_path / "npu", rank, "Ascend:3")
-    assert rank_of(tmp_path / "npu", "Ascend:3") == -1
+    assert rank_of(tmp_path / "run", "CPU:0") == -1
+
+
+def test_a_device_that_a_training_works_on_is_not_tested(tmp_path):
+    leave_status(tmp_path / "run", 2, "Ascend:3", active=True, written=100.0)  # below the folder that is given
+    assert user_of(tmp_path, "Ascend:3", 159.0) == "rank 2 of llama"
+    assert (
+        user_of(tmp_path, "Ascend:3", 161.0) == user_of(tmp_path, "Ascend:4", 159.0) == user_of(None, "CPU:0", 0) == ""
+    )
 
 
 def test_options_of_work_with_known_answers_need_its_time(capsys):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -592,25 +591,3 @@ def test_its_threads_end_with_it(endpoint):
     for thread in mine:
         thread.join(5)
     assert [thread.name for thread in mine if thread.is_alive()] == []
-
-
-def test_a_forked_child_does_not_keep_the_port(endpoint):
-    server = endpoint.start()
-    (begun, says_begun), (over, says_over) = os.pipe(), os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python 3.12 warns of threads; the child here calls nothing they may hold
-        child = os.fork()
-    if child == 0:
-        os.write(says_begun, b"x")
-        os.close(says_over)
-        os.read(over, 1)  # until the test is over
-        os._exit(0)
-    try:
-        assert os.read(begun, 1) == b"x"
-        server.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((server.address, server.port))
-    finally:
-        for descriptor in (begun, says_begun, over, says_over):
-            os.close(descriptor)
-        os.waitpid(child, 0)

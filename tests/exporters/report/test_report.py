@@ -20,11 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asd import Level, StateError
-from asd.exporters.pictures.chart import mark
-from asd.exporters.pictures.markup import tag, utc
 from asd.exporters.pictures.values import Point, plot_values
 from asd.exporters.report.bundles import read_histories
-from asd.exporters.report.data import SORTS, read_run
+from asd.exporters.report.data import read_run
 from asd.exporters.report.page import render, summary
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.words import verdict_on
@@ -412,11 +410,6 @@ def test_the_plots_begin_with_the_checkpoint_that_broke_first(tmp_path):
 # The pictures
 
 
-def test_every_sort_of_event_has_a_shape_of_its_own():
-    shapes = {parsed(tag("svg", mark(sort, 0, 0)))[0].get("d") for sort in SORTS}
-    assert len(shapes) == len(SORTS)
-
-
 def assert_inside(root):
     """Everything drawn lies within the picture."""
     _, _, width, height = map(float, root.get("viewBox").split())
@@ -510,8 +503,3 @@ def test_the_timeline_comes_near_when_everything_happened_in_a_moment_of_a_long_
 
 
 # Small things
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan, 1e300])
-def test_what_is_no_time_is_a_dash(seconds):
-    assert utc(seconds) == "-"
