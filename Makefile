@@ -45,7 +45,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench cost walk size mutation lint format types layers clean
+.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -151,6 +151,24 @@ examples: venv ## run every program in examples/
 		echo "== $$file"; \
 		(cd "$$work" && "$(CURDIR)/$(BIN)/python" "$(CURDIR)/$$file"); \
 	done
+
+# No registry is ours: what a release has are files. IMAGE_ARGS may name another base, as --build-arg BASE=...
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+BUILDER ?= $(shell command -v docker || command -v buildah)
+IMAGE_ARGS ?=
+release: wheels docs chart image ## build all that a release has into dist: sdist, wheel, documents, chart, image
+	@tar -czf dist/mindspore-asd-$(VERSION)-docs.tgz -C build/site .
+	@cd dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS . && ls -l
+
+chart: ## pack the Helm chart into dist
+	@mkdir -p dist && tar -czhf dist/mindspore-asd-$(VERSION)-chart.tgz -C deploy/helm mindspore-asd
+
+image: ## build the image of agent and handler, with docker or buildah, into a file in dist
+	@test -n "$(BUILDER)" || { echo 'make: docker or buildah is needed to build the image.' >&2; exit 1; }
+	@mkdir -p dist && $(BUILDER) build $(IMAGE_ARGS) -f deploy/Dockerfile -t mindspore-asd:$(VERSION) . >/dev/null
+	@file=dist/mindspore-asd-$(VERSION)-image.tar; rm -f $$file; case $(BUILDER) in \
+		*buildah) $(BUILDER) push mindspore-asd:$(VERSION) docker-archive:$$file:mindspore-asd:$(VERSION);; \
+		*) $(BUILDER) save -o $$file mindspore-asd:$(VERSION);; esac
 
 docs: venv ## build the documents as a site in build/site, in English and Chinese, with links checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict

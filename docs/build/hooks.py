@@ -1,6 +1,7 @@
-"""What MkDocs does around the pages: figures and generated parts in each page.
+"""What MkDocs does around the pages: figures and generated parts in each page, and the pages for programs.
 
-A page writes `<!-- generated: NAME -->`, and what `generated.PARTS` makes of the name stands there in the site.
+A page writes `<!-- generated: NAME -->`, and what `generated.PARTS` makes of the name stands there in the site. Beside
+each page stands its Markdown, and `llms.txt` lists them; both say of which version they are.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 import figures
 import generated
 
+import asd
+
 _DOCS = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
+_SENTENCE = re.compile(r"^[A-Z`*\[].*?[.:](?=\s)", re.MULTILINE | re.DOTALL)
+_NO_TEXT = re.compile(r"^```.*?^```$|^[|#].*?$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_pages: dict[str, str] = {}
+_about: list[str] = []
 _MARK = re.compile(r"^<!-- (run|check|cluster|shape|with)\b.*? -->\n", re.MULTILINE)
 
 
@@ -29,6 +37,8 @@ def on_config(config: Any) -> Any:
     if (_DOCS / "zoo.md").is_file():
         section = next(pages for entry in config.nav for name, pages in entry.items() if name == "Results")
         section.append({"The zoo": "zoo.md"})
+    config.copyright = f"mindspore-asd {asd.__version__}"
+    _about.append(config.site_description)  # of the first language, English
     return config
 
 
@@ -37,3 +47,26 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     markdown = figures.without_markers(markdown)
     markdown = _PART.sub(lambda match: generated.PARTS[match[1]](), markdown)
     return _MARK.sub("", markdown)
+
+
+def on_post_page(output: str, page: Any, config: Any, **_: Any) -> str:
+    """Puts the page's Markdown beside it, and the page into `llms.txt`."""
+    beside = Path(page.file.abs_dest_path).with_suffix(".md")
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(page.markdown, encoding="utf-8")
+    place = beside.relative_to(config.site_dir).as_posix()
+    if not place.startswith("zh/"):
+        _pages[place] = f"- [{page.title}]({place}): {_first_sentence(page.markdown)}\n"
+    return output
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Writes the list of the pages, for programs that read."""
+    head = f"# {config.site_name} {asd.__version__}\n\n> {_about[0]}\n\n## Pages\n\n"
+    Path(config.site_dir, "llms.txt").write_text(head + "".join(_pages.values()), encoding="utf-8")
+
+
+def _first_sentence(markdown: str) -> str:
+    """What a page begins with, on one line and without links."""
+    found = _SENTENCE.search(_NO_TEXT.sub("", markdown))
+    return _LINK.sub(r"\1", " ".join(found[0].split())) if found else ""

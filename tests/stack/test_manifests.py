@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from real_programs import binary
 
+import asd
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from manifests import FOLDER, components, rendered
@@ -121,6 +123,9 @@ def test_a_wrong_value_is_refused_in_a_sentence():
     assert 'handler.isolator is "slurm"; valid are kubernetes, clusterd and none' in done.stderr
 
 
-def test_the_chart_has_nothing_to_complain_of():
-    done = subprocess.run([binary("helm"), "lint", "--strict", CHART], capture_output=True, text=True, timeout=60)
+def test_the_chart_of_a_release_is_that_of_the_checkout_and_has_nothing_to_complain_of():
+    subprocess.run(["make", "--silent", "chart"], cwd=FOLDER.parents[1], check=True)
+    packed = FOLDER.parents[1] / "dist" / f"mindspore-asd-{asd.__version__}-chart.tgz"
+    done = subprocess.run([binary("helm"), "lint", "--strict", packed], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+    assert by_name(output(binary("helm"), "template", "asd", packed, "--namespace", "asd")) == charted()

@@ -503,17 +503,6 @@ def test_who_ask_together_for_different_things_get_what_they_asked_for(endpoint)
     assert shown == [{"one"}, {"two"}, {"one", "two"}, set()]
 
 
-def test_questions_for_events_that_come_together_get_what_they_asked_for(endpoint):
-    slow, known = Slow(), [event(step, rank=step) for step in range(1, 5)]
-    endpoint.server = start_server(
-        registry=endpoint.registry, ledger_events=lambda: slow.collect() or known, ready=str, port=0
-    )
-    queries = ["?rank=4", "?rank=1", "?rank=2", "?limit=2", ""]
-    bodies = asked_together(endpoint, slow, [f"/events{query}" for query in queries])
-    ranks = [{each["data"]["rank"] for each in json.loads(body)} for body in bodies]
-    assert ranks == [{4}, {1}, {2}, {3, 4}, {1, 2, 3, 4}]
-
-
 def test_it_listens_on_this_machine_only_unless_told_otherwise(endpoint):
     server = endpoint.start()
     assert (server.address, server.url) == ("127.0.0.1", f"http://127.0.0.1:{server.port}")
