@@ -72,6 +72,7 @@ class Seen:
             port,
             "--checkpoints",
             "3",
+            "--details",
             "--poll",
             "0.5",
             ready=f"http://127.0.0.1:{port}/readyz",
@@ -174,7 +175,7 @@ def test_the_handler_is_shown_as_it_is(seen):
 
 
 def test_the_cost_is_the_share_that_the_ranks_told(seen):
-    shares = values(seen, "The same since the training began")
+    shares = values(seen, "Share of the step spent on detection")
     assert shares == {rank: pytest.approx(0.001 / 0.2) for rank in ("0", "1", "2")}
 
 
