@@ -1,10 +1,11 @@
 """One of several ranks that train together: `alike.py MODE STORY ACTION`; started by msrun.
 
-What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves
-after steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop`
-(rank 0 saves after step 3, and the last rank does that to itself when it should compare its weights after step 4); or
-`parts` and `labels`, where a bit of rank 1 flips as for `damage`, and the last rank holds another part than the others,
-or each rank a last layer of its own. Each rank prints one JSON object per step.
+What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (the same, and
+rank 0 saves after steps 2 and 4), `unlike` (every rank begins with other weights), `kill` and `stop` (rank 0 saves
+after step 3, and the last rank does that to itself when it should compare its weights after step 4); or `parts` and
+`labels`, where a bit of rank 1 flips as for `damage`, and the last rank holds another part than the others, or each
+rank a last layer of its own. Weights are compared after step 4, for `checkpoint` after steps 3 and 6. Each rank
+prints one JSON object a step.
 """
 
 import json
@@ -52,7 +53,7 @@ if story == "labels":
     for weight in (*net.first.get_parameters(), *net.norm.get_parameters()):
         weight.set_data(Tensor(np.linspace(-0.5, 0.5, weight.size, dtype=np.float32).reshape(weight.shape)))
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
-config = Config(protection="document", enable=1, on_anomaly=action, weight_hash=1000 if story == "checkpoint" else 4)
+config = Config(protection="document", enable=1, on_anomaly=action, weight_hash=3 if story == "checkpoint" else 4)
 monitor = StepMonitor(config)
 monitor.attach(net, optimizer)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
@@ -74,7 +75,7 @@ for step in range(1, 7):
     try:
         events = monitor.step(loss)
     except AnomalyDetected as error:
-        tell(step, kinds=[error.event.kind], stopped=True, width=optimizer.asd_gate.width)
+        tell(step, kinds=[error.event.kind], stopped=True)
         raise
     except RankLostError as error:
         # No digest: in PyNative a read of a tensor would wait for the exchange that was given up.
@@ -91,6 +92,6 @@ for step in range(1, 7):
     if story in ("damage", "checkpoint", "parts", "labels") and step == 3 and rank == (1 if shared else last):
         weight = net.first.weight if shared else net.last.weight
         bits = weight.asnumpy().copy()
-        bits.view(np.uint32)[0, 5] ^= 1  # the smallest there is
+        bits.view(np.uint32)[0, 5] ^= 1 << 8  # so small, but no update rounds it away
         weight.copy_(Tensor(bits))
 monitor.close()
