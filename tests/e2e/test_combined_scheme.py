@@ -6,9 +6,8 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_a_strike_of_one_rank_starts_the_checksum_on_both_and_it_names_the_rank_whose_product_is_wrong(runner, mode):
-    done, logs = runner.ranks("combined_parallel.py", mode)
+def test_a_strike_of_one_rank_starts_the_checksum_on_both_and_it_names_the_rank_whose_product_is_wrong(runner):
+    done, logs = runner.ranks("combined_parallel.py")
     assert done.code == 0, (done, logs)
     first, second = (json.loads(log.partition("END ")[2].splitlines()[0]) for log in logs)
     # Asked every ten steps: on from the end of step 20 to that of step 30.
