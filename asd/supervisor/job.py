@@ -227,7 +227,7 @@ class Job:
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
         end = None
-        if self._record.is_stuck() and attempt.resume_step > 0:
+        if self._record.is_stuck() and attempt.resume_step > 0 and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)
             self._record.tried_again = False
             self._say(f"{attempt.resume_from} is left: two attempts in a row came no further from it.")

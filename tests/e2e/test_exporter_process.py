@@ -159,7 +159,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_no_count(exporter, tmp_path):
         time.sleep(0.03 * round_)
         started.end(signal.SIGKILL)
     started = exporter()
-    wait_for(lambda: started.value("asd_strikes_in_window") == 200)
+    wait_for(lambda: started.value("asd_anomalies_total", level="first") == 200)
     assert [started.value("asd_anomalies_total", rank=str(rank), level="first") for rank in range(4)] == [50] * 4
     assert started.end(signal.SIGTERM)[0] == 0
 
