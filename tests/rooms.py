@@ -56,13 +56,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4684, 4300),
+    Room("exporters of the network", ("exporters",), 4670, 4300),
     Room("tests", ("tests",), 42331, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43835, 383
+MOST_SOURCE, MOST_FILES = 43821, 382
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -96,10 +96,11 @@ class PodTargets:
 
 
 class JobPods:
-    """The pods of all namespaces with a label whose value is the name of their run; asked every 10 s.
+    """The pods with a label whose value is the name of their run; asked every 10 s.
 
     Args:
-        label: The label's name, for example `asd.mindspore.org/run`.
+        place: The label's name, for example `asd.mindspore.org/run`; behind an `@` the namespaces whose pods are
+            believed, as in `asd.mindspore.org/run@training,asd`, without it all.
         api: The client, as in `PodTargets`.
         clock: Seconds from any point in time.
 
@@ -110,9 +111,12 @@ class JobPods:
         ConfigError: The label is not valid, or there is no usable configuration.
     """
 
-    def __init__(self, label: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", label, re.ASCII):
-            raise ConfigError("--jobs", f"kubernetes:{label}", "it must be kubernetes:LABEL")
+    def __init__(self, place: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*(@[a-z0-9-]+(,[a-z0-9-]+)*)?", place, re.ASCII):
+            valid = "it must be kubernetes:LABEL or kubernetes:LABEL@NAMESPACE,NAMESPACE"
+            raise ConfigError("--jobs", f"kubernetes:{place}", valid)
+        label, _, namespaces = place.partition("@")
+        self._namespaces = namespaces.split(",") if namespaces else ["*"]
         self._label: dict[str, Any] = {label: operators.exists()}
         self._name = label
         self._api = api or KubeApi()
@@ -129,10 +133,11 @@ class JobPods:
         found: dict[str, set[str]] = {}
         try:
             with self._api.asking("listing the pods of jobs") as client:
-                for pod in client.list(Pod, namespace="*", labels=self._label, chunk_size=_AT_ONCE):
-                    meta, spec = pod.to_dict()["metadata"], pod.to_dict().get("spec") or {}
-                    if node := spec.get("nodeName"):
-                        found.setdefault(meta["labels"][self._name], set()).add(node)
+                for namespace in self._namespaces:
+                    for pod in client.list(Pod, namespace=namespace, labels=self._label, chunk_size=_AT_ONCE):
+                        meta, spec = pod.to_dict()["metadata"], pod.to_dict().get("spec") or {}
+                        if node := spec.get("nodeName"):
+                            found.setdefault(meta["labels"][self._name], set()).add(node)
         except KubeError as error:
             self.problem = f"the jobs stay as they were, for {error.reason}"
         else:

@@ -55,7 +55,7 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        metavar="FILE|kubernetes:LABEL",
+        metavar="FILE|kubernetes:LABEL[@NAMESPACE,...]",
         help="on which nodes each job runs: JSON, or the pods whose LABEL names the run; without it no node is heeded "
         "about devices of others",
     )

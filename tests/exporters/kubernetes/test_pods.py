@@ -85,8 +85,8 @@ def test_another_form_is_refused(api, place):
         PodTargets(place, api)
 
 
-def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace(kube, api, clock):
-    jobs = JobPods("asd.mindspore.org/run", api, clock)
+def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace_or_those_named(kube, api, clock):
+    jobs, few = JobPods("asd.mindspore.org/run", api, clock), JobPods("asd.mindspore.org/run@b,c", api, clock)
     assert (jobs.look(), jobs.hosts("llama")) == ([], ())
     for number, (namespace, run) in enumerate([("a", "llama"), ("b", "llama"), ("a", "bert")]):
         kube.pod(namespace, f"p{number}", f"node{number}", "", {"asd.mindspore.org/run": run})
@@ -94,8 +94,8 @@ def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace(kube,
     kube.pod("a", "other", "node9", "", {"app": "llama"})
     assert (jobs.look(), jobs.hosts("llama")) == ([], ())  # asked a moment ago
     clock.now += 10.0
-    jobs.look()
-    assert (jobs.hosts("llama"), jobs.hosts("bert")) == ({"node0", "node1"}, {"node2"})
+    assert jobs.look() == few.look()
+    assert (jobs.hosts("llama"), jobs.hosts("bert"), few.hosts("llama")) == ({"node0", "node1"}, {"node2"}, {"node1"})
     kube.close()
     clock.now += 10.0
     jobs.look()
