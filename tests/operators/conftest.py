@@ -25,6 +25,24 @@ SETTINGS = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_by_one():
+    """PyNative makes each operator before the next: threads that wait for one another take ten times the processor."""
+    import mindspore as ms
+
+    ms.set_context(pynative_synchronize=True)
+
+
+@pytest.fixture
+def ahead():
+    """PyNative runs behind Python, as it does by default."""
+    import mindspore as ms
+
+    ms.set_context(pynative_synchronize=False)
+    yield
+    ms.set_context(pynative_synchronize=True)
+
+
 def empty():
     """Empties all slots and disarms the gate."""
     from asd.operators.table import slots

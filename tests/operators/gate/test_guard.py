@@ -116,7 +116,7 @@ def refuse_what_is_not_finite(factor, mode):
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "value_and_grad"])
-def test_every_style_of_a_pynative_training_refuses(style, clean):
+def test_every_style_of_a_pynative_training_refuses(style, clean, ahead):
     ms.set_context(mode=1)
     training = Training(OPTIMIZERS["Adam"], style)
     limits(limit=1e3)

@@ -5,12 +5,12 @@ import random
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, Moving, assert_same_bits, fill, ids, targets, values
+from checked_nets import HIDDEN, Decoder, Losses, Moving, assert_same_bits, fill, ids, targets, values
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.train import Callback, Model
+from mindspore.train import Model
 
 from asd import Config
 from asd.injection import Fault
@@ -36,17 +36,6 @@ def settings(**more):
     return Config(
         protection="document", **{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more}
     )
-
-
-class Losses(Callback):
-    """What a callback behind the monitor sees of the step's loss."""
-
-    def __init__(self):
-        super().__init__()
-        self.bits = []
-
-    def on_train_step_end(self, run_context):
-        self.bits.append(run_context.original_args().net_outputs.asnumpy().tobytes())
 
 
 class Training:

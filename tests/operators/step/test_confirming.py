@@ -1,11 +1,13 @@
 """A second look: what a device did once is healed bit for bit, and what the data did is applied as without it."""
 
+import functools
+
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, Moving, assert_same_bits, fill, ids, targets, values
-from mindspore import Tensor, amp, nn, ops
-from mindspore.train import Callback, Model
+from checked_nets import HIDDEN, Decoder, Losses, Moving, assert_same_bits, fill, ids, targets, values
+from mindspore import nn, ops
+from mindspore.train import Model
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
@@ -35,10 +37,10 @@ def settings(**more):
 class Training:
     """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
 
-    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, callback=None, make=Moving):
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, make=Moving):
         ms.set_seed(3)
         np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
-        self.events, self.runs = [], 0
+        self.events, self.runs, self.losses = [], 0, Losses()
         self.net = fill(make())
         self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
         self.monitor = StepMonitor(config or settings(), sinks=[self.events.append], replay=False)
@@ -57,7 +59,7 @@ class Training:
                 1,
                 data,
                 dataset_sink_mode=False,
-                callbacks=[self.monitor, *filter(None, [callback, injector])],
+                callbacks=[self.monitor, self.losses, *([injector] if injector else [])],
             )
 
     def state(self):
@@ -65,6 +67,15 @@ class Training:
 
     def told(self):
         return [(event.step, event.kind, event.level.name, event.verdict) for event in self.events]
+
+
+@functools.cache
+def healthy(_mode, make=Moving):
+    """Losses and state of a training in which nothing happens, made once in each mode."""
+    with pytest.MonkeyPatch.context() as patch:
+        training = Training(patch, make=make)
+    assert (training.runs, training.events) == (0, [])
+    return training.losses.bits, training.state()
 
 
 @pytest.fixture
@@ -85,12 +96,14 @@ def graph():
     indirect=["mode"],
 )
 def test_what_happened_once_is_told_and_leaves_no_trace(mode, fault, monkeypatch):
-    healed, healthy = Training(monkeypatch, fault), Training(monkeypatch)
+    healed = Training(monkeypatch, fault)
     told = healed.told()
     assert {line[:3] for line in told} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
     assert [line[3] for line in told if line[1] == "replay"] == ["transient"]
-    assert (healed.runs, healthy.runs, healthy.events) == (1, 0, [])
-    assert_same_bits(healed.state(), healthy.state())
+    losses, state = healthy(mode)
+    assert healed.runs == 1
+    assert healed.losses.bits == losses  # those of the run that counts
+    assert_same_bits(healed.state(), state)
     assert "norm_out" in {event.checkpoint for event in healed.events}
     assert all(event.refused for event in healed.events)
     assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
@@ -109,10 +122,10 @@ class Recurrent(Decoder):
 
 
 def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
-    healed, healthy = Training(monkeypatch, SUSPICIOUS, make=Recurrent), Training(monkeypatch, make=Recurrent)
+    healed = Training(monkeypatch, SUSPICIOUS, make=Recurrent)
     assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
-    assert (healed.runs, healthy.events) == (1, [])
-    assert_same_bits(healed.state(), healthy.state())
+    assert healed.runs == 1
+    assert_same_bits(healed.state(), healthy(mode, Recurrent)[1])
 
 
 class Drawing(Decoder):
@@ -159,75 +172,49 @@ def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_lo
     assert_same_bits(looked.state(), plain.state())
 
 
-def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(graph, monkeypatch):
+def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(monkeypatch):
     training = Training(monkeypatch, SUSPICIOUS + ":duration=9")
     assert training.runs == 3
     of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "norm_out"]
     assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
 
 
-def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(graph, monkeypatch):
+def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(monkeypatch):
     with pytest.raises(AnomalyDetected, match="but not when the same step was made again"):
         Training(monkeypatch, SUSPICIOUS, config=settings(on_anomaly="stop"))
 
 
-@pytest.mark.parametrize("skips", [True, False])
-def test_an_overflow_is_a_warning_where_the_scaler_skips_the_update_and_first_level_where_it_does_not(skips, mode):
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1000)
-
-    def forward(x, y):
-        return scaler.scale(net(x, y))
-
-    gradients = ms.value_and_grad(forward, None, optimizer.parameters)
-    events = []
-    monitor = StepMonitor(settings(), sinks=[events.append], replay=False, loss_scale=scaler)
-    monitor.attach(net, optimizer)
-
-    def step(x, y):
-        loss, grads = gradients(x, y)
-        grads = scaler.unscale(grads)
-        finite = amp.all_finite(grads) if skips else Tensor(True)
-        scaler.adjust(finite)
-        if finite:
-            optimizer(grads)
-        return loss
-
-    for i in range(1, STEPS + 1):
-        monitor.step(step(ids(i), targets(i) * (np.inf if i == BAD else 1)))
-    levels = {(event.step, event.level.name) for event in events if event.kind == "anomaly"}
-    assert levels == {(BAD, "WARNING" if skips else "ERROR")}
-    assert monitor.monitor.status.refused == (0 if skips else 1)
-
-
-def own_loop(config, *, step_of, bad=(BAD,)):
-    """Nine steps, the seventh or others with far too large a target: the events and the status."""
+def own_loop(config, watch, bad=(BAD,)):
+    """Nine steps, the seventh or others with far too large a target, as `watch` makes them: events and status."""
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     gradients = ms.value_and_grad(net, None, optimizer.parameters)
     events = []
     monitor = StepMonitor(config, sinks=[events.append], replay=False)
     monitor.attach(net, optimizer)
-    step = step_of(monitor, gradients, optimizer)
+
+    def step(x, y):
+        loss, grads = gradients(x, y)
+        optimizer(grads)
+        return loss
+
+    made = watch(monitor, step)
     for i in range(1, STEPS + 1):
-        monitor.step(step(ids(i), targets(i) * (3e2 if i in bad else 1)))
+        monitor.step(made(ids(i), targets(i) * (3e2 if i in bad else 1)))
     return events, monitor.monitor.status
 
 
 @pytest.mark.parametrize("on_anomaly", ["skip", "stop"])
-def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly, graph):
-    def step_of(monitor, gradients, optimizer):
-        def step(x, y):
+def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly):
+    def watch(monitor, step):
+        def once(x, y):
             if slots.table().replaying:
                 raise RuntimeError("not again")
-            loss, grads = gradients(x, y)
-            optimizer(grads)
-            return loss
+            return step(x, y)
 
-        return monitor.watch_step(step)
+        return monitor.watch_step(once)
 
-    events, status = own_loop(settings(on_anomaly=on_anomaly), step_of=step_of, bad=(BAD, BAD + 1))
+    events, status = own_loop(settings(on_anomaly=on_anomaly), watch, bad=(BAD, BAD + 1))
     problems = [event.reason for event in events if event.kind == "problem"]
     assert len(problems) == 1
     assert problems[0].startswith("the update of a suspicious step is lost, and no later one is held back, for it ")
@@ -240,23 +227,21 @@ def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_
     assert (status.steps, status.refused) == (STEPS, 1)  # the next suspicious one was applied
 
 
-def test_a_step_with_two_updates_is_not_made_again(graph):
-    def step_of(monitor, gradients, optimizer):
-        def step(x, y):
-            optimizer(gradients(x, targets())[1])
-            loss, grads = gradients(x, y)
-            optimizer(grads)
-            return loss
+def test_a_step_with_two_updates_is_not_made_again():
+    def watch(monitor, step):
+        def twice(x, y):
+            step(x, targets())
+            return step(x, y)
 
-        return monitor.watch_step(step)
+        return monitor.watch_step(twice)
 
-    events, _ = own_loop(settings(), step_of=step_of)
+    events, _ = own_loop(settings(), watch)
     problems = [event.reason for event in events if event.kind == "problem"]
     assert len(problems) == 1
     assert problems[0].endswith("it has updated the weights once already")
 
 
-def test_an_unguarded_optimizer_in_the_step_is_an_obstacle(graph):
+def test_an_unguarded_optimizer_in_the_step_is_an_obstacle():
     net = fill(Decoder())
     guarded, free = (nn.Adam(net.trainable_params(), 1e-3) for _ in range(2))
     cell = nn.TrainOneStepCell(net, guarded)
@@ -271,13 +256,8 @@ def test_an_unguarded_optimizer_in_the_step_is_an_obstacle(graph):
     assert not again.is_repeatable
 
 
-def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before(graph):
-    def step_of(monitor, gradients, optimizer):
-        def step(x, y):
-            loss, grads = gradients(x, y)
-            optimizer(grads)
-            return loss
-
+def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before():
+    def watch(monitor, step):
         watched, made = monitor.watch_step(step), []
 
         def sometimes(x, y):
@@ -286,20 +266,15 @@ def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before(graph):
 
         return sometimes
 
-    events, status = own_loop(settings(), step_of=step_of)
+    events, status = own_loop(settings(), watch)
     assert {event.level.name for event in events} == {"WARNING"}
     assert status.refused == 0
 
 
-def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_drawn_twice(graph):
+def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_drawn_twice():
     drawn = []
 
-    def step_of(monitor, gradients, optimizer):
-        def step(x, y):
-            loss, grads = gradients(x, y)
-            optimizer(grads)
-            return loss
-
+    def watch(monitor, step):
         watched = monitor.watch_step(step)
 
         def then_draw(x, y):
@@ -310,37 +285,18 @@ def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_dr
         return then_draw
 
     np.random.seed(4)  # noqa: NPY002
-    own_loop(settings(), step_of=step_of)
+    own_loop(settings(), watch)
     assert len(set(drawn)) == STEPS
 
 
 def test_callbacks_behind_the_monitor_see_the_loss_of_the_run_that_counts(graph, monkeypatch):
-    def losses(fault):
-        seen = []
-
-        class Losses(Callback):
-            def on_train_step_end(self, run_context):
-                seen.append(run_context.original_args().net_outputs.asnumpy().tobytes())
-
-        Training(monkeypatch, fault, callback=Losses())
-        return seen
-
-    assert losses(f"output:norm_out:set=nan:step={BAD}") == losses(None)
+    assert Training(monkeypatch, f"output:norm_out:set=nan:step={BAD}").losses.bits == healthy("graph")[0]
 
 
-def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look(graph):
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    gradients = ms.value_and_grad(net, None, optimizer.parameters)
-    events = []
-    monitor = StepMonitor(settings(), sinks=[events.append], replay=False)
-    monitor.attach(net, optimizer)
-    for i in range(1, STEPS + 1):
-        loss, grads = gradients(ids(i), targets(i) * (3e2 if i == BAD else 1))
-        optimizer(grads)
-        monitor.step(loss)
+def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look():
+    events, status = own_loop(settings(), lambda _monitor, step: step)
     assert {event.level.name for event in events} == {"WARNING"}
-    assert monitor.monitor.status.refused == 0
+    assert status.refused == 0
 
 
 def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
