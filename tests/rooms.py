@@ -46,7 +46,7 @@ ROOMS = (
     Room("asd/dumps", ("asd/dumps",), 4497, 4500),
     Room("asd/cli", ("asd/cli",), 4066, 2800),
     Room("operators", ("operators",), 6863, 7500),
-    Room("operators/rerun and the like", RERUN, 3388, 4500),
+    Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2999, 3000
     ),
@@ -57,12 +57,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4670, 4300),
-    Room("tests", ("tests",), 42331, 34000),
+    Room("tests", ("tests",), 42327, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43821, 382
+MOST_SOURCE, MOST_FILES = 43818, 382
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -133,7 +133,9 @@ class RepeatableStep:
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
-        is_new = self.step is None or _function_of(step.run) is not _function_of(self.step.run)
+        # Of a method its object tells one step from another, for the method is a new one each time.
+        known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
+        is_new = known is not getattr(step.run, "__self__", step.run)
         if self.step is not None and not self._searched:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self._obstacle_in(self._find_obstacle)
@@ -307,11 +309,6 @@ class RepeatableStep:
         for parameter, value in zip(parameters, values, strict=True):
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
-
-
-def _function_of(run: Callable[..., Any]) -> Any:
-    """What tells one step from another: of a method its object, for the method is a new one each time."""
-    return getattr(run, "__self__", run)
 
 
 def _network_in(cell: nn.Cell) -> nn.Cell:

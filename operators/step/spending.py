@@ -11,8 +11,7 @@ from asd.operators.step.state_checks import StateChecks
 
 __all__ = ["Spending"]
 
-_EVERY = 16
-"""Steps from one time it is said to the next."""
+_EVERY = 16  # steps from one time it is said to the next
 _RECENT = 33
 """Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""
 

@@ -46,4 +46,8 @@ class Gates:
 
     def others(self, gate: Gate) -> list[Gate]:
         """The gates of other monitors whose training runs, in the order in which they began."""
-        return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]
+        others = []
+        for _, other in sorted(self.living.items()):
+            if other is not gate and not other.is_free:
+                others.append(other)
+        return others

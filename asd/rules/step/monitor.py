@@ -28,7 +28,7 @@ from asd.verdict import Level, Verdict
 __all__ = ["Monitor", "Outcome"]
 
 ValueSink = Callable[[int, str, Verdict], None]
-_BACKWARD_ORDER = operator.attrgetter("order")
+_BACKWARD_ORDER, _PLACE = operator.attrgetter("order"), operator.attrgetter("checkpoint")
 
 
 class Outcome(NamedTuple):
@@ -120,10 +120,8 @@ class Monitor:
             overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
             refused: Whether the gate kept the update of this step away from the weights.
-            attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
-                first-level anomalies of this one become followers, which name that rank.
-            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them; where only some
-                ranks hold the same, theirs.
+            attribution: Whose fault it was, when the ranks compared: of another's, anomalies here become followers.
+            ranks: What each rank that holds the same saw at each checkpoint, by rank, for the tier that compares them.
             place: Which of these this rank is; its number if not given.
             vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
@@ -153,8 +151,10 @@ class Monitor:
         fatal = next((event for event in events if event.level is Level.ERROR), None)
         if len(events) > 1:
             first = fatal or events[0]
-            others = [event.checkpoint for event in events if event is not first]
-            events[events.index(first)] = first = replace(first, reason=f"{first.reason}; also {_some(others)}")
+            at = events.index(first)
+            others = sorted(map(_PLACE, events[:at] + events[at + 1 :]))
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            events[at] = first = replace(first, reason=f"{first.reason}; also {', '.join(others[:3])}{more}")
             fatal = fatal and first
         for event in sorted(events, key=lambda each: each is not fatal):  # the one that matters most first
             self.publish(event)

@@ -22,6 +22,9 @@ SHOWN = {
 MODES = {"graph": {"en": "graph mode", "zh": "静态图"}, "pynative": {"en": "PyNative", "zh": "动态图"}}
 
 
+_LLAMA = ("tensor", "sequence", "data", "ZeRO")
+
+
 def headline(language: str = "en") -> str:
     """The figures that README begins with, each with the command that made it."""
     found, recovery = result("held_out"), result("recovery")["recovery"]["from_the_last_checkpoint"]
@@ -34,20 +37,24 @@ def headline(language: str = "en") -> str:
             if (group := found["groups"].get(f"{mode} {kind}")) and group["run"]
         ]
         rows.append((words, ", ".join(shares), f"`{held_out}`"))
-    head, alarms, decided = {
+    head, alarms, cost, decided = {
         "en": (
             ("what was measured", "figure", "command"),
             "first-level alarms / checks, in healthy trainings",
+            "Llama-2 7B on a 910B, counted from its compiled step: bytes of all checks, of a step",
             "from the alarm to the decision to isolate, the step made again included",
         ),
         "zh": (
             ("测量内容", "数值", "命令"),
             "正常训练中的一级误报数 / 检查次数",
+            "910B 上的 Llama-2 7B，由编译后的一步统计：全部检测读写的字节占一步的比例",
             "从告警到做出隔离决定的时间，含重放该步",
         ),
     }[language]
     quiet = found["healthy"]
     rows.append((alarms, f"{count(quiet['alarms'])} / {count(quiet['checks'])}", f"`{held_out}`"))
+    shares = [f"{layout} {row['full']['percent']:.1f} %" for layout, row in result("cost").items() if layout in _LLAMA]
+    rows.append((cost, ", ".join(shares), "`make cost`"))
     rows.append((decided, f"{recovery['decision_s']['median']:.2f} s", "`python benchmarks/recovery.py --jobs 3`"))
     return table(head, rows)
 
