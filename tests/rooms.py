@@ -44,7 +44,7 @@ ROOMS = (
     Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4497, 4500),
-    Room("asd/cli", ("asd/cli",), 4066, 2800),
+    Room("asd/cli", ("asd/cli",), 4061, 2800),
     Room("operators", ("operators",), 6863, 7500),
     Room("operators/rerun and the like", RERUN, 3385, 4500),
     Room(
@@ -56,13 +56,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4670, 4300),
-    Room("tests", ("tests",), 42327, 34000),
+    Room("exporters of the network", ("exporters",), 4553, 4300),
+    Room("tests", ("tests",), 42180, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43818, 382
+MOST_SOURCE, MOST_FILES = 43695, 381
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

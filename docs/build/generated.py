@@ -223,9 +223,8 @@ def metrics() -> str:
 
 def agent_collector() -> NodeCollector:
     """The collector of an agent on a node where nothing trains."""
-    agent = SimpleNamespace(
-        statuses=list, ledger=Ledger(), alive=bool, problems={}, last_poll=0.0, run_folders=0, left_out=0
-    )
+    counts = {"checkpoints": 0, "last_poll": 0.0, "run_folders": 0, "left_out": 0}
+    agent = SimpleNamespace(statuses=list, ledger=Ledger(), alive=bool, problems={}, **counts)
     return NodeCollector(agent)
 
 

@@ -22,6 +22,7 @@ from asd.event import Event
 from asd.exporters.prometheus.agent_state import SavedState, StateLock
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.event_journal import EventJournal
+from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
@@ -41,7 +42,6 @@ PROBLEMS = (
     "bad_line",
     "long_line",
     "lost_lines",
-    "outlet",
     "disk_full",
     "read_only",
 )
@@ -69,6 +69,7 @@ class Agent:
         poll_interval: Seconds between two polls in `run`.
         policy: What a strike is, and how many make a device suspect; as the fault handler has it.
         devices: Tells the other names of a device, which events get that lack them.
+        checkpoints: Of each rank so many are known, those nearest to their limit.
         clock: Seconds since the epoch.
         monotonic: Seconds from any point in time; never goes back.
 
@@ -94,6 +95,7 @@ class Agent:
         poll_interval: float = 1.0,
         policy: Policy | None = None,
         devices: DeviceMap = name_device,
+        checkpoints: int = 0,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,6 +105,7 @@ class Agent:
         self.run_dirs = self._folders.roots
         self.state_file = state_file or run_dir.cursor_file(self.run_dirs[0], "exporter")
         self.host = host
+        self.checkpoints = checkpoints
         self.poll_interval = poll_interval
         self.ledger = Ledger(policy, clock)
         self.problems = dict.fromkeys(PROBLEMS, 0)
@@ -111,7 +114,7 @@ class Agent:
         self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
-        self._status_files = StatusFiles(self.run_dirs, self._folders.status_files)
+        self._status_files = StatusFiles(self.run_dirs, self._folders.status_files, self._reduced)
         self._statuses: list[Status] = []
         self._disk = ""
         self.last_poll = 0.0
@@ -143,15 +146,14 @@ class Agent:
             return "the event logs are being read for the first time"
         return self.journal.problem or self._disk or self._folders.complaint
 
-    def run(self, stop: threading.Event, after_poll: Callable[[], None] = lambda: None) -> None:
-        """Polls until `stop` is set, whatever happens; calls `after_poll` each time."""
+    def run(self, stop: threading.Event) -> None:
+        """Polls until `stop` is set, whatever happens."""
         while not stop.is_set():
             try:
                 self.poll(stop)
             except Exception as error:  # metrics that stand still look healthy: say so, and begin where all was well
                 self._problem("event_log", f"the files can't be followed: {type(error).__name__}: {error}")
                 self._follower = self._begin()
-            after_poll()
             stop.wait(self.poll_interval)
 
     def poll(self, stop: threading.Event | None = None) -> None:
@@ -176,10 +178,6 @@ class Agent:
             if stop is not None and stop.is_set():
                 return
 
-    def outlet_failed(self, sentence: str) -> None:
-        """Counts that the file for another program could not be written, and logs it once."""
-        self._problem("outlet", sentence)
-
     def close(self) -> None:
         """Lets another agent use the state file."""
         self.journal.close()
@@ -192,6 +190,11 @@ class Agent:
         self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))
         for path, reason in self._status_files.unreadable.items():
             self._problem("status_file", f"{path}: {reason}")
+
+    def _reduced(self, status: Status) -> Status:
+        """What metrics show of a status: a node may have thousands of ranks, each with hundreds of checkpoints."""
+        status.checkpoints, status.protections = nearest(status.checkpoints, self.checkpoints), {}
+        return status
 
     def _look_at_others(self, hosts: set[str], left_out: int) -> None:
         """Says where nothing is taken in: an endpoint without series looks like a cluster without faults."""

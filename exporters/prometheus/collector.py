@@ -7,10 +7,9 @@ of Prometheus. Lost events and verdicts have series once there are some. Labels 
 
 from __future__ import annotations
 
-import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -21,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 import asd
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
-from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
+from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows, nearest
 from asd.handler import Policy
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import RATIO_BOUNDS, Status
@@ -143,28 +142,11 @@ class AsdCollector(Collector):
         values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
         limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
         for row in rows:
-            checkpoints = dict(row.status.checkpoints) if row.status is not None else {}  # the training goes on
-            for name, (value, limit) in {
-                clean(name): checkpoints[name] for name in _nearest(checkpoints, self.checkpoints)
-            }.items():
+            checkpoints = nearest(row.status.checkpoints, self.checkpoints) if row.status is not None else {}
+            for name, (value, limit) in {clean(name): pair for name, pair in checkpoints.items()}.items():
                 values.add_metric((*row.labels, name), value)
                 limits.add_metric((*row.labels, name), limit)
         yield from (values, limits)
-
-
-def _nearest(checkpoints: Mapping[str, tuple[float, float]], most: int) -> list[str]:
-    """The names of those that are nearest to their limit, sorted."""
-    by_ratio = sorted(checkpoints, key=lambda name: (-_ratio(*checkpoints[name]), name))
-    return sorted(by_ratio[:most])
-
-
-def _ratio(value: float, limit: float) -> float:
-    """How near `value` is to `limit`: 1 is at the limit, and what is not finite is beyond all."""
-    if not math.isfinite(value):
-        return math.inf
-    if math.isinf(limit):
-        return 0.0
-    return value / limit if limit > 0 else math.inf
 
 
 def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:

@@ -24,15 +24,12 @@ class NodeCollector(AsdCollector):
 
     Args:
         agent: Follows the run folders of the node's ranks.
-        checkpoints: So many of each rank get series of their own.
         details: As of `AsdCollector`.
         devices: Tells the other names of a device.
     """
 
-    def __init__(
-        self, agent: Agent, checkpoints: int = 0, devices: DeviceMap = name_device, *, details: bool = False
-    ) -> None:
-        more: dict[str, Any] = {"checkpoints": checkpoints, "details": details, "devices": devices}
+    def __init__(self, agent: Agent, devices: DeviceMap = name_device, *, details: bool = False) -> None:
+        more: dict[str, Any] = {"checkpoints": agent.checkpoints, "details": details, "devices": devices}
         super().__init__(agent.statuses, agent.ledger, alive=agent.alive, **more)
         self.agent = agent
 

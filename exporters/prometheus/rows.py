@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from asd.exporters.prometheus.device_map import DeviceMap
@@ -12,7 +13,7 @@ from asd.origin import Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
 
-__all__ = ["LABELS", "LEVELS", "RankRow", "clean", "make_rows"]
+__all__ = ["LABELS", "LEVELS", "RankRow", "clean", "make_rows", "nearest"]
 
 LABELS = ("id", "node", "rank", "run")
 LEVELS = ("first", "second")
@@ -53,6 +54,22 @@ def clean(text: str) -> str:
     if len(text) <= _LONGEST and text.isascii() and "\0" not in text:  # nearly all
         return text
     return text[:_LONGEST].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+def nearest(checkpoints: Mapping[str, tuple[float, float]], most: int) -> dict[str, tuple[float, float]]:
+    """The checkpoints that are nearest to their limit, by name."""
+    known = dict(checkpoints)  # the training goes on
+    by_ratio = sorted(known, key=lambda name: (-_ratio(*known[name]), name))
+    return {name: known[name] for name in sorted(by_ratio[:most])}
+
+
+def _ratio(value: float, limit: float) -> float:
+    """How near `value` is to `limit`: 1 is at the limit, and what is not finite is beyond all."""
+    if not math.isfinite(value):
+        return math.inf
+    if math.isinf(limit):
+        return 0.0
+    return value / limit if limit > 0 else math.inf
 
 
 def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, now: float) -> list[RankRow]:

@@ -12,14 +12,15 @@ from typing import IO
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.report.bundles import SavedBundle, find_bundles, read_text
+from asd.exporters.report.bundles import SavedBundle, find_bundles
 from asd.exporters.run_files.liveness import Liveness
+from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
 from asd.handler.ledger import Ledger
 from asd.origin import FromOrigin, Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
-from asd.rundir.names import event_files, status_files
+from asd.rundir.names import event_files
 from asd.verdict import Level
 
 __all__ = ["SORTS", "Rank", "RunData", "read_run", "sort_of"]
@@ -37,7 +38,7 @@ SORTS = {
 """The sorts of events a report tells apart, the gravest anomaly first: one, and many."""
 
 _HARDWARE = ("transient", "persistent")
-_LONGEST_LINE, _LARGEST_STATUS = 1 << 20, 64 << 20  # bytes
+_LONGEST_LINE = 1 << 20  # bytes
 _SILENT_SECONDS = 120.0
 """A status is rewritten about once a second; a rank of another machine not heard of for so long is called silent."""
 
@@ -188,11 +189,13 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
     ranks: dict[Origin, Rank] = {}
     starts: dict[str, float] = {}
     lives = Liveness()
-    for status in _read_statuses(run_dir, unreadable):
+    files = StatusFiles([run_dir])
+    for status in files.poll():
         rank = ranks.setdefault(status.origin, Rank(status.origin))
         rank.status, rank.last_step = status, max(0, status.step)
         rank.state = _state(status, now, lives)
         starts[status.run] = min(status.started, starts.get(status.run, math.inf))
+    unreadable.update((Path(name).name, reason[:300]) for name, reason in files.unreadable.items())
     for event in ordered:
         ranks.setdefault(event.origin, Rank(event.origin)).add(event)
         starts[event.run] = min(event.time, starts.get(event.run, math.inf))
@@ -230,17 +233,6 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
         while line and not line.endswith(b"\n"):
             line = file.readline(_LONGEST_LINE)
-
-
-def _read_statuses(run_dir: Path, unreadable: dict[str, str]) -> Iterator[Status]:
-    for path in status_files(run_dir):
-        text = read_text(path, _LARGEST_STATUS, unreadable, path.name)
-        if path.name in unreadable:
-            continue
-        try:
-            yield Status.from_json(text)
-        except StateError as error:
-            unreadable[path.name] = str(error)[:300]
 
 
 def _state(status: Status, now: float, lives: Liveness) -> str:

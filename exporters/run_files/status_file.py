@@ -106,11 +106,18 @@ class StatusFiles:
     Args:
         folders: The run directories; they need not exist.
         files: Lists the statuses in one of them.
+        reduce: Takes out of a status what nobody will ask for.
     """
 
-    def __init__(self, folders: Iterable[Path], files: Callable[[Path], Sequence[Path]] = run_dir.status_files) -> None:
+    def __init__(
+        self,
+        folders: Iterable[Path],
+        files: Callable[[Path], Sequence[Path]] = run_dir.status_files,
+        reduce: Callable[[Status], Status] = lambda status: status,
+    ) -> None:
         self.folders = list(folders)
         self._files = files
+        self._reduce = reduce
         self.unreadable: dict[str, str] = {}
         self._known: dict[Path, _Known] = {}
 
@@ -138,7 +145,7 @@ class StatusFiles:
             status = path.stat()
             stamp = status.st_mtime_ns, status.st_ino, status.st_size
             if known is None or known.stamp != stamp:
-                known = _Known(stamp, _load(path, status.st_size))
+                known = _Known(stamp, self._reduce(_load(path, status.st_size)))
         except FileNotFoundError:
             return None
         except OSError as error:

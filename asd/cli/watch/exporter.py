@@ -78,14 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
     add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
-    add("--npu-exporter-file", Path, "FILE", "write the devices' states for npu-exporter")
     parser.set_defaults(address="127.0.0.1", port=9464, poll=1.0, checkpoints=0)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.http.tls_files import WebConfig
-    from asd.exporters.npu_exporter_file import NpuExporterFile
     from asd.exporters.prometheus.agent import Agent
     from asd.exporters.prometheus.device_map import read_device_map
     from asd.exporters.prometheus.node import NodeCollector, serve_node
@@ -100,18 +98,15 @@ def run(args: argparse.Namespace) -> int:
     # Blocked here and waited for below: a handler could come between any two writes of the agent.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        policy = read_strike_policy(args)
-        agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, policy=policy, devices=devices)
+        more = {"policy": read_strike_policy(args), "devices": devices, "checkpoints": args.checkpoints}
+        agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, **more)
         try:
-            collector = NodeCollector(agent, args.checkpoints, devices, details=args.details)
-            file = args.npu_exporter_file and NpuExporterFile(
-                collector, args.npu_exporter_file, host, agent.outlet_failed
-            )
+            collector = NodeCollector(agent, devices, details=args.details)
             server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
             try:
                 folders = ", ".join(map(str, run_dirs))
                 print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
-                ended_by = _run_until_signal(agent, file.write if file else lambda: None)
+                ended_by = _run_until_signal(agent)
             finally:
                 server.close()
         finally:
@@ -123,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_until_signal(agent: Agent, after_poll: Callable[[], None]) -> int:
+def _run_until_signal(agent: Agent) -> int:
     """Lets the agent work; returns the signal that ended it.
 
     Raises:
@@ -134,7 +129,7 @@ def _run_until_signal(agent: Agent, after_poll: Callable[[], None]) -> int:
 
     def work() -> None:
         try:
-            agent.run(stop, after_poll)
+            agent.run(stop)
         except Exception as error:
             failures.append(error)
 

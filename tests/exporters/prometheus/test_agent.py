@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -501,6 +502,27 @@ def test_the_size_of_its_state_is_bounded(folder, agents):
     agent.poll()
     assert len(json.loads(agent.state_file.read_text())["ledger"]["ids"]) == 20_000 * 16
     assert agent.state_file.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize(("checkpoints", "series"), [(0, 0), (2, 4)])
+def test_a_rank_costs_few_bytes_however_many_checkpoints_it_has(folder, agents, checkpoints, series):
+    folder.mkdir()
+    values = {f"model.layers.{number}.attention_norm": (1.0 + number, 1e6) for number in range(100)}
+    for rank in range(200):
+        status = made_of(Status, run="r", rank=rank, host="n", device=f"Ascend:{rank}", checkpoints=values)
+        run_dir.status_file(folder, rank).write_text(status.to_json())
+    agent = agents([folder], checkpoints=checkpoints)
+    tracemalloc.start()
+    try:
+        agent.poll()
+        assert tracemalloc.get_traced_memory()[0] / 200 < 4000
+    finally:
+        tracemalloc.stop()
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(agent))
+    shown = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("asd_feature_")]
+    assert len(shown) == 200 * series
+    assert all("layers.99." in line or "layers.98." in line for line in shown)
 
 
 def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, caplog):
