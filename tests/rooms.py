@@ -32,6 +32,7 @@ class Room(NamedTuple):
 
 
 RERUN = (
+    "operators/probe",
     "operators/rerun",
     "operators/selftest",
     "operators/drill",
@@ -44,9 +45,9 @@ ROOMS = (
     Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4497, 4500),
-    Room("asd/cli", ("asd/cli",), 4061, 2800),
-    Room("operators", ("operators",), 6863, 7500),
-    Room("operators/rerun and the like", RERUN, 3385, 4500),
+    Room("asd/cli", ("asd/cli",), 4030, 2800),
+    Room("operators", ("operators",), 6870, 7500),
+    Room("operators/rerun and the like", RERUN, 3459, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2999, 3000
     ),
@@ -57,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4553, 4300),
-    Room("tests", ("tests",), 42180, 34000),
+    Room("tests", ("tests",), 42295, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43695, 381
+MOST_SOURCE, MOST_FILES = 43745, 380
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from asd.cli.shared.older_names import of_today
 from asd.errors import ASDError, ConfigError
 
 __all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
@@ -222,3 +221,16 @@ def _forget_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def of_today(arguments: list[str]) -> list[str]:
+    """Puts `compare --gradients` in the place of `grad_compare`, the name that other tools have for it.
+
+    `arguments` are without the program's name.
+    """
+    if arguments[:1] != ["grad_compare"]:
+        return arguments
+    rest = arguments[1:]
+    if len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
+        rest = ["-tp", rest[0], "-gp", *rest[1:]]
+    return ["compare", "--gradients", *rest]

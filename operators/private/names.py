@@ -26,6 +26,7 @@ _NAMES = {
     "_clear_auto_parallel_context": _Name("mindspore.parallel._utils", "how an AutoParallel cell divides is not known"),
     "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a divided network are not compared"),
     "bprop_getters": _Name("mindspore.ops._grad_experimental.grad_base", "no layer of a divided network is checked"),
+    "_grad_ops": _Name("mindspore.ops.operations", "no operator of a backward pass is probed"),
     "MixedPrecisionType": _Name("mindspore._c_expression", "mixed precision may cast what a check computes"),
 }
 

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from asd.errors import ConfigError
-from asd.operators.selftest.known_answers import use_device
+from asd.operators.selftest.known_answers import test_operators, use_device
 from asd.operators.selftest.measuring import test_hashes, test_measuring
 from asd.operators.selftest.outcome import Report
-from asd.operators.selftest.primitives import test_primitives
 from asd.operators.selftest.refusing import test_refusing
 from asd.operators.selftest.repeating import test_repeating
 from asd.operators.start.enable import disable
@@ -20,7 +19,7 @@ from asd.operators.start.enable import disable
 __all__ = ["PARTS", "main"]
 
 PARTS = {
-    "operators": test_primitives,
+    "operators": test_operators,
     "measuring": test_measuring,
     "hashes": test_hashes,
     "gate": test_refusing,

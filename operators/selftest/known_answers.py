@@ -10,19 +10,20 @@ from typing import NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.injection import Fault
-from asd.operators.drill.inject import numpy_operator
-from asd.operators.selftest.workloads import WORKLOADS, StressWork, Task
+from asd.operators.probe.pieces import PIECES
+from asd.operators.probe.work import Work, bits_of, is_off, operands_of
+from asd.operators.selftest.outcome import Report, expect, try_bare
 
-__all__ = ["VENDOR_CODES", "StressFinding", "StressOutcome", "stress", "use_device", "vendor_test"]
+__all__ = ["VENDOR_CODES", "StressFinding", "StressOutcome", "stress", "test_operators", "use_device", "vendor_test"]
 
 VENDOR_CODES = {0: "found nothing", 1: "could not be started", 2: "found a hardware failure"}
 """What `mindspore.tools.stress_detect` returns, as its document says."""
 
-_TASKS = 2  # sets of numbers of each workload
+_TASKS = 2  # sets of numbers of each piece of work
+_SHAPE = (512, 512)  # of operands: some 10**8 operations a product
 _LEAST = 2  # repetitions of each, however short the time is
 
 
@@ -30,8 +31,8 @@ class StressFinding(NamedTuple):
     """What was computed wrongly first.
 
     Attributes:
-        workload: Name of the work.
-        output: Which of its outputs.
+        workload: Kind of the work, such as `products`.
+        output: Which operator of that kind.
         seed: Of the numbers.
         repetition: How often these numbers had been computed then, from 1.
         at: Index of the first wrong element.
@@ -60,7 +61,7 @@ class StressFinding(NamedTuple):
     def sentence(self) -> str:
         """All of it, without a full stop."""
         return (
-            f"{self.workload}, output {self.output}, seed {self.seed}, repetition {self.repetition}, element "
+            f"{self.workload}, {self.output}, seed {self.seed}, repetition {self.repetition}, element "
             f"{list(self.at)}: expected {self.expected!r} ({self.expected_bits}), got {self.got!r} "
             f"({self.got_bits}); {self.wrong} of {self.elements} elements differ from {self.against}"
         )
@@ -71,13 +72,15 @@ class StressOutcome:
     """How a test ended.
 
     Attributes:
-        repetitions: How often each workload was computed.
+        repetitions: How often each kind of work was done.
+        absent: Operators that this device has not, and why.
         seconds: How long it took, without finding the answers and without `vendor_test`.
         finding: What was wrong; None when nothing was.
         vendor_code: Of MindSpore's own test, one of `VENDOR_CODES`; None where there is none.
     """
 
-    repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.name for each in WORKLOADS), 0))
+    repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PIECES, 0))
+    absent: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     finding: StressFinding | None = None
     vendor_code: int | None = None
@@ -113,36 +116,45 @@ def use_device(device: str, mode: str) -> str:
     return f"{target}:{number}"
 
 
-def stress(
-    seconds: float,
-    seed: int = 0,
-    fault: Fault | None = None,
-    tell: Callable[[float, int], None] | None = None,
-) -> StressOutcome:
+def stress(seconds: float, seed: int = 0, tell: Callable[[float, int], None] | None = None) -> StressOutcome:
     """Tests the device that is set until the time is up or something is wrong.
 
     Args:
         seconds: How long; everything is computed at least twice.
         seed: Of the numbers.
-        fault: Spoils the first output of a workload, to see how that is found. Its step counts the workload's
-            repetitions. On the CPU only.
         tell: Is told the seconds so far and the repetitions so far.
 
     Raises:
-        ConfigError: The fault names no workload, or not an output.
-        UnsupportedError: The device can't do the work, or MindSpore's own test does not run.
+        UnsupportedError: The device can do none of the work, or MindSpore's own test does not run.
     """
     outcome = StressOutcome()
-    try:
-        jobs = [_Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)]
-        _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
-    except (RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, (ConfigError, UnsupportedError)):
-            raise
-        raise UnsupportedError(f"the device can't do the work: {_first_sentence(error)}.") from error
+    jobs = []
+    for kind, work in ((kind, work) for kind, works in PIECES.items() for work in works):
+        try:
+            jobs += [_Job(kind, work, seed + number) for number in range(_TASKS)]
+        except Exception as error:  # of any kind, as an operator or MindSpore's queue of them raises it
+            outcome.absent[work.name] = _first_sentence(error)
+    if not jobs:
+        raise UnsupportedError(f"the device can't do the work: {next(iter(outcome.absent.values()))}.")
+    _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
     if outcome.finding is None and ms.get_context("device_target") == "Ascend":
         outcome.vendor_code = vendor_test()
     return outcome
+
+
+def test_operators(report: Report) -> None:
+    """Does each piece of work twice."""
+    for work in (work for works in PIECES.values() for work in works):
+        report.check("MindSpore's operators", work.name, _try, work)
+
+
+def _try(work: Work) -> None:
+    given = operands_of(np.random.default_rng(7).normal(0, 0.1, 997), 1)
+    operands = [given[each] for each in work.operands]
+    tensors = [Tensor(each) for each in operands]
+    both = [try_bare(work.name, lambda: work.compute(*tensors).asnumpy()) for _ in range(2)]
+    wrong = work.fault(both[0], both[1], operands)
+    expect(not wrong, wrong)
 
 
 def vendor_test() -> int:
@@ -169,8 +181,8 @@ def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Call
     while repetition < _LEAST or outcome.seconds < seconds:
         repetition += 1
         for job in jobs:
-            count = outcome.repetitions[job.name] = outcome.repetitions.get(job.name, 0) + 1
-            outcome.finding = job.repeat(repetition, count)
+            outcome.repetitions[job.kind] += 1
+            outcome.finding = job.repeat(repetition)
             outcome.seconds = time.monotonic() - began
             tell(min(outcome.seconds, seconds), sum(outcome.repetitions.values()))
             if outcome.finding is not None:
@@ -180,47 +192,42 @@ def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Call
 
 
 class _Job:
-    """One workload with one set of numbers."""
+    """One piece of work with one set of numbers."""
 
-    def __init__(self, workload: StressWork, seed: int, fault: Fault | None) -> None:
-        self.workload, self.name = workload, workload.name
-        self._seed = seed
-        self._task: Task = workload.task(seed)
-        self._inputs = tuple(Tensor(each) for each in self._task.inputs)
-        self._spoil = _Spoil(fault) if fault is not None and _is_struck(workload, fault) else None
-        net = workload.build()
-        self._net = net if self._spoil is None else _Spoiled(net, self._spoil)
-        self._first: list[np.ndarray] = []
+    def __init__(self, kind: str, work: Work, seed: int) -> None:
+        self.kind, self._work, self._seed = kind, work, seed
+        given = operands_of(np.random.default_rng(seed).normal(0, 0.1, 9973), seed, _SHAPE)
+        operands = [given[each] for each in work.operands]
+        self._tensors = [Tensor(each) for each in operands]
+        self._answer, self._bound = work.expected(operands)
+        self._first: np.ndarray | None = None
+        self._compute()  # raises where the device lacks the operator
 
-    def repeat(self, repetition: int, count: int) -> StressFinding | None:
-        """Computes once more; `count` is the repetition of the workload with any numbers."""
-        if self._spoil is not None:
-            self._spoil.step = count
-        outputs = [each.asnumpy() for each in self._net(*self._inputs)]
-        for name, output, answer, bound in zip(
-            self.workload.outputs, outputs, self._task.answers, self._task.bounds, strict=True
-        ):
-            with np.errstate(invalid="ignore", over="ignore"):
-                wrong = ~(np.abs(output - answer) <= bound)  # nan is wrong
-            if wrong.any():
-                return self._finding(name, repetition, output, answer.astype(output.dtype), wrong, "the known answer")
-        if not self._first:
-            self._first = outputs
-        for name, output, first in zip(self.workload.outputs, outputs, self._first, strict=True):
-            wrong = _bits(output) != _bits(first)
-            if wrong.any():
-                return self._finding(name, repetition, output, first, wrong, "the first repetition")
+    def repeat(self, repetition: int) -> StressFinding | None:
+        """Computes once more."""
+        output = self._compute()
+        wrong = is_off(output, self._answer, self._bound)
+        if wrong.any():
+            return self._finding(repetition, output, self._answer.astype(output.dtype), wrong, "the known answer")
+        if self._first is None:
+            self._first = output
+        wrong = bits_of(output) != bits_of(self._first)
+        if wrong.any():
+            return self._finding(repetition, output, self._first, wrong, "the first repetition")
         return None
 
+    def _compute(self) -> np.ndarray:
+        found: np.ndarray = self._work.compute(*self._tensors).asnumpy().reshape(self._answer.shape)
+        return found
+
     def _finding(
-        self, name: str, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
+        self, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
     ) -> StressFinding:
         index = tuple(int(each) for each in np.argwhere(wrong)[0])
-        digits = 2 * output.dtype.itemsize
-        expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
+        expected, got = (f"0x{int(bits_of(each)[index]):08X}" for each in (right, output))
         return StressFinding(
-            self.name,
-            name,
+            self.kind,
+            self._work.name,
             self._seed,
             repetition,
             index,
@@ -232,53 +239,6 @@ class _Job:
             output.size,
             against,
         )
-
-
-class _Spoil:
-    """Applies a fault when it is its turn."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-        self.step = 0
-
-    def __call__(self, array: np.ndarray) -> np.ndarray:
-        fault = self._fault.of_call(self.step) if self._fault.is_active(self.step) else None
-        return fault.apply(array, self.step) if fault is not None else array
-
-
-class _Spoiled(nn.Cell):
-    """A network whose first output is spoiled within the same run."""
-
-    def __init__(self, net: nn.Cell, spoil: Callable[[np.ndarray], np.ndarray]) -> None:
-        super().__init__()
-        self.net = net
-        self.spoil = numpy_operator(spoil)
-
-    def construct(self, *inputs):
-        outputs = self.net(*inputs)
-        return self.spoil(outputs[0]), *outputs[1:]
-
-
-def _spoiled(fault: Fault | None) -> tuple[StressWork, ...]:
-    """The workloads, once it is clear that `fault` strikes one."""
-    if fault is None:
-        return WORKLOADS
-    if ms.get_context("device_target") != "CPU":
-        raise UnsupportedError(f"faults can be injected on the CPU only, not on {ms.get_context('device_target')}.")
-    if fault.target != "output":
-        raise ConfigError("fault target", fault.target, "a stress test has outputs only, so valid is output")
-    if not any(_is_struck(workload, fault) for workload in WORKLOADS):
-        names = ", ".join(workload.name for workload in WORKLOADS)
-        raise ConfigError("fault where", fault.where, f"valid is an expression that matches one of {names}")
-    return WORKLOADS
-
-
-def _is_struck(workload: StressWork, fault: Fault) -> bool:
-    return next((each for each in WORKLOADS if re.search(fault.where, each.name)), None) is workload
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
 
 
 def _first_sentence(error: Exception) -> str:

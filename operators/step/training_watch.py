@@ -21,6 +21,7 @@ from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.private.cells import callbacks_in
+from asd.operators.probe.probe import EVERY, Probe
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
@@ -98,6 +99,7 @@ class TrainingWatch:
         self._checks = Checks(config, include, exclude)
         self._sampling = Sampling(config, exclude, self._problems)
         self._weights = WeightWatch(self.health)
+        self._probe = Probe(self.health)
         self.rerun = Rerun(
             config,
             loss_scale,
@@ -117,6 +119,7 @@ class TrainingWatch:
             self._checks,
             self._sampling,
             self._weights,
+            self._probe,
             self.rerun,
             self._accumulation,
             self._rule_state,
@@ -207,6 +210,7 @@ class TrainingWatch:
             self.rerun.watch(net, optimizer)
         if "state" in self.config.active_tiers:
             self.state.watch(optimizer, net)
+            self._probe.watch(getattr(optimizer, "parameters", ()))
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
@@ -238,6 +242,8 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
+        if self._step % EVERY == 0:
+            self._probe.end_step(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of what was made again

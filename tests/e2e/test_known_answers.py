@@ -13,6 +13,16 @@ import pytest
 
 from asd.exporters.run_files.event_log import read_events
 
+PROGRAM = """
+import sys
+from asd.cli import main
+from asd.operators.probe.pieces import PIECES
+
+works = [each for each in PIECES["factors"] if each.name == "Mul"]
+PIECES["factors"] = [each._replace(compute=lambda x, y: x * y * 1.001) for each in works]
+sys.exit(main(sys.argv[1:]))
+"""
+
 
 def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
     done = runner.asd("selftest", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
@@ -31,21 +41,18 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
 
 
 def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner):
-    fault = "output:matmul_float32:flip=13:step=3"
-    done = runner.asd(
-        "selftest", "--device", "CPU:0", "--seconds", 0, "--run-dir", "run", "--fault", fault, "--mode", "pynative"
+    done = runner.run(
+        sys.executable, "-c", PROGRAM, "selftest", "--device", "CPU:0", "--seconds", "0", "--run-dir", "run"
     )
     assert done.code == 1
     sentence, where = done.out.splitlines()
-    assert sentence.startswith(
-        "CPU:0 computed wrongly: matmul_float32, output forward, seed 0, repetition 2, element ["
-    )
-    assert sentence.endswith("; 1 of 262144 elements differ from the known answer.")
+    assert sentence.startswith("CPU:0 computed wrongly: factors, Mul, seed 0, repetition 1, element [0, 0]: expected ")
+    assert sentence.endswith("; 262144 of 262144 elements differ from the known answer.")
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert where == f"Event {told.id} is in run/events-stress.jsonl."
     assert (told.checkpoint, told.value, told.verdict, told.reason) == (
-        "matmul_float32.forward",
-        1.0,
+        "factors.Mul",
+        262144.0,
         "persistent",
         sentence,
     )

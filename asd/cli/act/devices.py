@@ -10,8 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from asd.cli.act.leading import check_leads
-from asd.cli.shared.isolation_log import IsolationLog
-from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
 from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError, StateError

@@ -20,8 +20,7 @@ from asd.cli.act.decision_limiter import DecisionLimiter
 from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
 from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
-from asd.cli.shared.isolation_log import IsolationLog
-from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_policy_arguments, number, read_policy
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped

@@ -100,9 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    from asd.cli.train.demo_detection import Detection
+    from asd.cli.train.demo_detection import Detection, Unseen
     from asd.cli.train.demo_job import Acts
-    from asd.cli.train.demo_unseen import Unseen
 
     result: dict[str, Any] = {"checks": {}}
     if "detection" in parts:

@@ -1,4 +1,4 @@
-"""The first part of the demo: one process trains, a gradient is corrupted, found, refused and survived."""
+"""The first parts of the demo: a gradient is corrupted, found, refused and survived; and one that is hard to see."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,13 @@ from asd.config import Config
 from asd.event import Event
 from asd.injection import Fault
 from asd.rundir.disk import write_whole
+from asd.verdict import Level
 
-__all__ = ["Detection"]
+__all__ = ["Detection", "Unseen"]
+
+_STEPS = 40
+_FAULT = "output:layers.0.ffn_norm:factor=4:step=30"
+"""A whole tensor four times too large: nothing is enormous, and nothing is no number."""
 
 
 class Detection(Story):
@@ -119,3 +125,37 @@ class Detection(Story):
         report = self.out / "report.html"
         write_whole(report, render(read_run(self.out), report, now=time.time()))
         return report
+
+
+class Unseen(Story):
+    """Trains three times: without a fault, with it by the document's rule, and with it by the default."""
+
+    def tell(self) -> dict[str, bool]:
+        """Tells the story; returns what came true."""
+        self.say(f"\nA fault that the document's rule does not see: {_FAULT}")
+        fault = Fault.parse(_FAULT)
+        clean, _ = self._train("without a fault", Config(), None)
+        missed, alarms = self._train("ASD_PROTECTION=document", self._config("document"), fault)
+        healed, events = self._train("the default", self._config("full"), fault)
+        checks = {
+            "the document's rule does not see it, and the training ends elsewhere": not alarms
+            and missed.digest != clean.digest,
+            "the default finds it in its step": {event.step for event in events} == {missed.changes[0].step},
+            "it makes the step again, and weights and optimizer end bit for bit as without a fault": healed.digest
+            == clean.digest,
+        }
+        for event in events[:1]:
+            self.say(f"   {event.checkpoint}, step {event.step}: {event.reason}")
+        ends = zip(("without a fault", "document", "default"), (clean, missed, healed), strict=True)
+        self.say("   final loss " + ", ".join(f"{name} {run.losses[-1]:.6f}" for name, run in ends))
+        self.tell_checks(checks)
+        return {f"unseen: {check}": came_true for check, came_true in checks.items()}
+
+    def _config(self, protection: str) -> Config:
+        return Config(enable=1, on_anomaly="skip", run_dir=str(self.out / "unseen"), protection=protection)
+
+    def _train(self, label: str, config: Config, fault: Fault | None) -> tuple[Any, Sequence[Event]]:
+        """A training and its first-level events."""
+        events: list[Event] = []
+        done = self.train(label, _STEPS, config=config, sinks=[events.append], fault=fault)
+        return done, [event for event in events if event.level is Level.ERROR]

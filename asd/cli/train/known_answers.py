@@ -22,7 +22,6 @@ from asd.config import Config
 from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
-from asd.injection import Fault
 from asd.origin import Origin
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.rules.step.status import Status
@@ -48,14 +47,12 @@ def add_work_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
     work.add_argument("--seed", type=whole_number(0), default=0, help="of the numbers (default: %(default)s)")
     work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
-    work.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
 
 
 def run_work(args: argparse.Namespace, device: str) -> int:
     """Tests the device; 0 when it made no mistake, 1 when it did, 3 when it could not be tested."""
     config = Config.of_process()
-    fault = Fault.parse(args.fault) if args.fault is not None else None
-    run_dir = args.run_dir or (Path(config.run_dir) if fault is None and _is_wanted(config) else None)
+    run_dir = args.run_dir or (Path(config.run_dir) if _is_wanted(config) else None)
     mode = "pynative" if args.mode == "pynative" else "graph"
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +63,7 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             if user := user_of(run_dir, device, time.time()):
                 return _complain(f"{device} is not tested while {user} works on it.")
             rank = rank_of(run_dir, device)
-            outcome = _test(args, f"{device}, {mode}", fault)
+            outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
     except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
@@ -74,12 +71,12 @@ def run_work(args: argparse.Namespace, device: str) -> int:
     return _finish(args, config, device, rank, outcome, run_dir)
 
 
-def _test(args: argparse.Namespace, label: str, fault: Fault | None) -> StressOutcome:
+def _test(args: argparse.Namespace, label: str) -> StressOutcome:
     from asd.operators.selftest.known_answers import stress
 
     bar = Bar(label, args.seconds, silent=args.json)
     show = lambda done, count: bar.show(done, f"{done:.0f}/{args.seconds:g} s, {count} repetitions")  # noqa: E731
-    outcome = stress(args.seconds, args.seed, fault, show)
+    outcome = stress(args.seconds, args.seed, show)
     bar.end(f"{sum(outcome.repetitions.values())} repetitions")
     return outcome
 
@@ -114,6 +111,8 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
     if outcome.finding is not None:
         return f"{device} computed wrongly: {outcome.finding.sentence()}."
     done = ", ".join(f"{count} times {name}" for name, count in outcome.repetitions.items())
+    if outcome.absent:
+        done += f"; not computed here: {', '.join(outcome.absent)}"
     if outcome.vendor_code is None:
         return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
     from asd.operators.selftest.known_answers import VENDOR_CODES
@@ -154,6 +153,7 @@ def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event
         else Finding(_AREA, name, OK, mode, detail=f"{count} times")
         for name, count in outcome.repetitions.items()
     ]
+    found += [Finding(_AREA, name, ABSENT, mode, detail=why) for name, why in outcome.absent.items()]
     if outcome.vendor_code is not None:
         state = {0: OK, _VENDOR_FOUND: WRONG}.get(outcome.vendor_code, ABSENT)
         found.append(Finding(_AREA, "MindSpore's own", state, mode, detail=f"code {outcome.vendor_code}"))

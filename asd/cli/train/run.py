@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
-    from asd.cli.shared.isolation_log import IsolationLog
+    from asd.cli.shared.isolation import IsolationLog
     from asd.origin import mounted_chips
     from asd.supervisor.attempt_watch import Patience
     from asd.supervisor.job import Job

@@ -4,10 +4,10 @@ Every operator, tap, statistic, checksum, hash, gate, refusal, second look and r
 mode and PyNative, in each type the device has, with denormal numbers, inf and NaN. It needs no
 model, no data and no network. With --ranks several processes train together, and the last one computes wrongly.
 
-With --seconds it computes matrix products forward and backward, attention and reductions for so long. Numbers are
-integers that float32 and float16 hold exactly, so NumPy's int64 answer is the truth; attention must come to the same
-bits each time and near float64's answer. On Ascend MindSpore's own stress test follows. The result is an event: `asd
-handler` isolates a device that failed, and the strikes of one that passed count a little less.
+With --seconds it repeats the work that a training's device is tested by between steps, on larger tensors: products,
+convolutions and the vector operators that trainings use. Each must come to the same bits each time, and to what float64
+says. On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that
+failed, and the strikes of one that passed count a little less.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["add_arguments", "run"]
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
 _OF_PARTS = {"only": None, "ranks": 0}
-_OF_WORK = {"seed": 0, "run_dir": None, "fault": None}
+_OF_WORK = {"seed": 0, "run_dir": None}
 """Options that only one of the two tests has, and their defaults."""
 _PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
 _CHILD = ("-m", "asd.operators.selftest")
@@ -47,14 +47,12 @@ Examples:
   asd selftest --only gate --mode graph        one part, in one mode
   asd selftest --ranks 8                       eight processes too, one of which computes wrongly
   asd selftest --device Ascend:3 --seconds 60 --run-dir asd_run   a minute of work with known answers on device 3
-  asd selftest --device CPU:0 --seconds 5 --fault output:matmul:flip=20:step=3    what a failing device looks like
 
 The parts are {", ".join(_PARTS)}.
 A place where MindSpore lacks a type on this device is `absent` in the table, and no mistake.
 
 With --seconds the event goes to RUN_DIR/events-stress.jsonl where --run-dir or ASD_RUN_DIR is given, or the default
-folder exists; with a fault, only where --run-dir is given. A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd
-demo`; its step counts the repetitions of matmul_float32, matmul_float16, attention_float32 or reduction_float32.
+folder exists.
 
 exit codes: 0 all is right, 1 something is wrong, 2 wrong usage or no such device, 3 with --seconds: the device could
 not be tested, or its event not be written; 130 interrupted."""

@@ -10,8 +10,7 @@ import pytest
 
 import asd
 from asd import cli
-from asd.cli import main
-from asd.cli.shared.older_names import of_today
+from asd.cli import main, of_today
 
 
 def rows(text):

@@ -7,7 +7,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checks import ready_made
-from asd.operators.selftest import measuring, primitives
+from asd.operators.selftest import known_answers, measuring
 from asd.operators.selftest.__main__ import main
 
 what, *words = sys.argv[1:]
@@ -31,5 +31,5 @@ elif what == "backward":
 
     ready_made._LAYER_NORM = Norm
 elif what == "crash":
-    primitives._cast = lambda _dtype: os.kill(os.getpid(), 9)
+    known_answers._try = lambda _work: os.kill(os.getpid(), 9)
 sys.exit(main(words))

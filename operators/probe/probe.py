@@ -1,0 +1,127 @@
+"""Known work that the device does between steps: each piece twice, against its own bits and against float64.
+
+Which piece is due follows from the step's number. What differs is the device's fault, whatever the training shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, Tensor
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.statistics import local
+from asd.operators.private.cells import without_gradients
+from asd.operators.probe.pieces import PIECES
+from asd.operators.probe.work import SHAPE, Work, operands_of
+from asd.rundir.manifest import Health
+from asd.verdict import Level, Verdict
+
+__all__ = ["EVERY", "Probe"]
+
+EVERY = 3
+"""Steps from one turn to the next. It follows no clock: all ranks that hold as many weights do the same."""
+_ELEMENTS, _MOST = 1 << 20, 16
+"""One piece a turn for so many elements of weights, and the most: 48 launches, 0.1 % of a step of a 7B model."""
+_MOST_KEPT = 4  # files of operands and results
+_CONCAT, _FLAT = P.Concat(), P.Reshape()
+
+
+class Probe(Part):
+    """That of one `StepMonitor`; until `watch` is called nothing is done.
+
+    Args:
+        health: What is found is added to it.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._weights: list[Parameter] = []
+        self._works: list[Work] = []
+        self._count = self._kept = 0
+        self._known: dict[str, bool] = {}
+
+    def watch(self, weights: Sequence[Parameter]) -> None:
+        """Works with slices of `weights` from now on, those of at least two dimensions."""
+        self._weights = [each for each in weights if each.ndim > 1 and local(each).size > 0]
+        self._works = [work for works in zip_longest(*PIECES.values()) for work in works if work is not None]
+        self._count = max(1, min(_MOST, sum(local(each).size for each in self._weights) // _ELEMENTS))
+        words = f"{self._count} of {len(self._works)} pieces of known work every {EVERY} steps, each made twice"
+        self.monitor.protections.has(probe=words if self._weights else "")
+
+    def end_step(self, step: StepRecord) -> None:
+        """Does what is due after this step, and adds a first-level event of the device if it was wrong."""
+        if not self._weights:
+            return
+        turn = step.number // EVERY
+        works = [self._works[(turn * self._count + i) % len(self._works)] for i in range(self._count)]
+        weight = self._weights[turn % len(self._weights)]
+        with without_gradients():
+            operands = operands_of(_FLAT(local(weight), (-1,))[: SHAPE[0] * SHAPE[1]].float().asnumpy(), turn)
+            works = [work for work in works if self._can(work, operands)]
+            outputs = _compute(works, operands)
+        wrong = {}
+        for work, both in zip(works, outputs, strict=True):
+            if words := work.fault(*both, [operands[each] for each in work.operands]):
+                wrong[work.name] = words
+        if not wrong:
+            return
+        kept = self._keep(step.number, operands, works, outputs)
+        told = "; ".join(f"{name}: {words}" for name, words in wrong.items())
+        reason = f"known work came out wrong: {told}{kept}"
+        verdict = Verdict(Level.ERROR, reason, float(len(wrong)), 0.0)
+        event = self.monitor.reports.state_anomaly(step.number, f"probe.{next(iter(wrong))}", verdict)
+        event = self.monitor.publish(
+            replace(event, rule="probe", key="probe", feature="wrong_results", refused=step.refused)
+        )
+        step.events.append(event)
+        step.fatal = step.fatal or event
+        self._health.add(event)
+
+    def _can(self, work: Work, operands: Mapping[str, Any]) -> bool:
+        """Whether the device has the operator; found out once."""
+        if work.name not in self._known:
+            try:
+                _result(work, operands).asnumpy()
+                self._known[work.name] = True
+            except Exception as error:  # of any kind, as an operator or MindSpore's queue of them raises it
+                self._known[work.name] = False
+                self.monitor.protections.lacks("probe", f"{work.name} is not computed here: {error!r:.200}", told=True)
+        return self._known[work.name]
+
+    def _keep(self, step: int, operands: Mapping[str, Any], works: Sequence[Work], outputs: Sequence[Any]) -> str:
+        """Keeps operands and results in the run folder, so that they can be computed again anywhere."""
+        if self._kept == _MOST_KEPT:
+            return ""
+        self._kept += 1
+        path = Path(self.monitor.config.run_dir) / f"probe-rank{self.monitor.origin.rank}-step{step}.npz"
+        results = {
+            f"{work.name}, {time}": each
+            for work, both in zip(works, outputs, strict=True)
+            for time, each in enumerate(both, 1)
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(path, **dict(operands), **results)
+        except OSError as error:
+            self.monitor.problem(f"operands and results of known work can't be written: {error.strerror or error}")
+            return ""
+        return f"; operands and results are in {path.name}"
+
+
+def _compute(works: Sequence[Work], operands: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Both results of each work, the second ones made in the other order; read back together."""
+    flat = [_result(work, operands) for work in works]
+    flat += [_result(work, operands) for work in works[::-1]][::-1]
+    parts = np.split(_CONCAT(flat).asnumpy(), np.cumsum([each.size for each in flat])[:-1]) if flat else []
+    return list(zip(parts[: len(works)], parts[len(works) :], strict=True))
+
+
+def _result(work: Work, operands: Mapping[str, Any]) -> Tensor:
+    return _FLAT(work.compute(*(Tensor(operands[each]) for each in work.operands)), (-1,))
