@@ -84,17 +84,9 @@ def test_the_version_is_that_of_pyproject():
     assert asd.__version__ in (pyproject()["project"]["version"], "0.0.0+unknown")
 
 
-def test_every_public_name_exists():
-    assert [name for name in asd.__all__ if not hasattr(asd, name)] == []
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'asd' has no attribute 'nothing'"):
         _ = asd.nothing
-
-
-def test_the_package_says_that_it_has_types():
-    assert (Path(asd.__file__).parent / "py.typed").is_file()
 
 
 def test_importing_asd_loads_nothing_heavy():

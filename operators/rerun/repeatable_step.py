@@ -120,15 +120,16 @@ class RepeatableStep:
         guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
         updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
         own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
-        candidates = [*own, *self._also, *_of_operators(cells)]
-        written = {id(parameter): parameter for parameter in candidates if id(parameter) not in updated}
+        written = {id(each): each for each in (*own, *self._also, *_of_operators(cells)) if id(each) not in updated}
+        weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights of the network that nobody trains; of other stages, for one.
-            for parameter in _network_in(self._net).trainable_params():
-                written.pop(id(parameter), None)
+            written = {key: parameter for key, parameter in written.items() if key not in weights}
         self._written = list(written.values())
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
         self.moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
+        # Siblings have the same weights, and not always an optimizer of the same ones.
+        self._sent = [place for place, parameter in enumerate(self._read) if id(parameter) not in weights]
         self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
 
     def remember(self, step: Step) -> None:
@@ -197,8 +198,7 @@ class RepeatableStep:
         return int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
 
     def _updates_of_others(self) -> int:
-        slots = table()
-        return sum(slots.updates(other) for other in slots.gates.others(self._gate))
+        return sum(table().updates(other) for other in table().gates.others(self._gate))
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -287,8 +287,8 @@ class RepeatableStep:
         if parcel:
             arrays = iter(unpack(parcel))
             args, kwargs = with_tensors((args, dict(kwargs)), arrays)
-            state = [next(arrays) for _ in self._read]
-            streams = list(arrays)
+            given = {place: next(arrays) for place in self._sent}
+            state, streams = [given.get(place, value) for place, value in enumerate(state)], list(arrays)
         self._put(self._read, state, streams)
         self.step.put_back(self._users_before)
         return run(*args, **kwargs)
@@ -298,7 +298,7 @@ class RepeatableStep:
         assert self.step is not None and self._before is not None  # noqa: PT018 - as above
         state, streams = self._before
         tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]
-        return pack([*tensors, *state, *random_state.as_arrays(tuple(streams))])
+        return pack([*tensors, *(state[place] for place in self._sent), *random_state.as_arrays(tuple(streams))])
 
     def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
         self._put_parameters(parameters, values)

@@ -1,10 +1,8 @@
-"""What MindSpore itself says about where an operator runs, and with which types the package calls it."""
+"""What MindSpore itself says about where an operator runs."""
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import mindspore as ms
 from mindspore import ops
@@ -16,25 +14,6 @@ _CALLED_BY = dict.fromkeys(("LinalgVectorNorm", "LpNormV2"), ms.mint.linalg.vect
 # What the compiler makes of Python's own operators between a tensor and a number; MindSpore declares nothing about it.
 _OF_THE_COMPILER = re.compile(r"Scalar$|^(TensorMove|Muls|Adds|Subs)$")
 """Such as `Muls`, a product with a number, and `LessScalar`, which it computes itself."""
-
-_ROOT = Path(__file__).parents[2] / "operators"
-FILES = (
-    "measure/tap.py",
-    "measure/statistics.py",
-    "gate/gate_cell.py",
-)
-"""The files that checks on Ascend are made of."""
-
-
-def named_operators() -> set[str]:
-    """The operators that these files name."""
-    trees = [ast.parse((_ROOT / name).read_text()) for name in FILES]
-    return {
-        node.attr
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "P"
-    }
 
 
 def why_not_for_ascend(name: str) -> str | None:

@@ -36,7 +36,7 @@ def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_mod
     [
         ("ReduceMax", "operators", "MindSpore's operators", "ReduceMax"),
         ("hash", "hashes", "hashes", "a flipped bit"),
-        pytest.param("ReduceMax", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
+        pytest.param("L2Loss", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, name):

@@ -7,12 +7,15 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checks import ready_made
+from asd.operators.measure import statistics
 from asd.operators.selftest import known_answers, measuring
 from asd.operators.selftest.__main__ import main
 
 what, *words = sys.argv[1:]
 if what == "ReduceMax":
     P.ReduceMax = P.ReduceMin
+elif what == "L2Loss":
+    statistics._HALF_OF_SQUARES = P.ReduceMax()
 elif what == "hash":
     measuring.hashes_of = lambda tensors: [each.size for each in tensors]
 elif what == "backward":

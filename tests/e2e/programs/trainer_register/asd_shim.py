@@ -10,6 +10,8 @@ from asd.operators.drill.inject import FaultInjector
 class CPUTrainOneStepCell(MFTrainOneStepCell):
     """The stock cell asks an operator for overflows that the CPU does not have; these flags choose the other way."""
 
+    __module__ = MFTrainOneStepCell.__module__  # what mindformers' own cells change in a step is known
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.ascend_910a_target, self.ascend_910b_target, self.enable_allfinite = False, True, False
