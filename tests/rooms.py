@@ -47,7 +47,7 @@ ROOMS = (
     Room("asd/dumps", ("asd/dumps",), 4497, 4500),
     Room("asd/cli", ("asd/cli",), 4030, 2800),
     Room("operators", ("operators",), 6870, 7500),
-    Room("operators/rerun and the like", RERUN, 3459, 4500),
+    Room("operators/rerun and the like", RERUN, 3456, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2999, 3000
     ),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4553, 4300),
-    Room("tests", ("tests",), 42295, 34000),
+    Room("tests", ("tests",), 42285, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43745, 380
+MOST_SOURCE, MOST_FILES = 43742, 380
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -75,7 +75,7 @@ def _among_parts(reports: Sequence[RankReport], groups: Groups) -> Attribution:
 def _of_parts(ranks: Sequence[int]) -> Attribution | None:
     """A part of a sum, as after a reduce-scatter, may be wrong through any rank."""
     reason = "it was seen only behind a sum over ranks, which names none"
-    return Attribution(None, "", tuple(ranks), reason, in_mean=True) if ranks else None
+    return Attribution(None, "", tuple(ranks), reason, shared=True) if ranks else None
 
 
 def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:

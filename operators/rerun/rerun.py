@@ -171,7 +171,7 @@ class Rerun(Part):
         anomaly = next((event for event in step.events if event.kind == "anomaly" and event.refused), None)
         if step.vanished and anomaly is not None:
             finding = Diagnosis("transient", "within its limits when the same step was made again")
-            self._publish(step, anomaly, finding)
+            self._publish(step, anomaly, _of_one_rank(finding, step.attribution))
 
     def attribute(self, step: StepRecord) -> None:
         """Makes a refused step again to say who is to blame; in data parallel a call of all ranks.
@@ -183,20 +183,21 @@ class Rerun(Part):
         """
         if not step.refused:
             return
-        fatal = step.fatal
-        anomaly = fatal if fatal is not None and fatal.kind == "anomaly" and fatal.rank >= 0 else None
-        kinds = {reading.checkpoint: reading.kind for reading in self.monitor.readings}
+        whose, kinds = step.attribution, {reading.checkpoint: reading.kind for reading in self.monitor.readings}
+        anomaly = step.fatal if step.fatal is not None and step.fatal.kind == "anomaly" else None
         # The first anomaly is what began it: where that is a mean, nothing that this rank computed alone broke a limit.
-        in_mean = anomaly if anomaly is not None and kinds.get(anomaly.checkpoint) == AVERAGED else None
-        finding = self._diagnosed(step, None if in_mean is not None else anomaly)
-        if in_mean is not None:
+        in_mean = anomaly is not None and kinds.get(anomaly.checkpoint) == AVERAGED
+        if anomaly is not None and anomaly.rank < 0 and (in_mean or whose is None or not whose.names_nobody):
+            anomaly = None
+        finding = self._diagnosed(step, None if in_mean else anomaly)
+        if in_mean:
             finding = Diagnosis("undetermined", "a mean over the ranks is no answer of one of them")
         if anomaly is None or finding is None:
             return
         if finding.verdict == "software":
-            data = f"; if it is data, then the batch of rank {anomaly.rank} in step {anomaly.step}"
+            data = f"; if it is data, then the batch of rank {self.ranks.rank} in step {anomaly.step}"
             finding = finding._replace(reason=finding.reason + data)
-        self._publish(step, anomaly, finding)
+        self._publish(step, anomaly, _of_one_rank(finding, whose))
 
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         """The verdict about this rank, None if it has no anomaly."""
@@ -247,3 +248,10 @@ class Rerun(Part):
         """Lets go of the step, which made an update or not: another one may come that nobody remembers."""
         if self.again is not None:
             self.again.forget(updated=updated)
+
+
+def _of_one_rank(finding: Diagnosis, whose: Attribution | None) -> Diagnosis:
+    """A verdict about a device is one where a rank can be named."""
+    if whose is None or not whose.names_nobody or finding.verdict not in ("transient", "persistent"):
+        return finding
+    return Diagnosis("undetermined", f"{finding.reason}; {whose.reason}")

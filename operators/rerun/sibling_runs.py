@@ -59,7 +59,7 @@ def run_together(
     """
     near, groups = exchange.near, exchange.groups
     if operators_are_divided():
-        return _run_own(again, exchange, original, suspects, abnormal)
+        return _run_own(again, exchange, original, abnormal)
     if not groups.replicas:
         return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
     bad = sorted({groups.replica_of(rank) for rank in suspects})
@@ -91,7 +91,7 @@ def run_together(
         for other, words in enumerate(told)
         if words["changed"] and groups.replica_of(other) not in bad
     ]
-    finding = find(
+    return find(
         original,
         answer,
         repeated=second if runs[own] == own else None,
@@ -100,14 +100,12 @@ def run_together(
         no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank holds the same",
         unsteady=unsteady[0] if unsteady else "",
     )
-    return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
 
 
 def _run_own(
     again: RepeatableStep,
     exchange: Exchange,
     original: StepResult,
-    suspects: Sequence[int],
     abnormal: Callable[[StepResult], bool],
 ) -> Diagnosis:
     """All ranks make their own step again, twice: MindSpore divides each batch itself, and gives none to another."""
@@ -119,27 +117,18 @@ def _run_own(
         if failures:
             return Diagnosis("undetermined", failures[0])
         answers.append(answer)
-    finding = find(
+    return find(
         original,
         answers[0],
         repeated=answers[1],
         abnormal=abnormal,
         no_sibling="MindSpore divides each batch itself, so no rank can be given another's",
     )
-    return _of_one(finding, suspects)
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:
     """Whether two replicas have the same weights."""
     return all(told[one]["weights"] == told[other]["weights"] for one, other in zip(ranks, others, strict=True))
-
-
-def _of_one(finding: Diagnosis, suspects: Sequence[int]) -> Diagnosis:
-    """The verdict about one rank, where several that make one step together are under suspicion."""
-    if len(suspects) < 2 or finding.verdict not in ("transient", "persistent"):
-        return finding
-    which = f"which of ranks {', '.join(map(str, suspects))}, that make one step together, is at fault can't be told"
-    return Diagnosis("undetermined", f"{finding.reason}; {which}")
 
 
 def breaks(anomaly: Event | None, scale: float) -> Callable[[StepResult], bool]:

@@ -34,14 +34,19 @@ class Attribution(NamedTuple):
         checkpoint: Where the origin broke a limit first; empty without an origin.
         followers: The other ranks that broke a limit.
         reason: Why, or why not, in a few words.
-        in_mean: Whether what broke a limit is a mean over the ranks that is bad on these ranks and good on others.
+        shared: Whether it came from several ranks, as a mean does: without an origin no device is named then.
     """
 
     origin: int | None
     checkpoint: str
     followers: tuple[int, ...]
     reason: str
-    in_mean: bool = False
+    shared: bool = False
+
+    @property
+    def names_nobody(self) -> bool:
+        """Whether it may have been any of several ranks."""
+        return self.shared and self.origin is None
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from asd.rules.diagnosis.attribution import Attribution, Seen, has_broken
-from asd.rules.diagnosis.groups import Groups
+from asd.rules.diagnosis.groups import Groups, named
 
 __all__ = [
     "OUTLIER_BITS",
@@ -96,10 +96,10 @@ def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
         return _NOBODY
     if len(ranks) == 1:
         reason = f"rank {ranks[0]} broke its limit; its mean alone is bad: the device, or the way to it"
-        return Attribution(ranks[0], found.checkpoint, (), reason, in_mean=True)
+        return Attribution(ranks[0], found.checkpoint, (), reason, shared=True)
     # A bad part was passed on, and whose it was first can't be told.
-    reason = f"the mean is bad on {_named(ranks)} and good on the others: the ways between them are suspect too"
-    return Attribution(None, "", ranks, reason, in_mean=True)
+    reason = f"the mean is bad on {named(ranks)} and good on the others: the ways between them are suspect too"
+    return Attribution(None, "", ranks, reason, shared=True)
 
 
 def report_of(
@@ -128,7 +128,7 @@ def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
     """
     found = _origin(dict(enumerate(reports)), dict(enumerate(groups.stages)))
     if found.ranks:
-        return found
+        return found._replace(shared=found.origin is None)
     wrong = Seen(0, math.inf, broken=True)
     return whose_mean({rank: {each.mean: wrong} if each.mean else {} for rank, each in enumerate(reports)})
 
@@ -150,15 +150,17 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
     guilty = own or [rank for rank in means if not all(reports[other].mean for other in groups.alike(rank))]
     if not guilty:
         return Attribution(None, "", (), "no gradient of a rank was suspicious") if means else None
-    known, stages = dict(enumerate(reports)), dict(enumerate(groups.stages))
-    earliest = _most(_earliest(own, known, stages), known) if own else guilty
-    origin = earliest[0] if len(earliest) == 1 else None
+    first, doubt = guilty, ""
+    if own:
+        first, doubt = _first(own, dict(enumerate(reports)), dict(enumerate(groups.stages)))
+    origin = first[0] if len(first) == 1 and not doubt else None
     where = {rank: reports[rank].checkpoint or reports[rank].mean for rank in guilty}
     names = ", ".join(f"rank {rank} at {name}" for rank, name in where.items())
-    first = f", first on rank {origin}" if origin is not None and len(guilty) > 1 else ""
+    more = f"; {doubt}" if doubt else f", first on rank {origin}" if origin is not None and len(guilty) > 1 else ""
     followers = tuple(rank for rank in guilty if rank != origin)
-    reason = f"what was suspicious is gone on {names}{first}"
-    return Attribution(origin, where[earliest[0]], followers, reason, in_mean=not own)
+    # Of ranks that all compute the whole network each one's own value is its own doing.
+    shared = not own or (origin is None and not groups.whole)
+    return Attribution(origin, where[first[0]], followers, f"what was suspicious is gone on {names}{more}", shared)
 
 
 class _Values:
@@ -206,32 +208,31 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
         return _NOBODY
     outliers = [rank for rank in ranks if reports[rank].stands_out]
     if not outliers:
-        reason = f"{_named(ranks)} broke a limit, but none stands out from those that hold the same"
+        reason = f"{named(ranks)} broke a limit, but none stands out from those that hold the same"
         return Attribution(None, "", ranks, f"{reason}: the data or the software rather than a device")
-    earliest = _earliest(outliers, reports, stages)
-    far = max(-1.0 if math.isnan(reports[rank].distance) else reports[rank].distance for rank in earliest)
-    chosen = _most([rank for rank in earliest if far < 0 or reports[rank].distance == far], reports)
-    report, stage = reports[chosen[0]], stages[chosen[0]]
-    if len(chosen) > 1:
-        reason = f"{_named(chosen)} broke a limit at {report.checkpoint} first and stand out alike"
-        return Attribution(None, "", ranks, reason)
-    if 0 < max(stages.values()) == stage:
-        reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline"
-        return Attribution(None, "", ranks, f"{reason}: the fault may be in the forward pass of an earlier stage")
+    chosen, doubt = _first(outliers, reports, stages)
+    if doubt:
+        return Attribution(None, "", ranks, doubt)
+    report = reports[chosen[0]]
     followers = tuple(rank for rank in ranks if rank != chosen[0])
     before = ", and broke its limit before the others" if followers else ""
     reason = f"rank {chosen[0]} broke its limit at {report.checkpoint}; {_distance(report.distance)}{before}"
     return Attribution(chosen[0], report.checkpoint, followers, reason)
 
 
-def _earliest(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> list[int]:
-    keys = {rank: (-stages[rank], reports[rank].position) for rank in ranks}
-    return [rank for rank in ranks if keys[rank] == min(keys.values())]
-
-
-def _most(ranks: Sequence[int], reports: Mapping[int, RankReport]) -> list[int]:
-    most = max(reports[rank].wrong for rank in ranks)
-    return [rank for rank in ranks if reports[rank].wrong == most]
+def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> tuple[list[int], str]:
+    """The ranks where it began, and why none of them can be named if so."""
+    keys = {}
+    for rank in ranks:
+        _, position, distance, _, wrong = reports[rank]
+        keys[rank] = -stages[rank], position, 1.0 if math.isnan(distance) else -distance, -wrong
+    chosen = [rank for rank in ranks if keys[rank] == min(keys.values())]
+    if len(chosen) > 1:
+        return chosen, f"{named(chosen)} broke a limit at {reports[chosen[0]].checkpoint} first and stand out alike"
+    if 0 < max(stages.values()) == stages[chosen[0]]:
+        reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline"
+        return chosen, f"{reason}: the fault may be in the forward pass of an earlier stage"
+    return chosen, ""
 
 
 def _bits(value: float) -> float:
@@ -244,7 +245,3 @@ def _distance(bits: float) -> str:
     if math.isnan(bits):
         return "no other rank holds the same"
     return "it alone is not finite" if math.isinf(bits) else f"it stands {bits:.1f} bits above the median of the others"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Groups", "Shard", "everybody"]
+__all__ = ["Groups", "Shard", "everybody", "named"]
 
 _LISTED = 6
 
@@ -126,7 +126,7 @@ class Groups:
         if self.size == 1:
             return ""
         others = [rank for rank in self.members if rank != self.rank]
-        with_whom = f"as {_ranks(others)} do" if len(others) > 1 else f"as {_ranks(others)} does" if others else "alone"
+        with_whom = f"as {named(others)} do" if len(others) > 1 else f"as {named(others)} does" if others else "alone"
         if self.whole:
             return f"this rank holds the whole network, {with_whom}: {self.source}"
         stages = f"stage {self._own.stage} of {max(self.stages) + 1}, " if max(self.stages) else ""
@@ -139,6 +139,7 @@ def everybody(size: int, rank: int, source: str, label_of: Callable[[str], str] 
     return Groups([Shard(labels=("all",))] * size, rank, source, label_of)
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
+    """The first of some ranks, in words."""
     more = f" and {len(ranks) - _LISTED} more" if len(ranks) > _LISTED else ""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks[:_LISTED])) + more

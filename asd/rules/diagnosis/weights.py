@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from asd.rules.diagnosis.groups import named
+
 __all__ = ["Difference", "compare", "compare_some", "together"]
 
 _NAMED = 3
@@ -48,9 +50,9 @@ def compare(
     if 2 * count > len(ranks):
         odd = tuple(rank for rank, each in zip(numbers, ranks, strict=True) if each != most)
         verb = "differ" if len(odd) > 1 else "differs"
-        return Difference(odd, unlike, f"{_ranks(odd)} {verb} from the other {count} {where}")
+        return Difference(odd, unlike, f"{named(odd)} {verb} from the other {count} {where}")
     if len(ranks) == 2:
-        two = "the two ranks" if holders is None else _ranks(tuple(holders))
+        two = "the two ranks" if holders is None else named(tuple(holders))
         return Difference((), unlike, f"{two} differ {where}: which one is wrong can't be told")
     sizes = " and ".join(map(str, sorted(Counter(ranks).values(), reverse=True)[:_NAMED]))
     more = " and so on" if len(set(ranks)) > _NAMED else ""
@@ -78,7 +80,3 @@ def together(found: Sequence[Difference]) -> Difference | None:
     odd = sorted({rank for each in found for rank in each.odd})
     weights = tuple(name for each in found for name in each.weights)
     return Difference(tuple(odd), weights, "; ".join(each.reason for each in found))
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -52,16 +52,15 @@ class Reports:
             rule: Which rule it was.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
-            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where several
-                ranks see the same bad mean and none a bad gradient of its own, the first of them has an anomaly without
-                a device.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where it came
+                from several ranks and none can be named, the first of them has an anomaly without a device.
         """
         verdict, feature, broken = judged
-        kind, reason = "anomaly", verdict.reason
-        if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
-            if attribution.origin not in (None, self._origin.rank):
-                kind = "follower"
-            reason = _with(reason, attribution.reason)
+        kind, reason, nobody = "anomaly", verdict.reason, False
+        if verdict.level is Level.ERROR and attribution is not None:
+            nobody = attribution.names_nobody
+            kind = kind if attribution.origin in (None, self._origin.rank) else "follower"
+            reason = _with(reason, attribution.reason) if len(attribution.ranks) > 1 else reason
         event = self._event(
             kind,
             step,
@@ -75,7 +74,7 @@ class Reports:
             rule=rule,
             evidence=evidence,
         )
-        return self._of_all_ranks(event, attribution) if reading.kind == AVERAGED else event
+        return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
         """An anomaly of what all ranks see alike."""
@@ -83,12 +82,12 @@ class Reports:
             reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
             return replace(_of_nobody(event), reason=reason)
         own, ranks = self._origin.rank, attribution.ranks
-        if own == attribution.origin or (own in ranks and not attribution.in_mean):
+        if own == attribution.origin or (own in ranks and not attribution.shared):
             return event
         reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
         event = replace(event, reason=_with(event.reason, reason))
         # Where nobody is named the first of them tells of it.
-        if attribution.origin is None and own == min(ranks, default=0) and (attribution.in_mean or not ranks):
+        if own == min(ranks, default=0) and (attribution.names_nobody or not ranks):
             return _of_nobody(event)
         return replace(event, kind="follower")
 

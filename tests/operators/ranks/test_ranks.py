@@ -41,5 +41,5 @@ def test_a_mean_is_blamed_only_on_a_rank_whose_copy_alone_is_bad(own, means, ran
 def test_nobody_is_named_where_some_ranks_have_a_bad_mean_and_others_a_good_one():
     own, means = [CALM] * 4, [CALM, LOUD, LOUD, CALM]
     found = attribution_of(Told(own, means), {"w": own[0]}, {"averaged.w": means[0]})
-    assert (found.origin, found.ranks, found.in_mean) == (None, (1, 2), True)
+    assert (found.origin, found.ranks, found.shared) == (None, (1, 2), True)
     assert found.reason.startswith("the mean is bad on ranks 1, 2 and good on the others")

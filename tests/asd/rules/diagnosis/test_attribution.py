@@ -171,6 +171,6 @@ def test_what_is_not_finite_arrives_too():
 def test_a_mean_that_is_bad_on_some_ranks_alone_tells_of_these_where_no_rank_has_a_fault_of_its_own(bad, origin, ranks):
     means = {each: rank(1.0, 2.0, 1e30 if each in bad else 3.0, 4.0) for each in range(3)}
     found = whose_fault(dict.fromkeys(range(3), HEALTHY), lambda: means)
-    assert (found.origin, found.ranks, found.in_mean) == (origin, ranks, bool(bad) and len(bad) < 3)
+    assert (found.origin, found.ranks, found.shared) == (origin, ranks, bool(bad) and len(bad) < 3)
     own = dict.fromkeys(range(3), HEALTHY) | {2: rank(1.0, 1e30, 1e30, 1e30)}
     assert whose_fault(own, lambda: means).origin == 2

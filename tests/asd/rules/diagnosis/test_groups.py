@@ -79,7 +79,7 @@ def test_of_parts_that_saw_the_same_first_the_one_with_more_wrong_values_is_name
     own = {0: alike, 1: seen(norm=LOUD, w=LOUD), 2: seen(norm=CALM, w=CALM), 3: seen(norm=CALM, w=CALM)}
     assert among(FOUR_PARTS, own).origin == 1
     found = among(FOUR_PARTS, own | {1: alike})
-    assert (found.origin, found.ranks) == (None, (0, 1))
+    assert (found.names_nobody, found.ranks) == (True, (0, 1))
     assert found.reason.startswith("ranks 0, 1 broke a limit at norm first and stand out alike")
 
 
@@ -91,7 +91,7 @@ def test_a_batch_that_raises_all_ranks_is_blamed_on_none():
 
 def test_a_fault_at_the_end_of_a_pipeline_may_be_one_of_the_forward_pass_of_an_earlier_stage():
     found = among(TWO_STAGES, {rank: seen(gradient=CALM if rank % 2 else LOUD) for rank in range(4)})
-    assert (found.origin, found.ranks) == (None, (0, 2))
+    assert (found.names_nobody, found.ranks) == (True, (0, 2))
     assert found.reason.endswith("the fault may be in the forward pass of an earlier stage")
 
 
@@ -104,7 +104,7 @@ def test_a_mean_is_blamed_on_a_rank_whose_copy_alone_is_bad_and_on_none_where_al
     own = dict.fromkeys(range(4), seen(norm=CALM))
     good, bad = seen(mean=CALM), seen(mean=LOUD)
     odd = among(FOUR_PARTS, own, averaged={0: good, 1: bad, 2: good, 3: good})
-    assert (odd.origin, odd.in_mean) == (1, True)
+    assert (odd.origin, odd.shared) == (1, True)
     assert among(FOUR_PARTS, own, averaged={0: good, 1: bad, 2: good, 3: bad}).ranks == ()
 
 
@@ -116,10 +116,19 @@ def test_what_a_second_run_did_not_show_again_is_blamed_on_the_rank_where_it_beg
     assert (found.origin, found.checkpoint, found.followers) == (1, "up", (0,))
     assert found.reason == "what was suspicious is gone on rank 0 at norm, rank 1 at up, first on rank 1"
     alike = [RankReport("norm", position=4, wrong=3)] * 2 + [healthy] * 2
-    assert blame_among(alike, groups).origin is None
+    assert blame_among(alike, groups).names_nobody
     assert blame_among([healthy] * 4, groups) is None
     assert blame_among([RankReport(mean="a"), healthy, RankReport(mean="a"), healthy], groups).ranks == ()
     assert blame_among([RankReport(mean="a"), healthy, healthy, healthy], groups).origin == 0
+
+
+def test_what_was_gone_first_at_the_end_of_a_pipeline_names_nobody_and_in_the_first_stage_alone_its_rank():
+    groups, healthy, gone = Groups(TWO_STAGES, 0, ""), RankReport(), RankReport("norm", wrong=1)
+    for words in ([healthy, healthy, gone, healthy], [gone, healthy, gone, healthy]):
+        found = blame_among(words, groups)
+        assert found.names_nobody
+        assert found.reason.endswith("the fault may be in the forward pass of an earlier stage")
+    assert blame_among([healthy, gone, healthy, healthy], groups).origin == 1
 
 
 def test_weights_are_compared_among_those_that_hold_them_and_ranks_have_their_own_numbers():
@@ -140,7 +149,7 @@ def test_a_word_that_is_not_a_number_stands_out_where_nobody_else_holds_the_same
 
 
 @pytest.mark.parametrize(
-    ("told", "origin", "ranks", "in_mean"),
+    ("told", "origin", "ranks", "shared"),
     [
         ([("", ""), ("w", "mean w"), ("", "mean w")], 1, (1,), False),
         ([("a", ""), ("w", ""), ("", "")], None, (0, 1), False),
@@ -150,6 +159,6 @@ def test_a_word_that_is_not_a_number_stands_out_where_nobody_else_holds_the_same
     ],
     ids=["one rank's own", "two ranks' own", "one rank's mean", "two ranks' mean", "the mean of all"],
 )
-def test_what_is_gone_is_blamed_on_the_rank_that_had_it_alone(told, origin, ranks, in_mean):
+def test_what_is_gone_is_blamed_on_the_rank_that_had_it_alone(told, origin, ranks, shared):
     found = blame_among([RankReport(own, mean=mean) for own, mean in told], everybody(3, 0, "data parallel"))
-    assert (found.origin, found.ranks, found.in_mean) == (origin, ranks, in_mean)
+    assert (found.origin, found.ranks, found.shared) == (origin, ranks, shared)

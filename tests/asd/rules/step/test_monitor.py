@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -326,9 +327,10 @@ def test_a_mean_that_is_bad_on_one_rank_only_is_blamed_on_that_one():
     assert (event.kind, event.rank) == ("anomaly", 3)
 
 
+@pytest.mark.parametrize("read", [averaged, partial(reading, "a")], ids=["mean", "own"])
 @pytest.mark.parametrize(("rank", "named", "kind"), [(1, (-1, "unknown"), "anomaly"), (3, (3, "CPU:0"), "follower")])
-def test_a_mean_that_is_bad_on_some_ranks_names_no_device_and_is_told_of_once(rank, named, kind):
-    (event,) = bad_mean(rank, attribution=Attribution(None, "", (1, 3), "some ranks", in_mean=True))
+def test_what_may_be_of_any_of_some_ranks_names_no_device_and_is_told_of_once(rank, named, kind, read):
+    (event,) = bad_mean(rank, read, attribution=Attribution(None, "", (1, 3), "some ranks", shared=True))
     assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
     assert event.reason.endswith("; some ranks")
 
@@ -339,11 +341,11 @@ def test_a_mean_of_ranks_that_were_not_compared_names_no_device():
     assert event.reason.endswith("; the ranks were not compared, so none can be named for their mean")
 
 
-def bad_mean(rank, **more):
+def bad_mean(rank, read=averaged, **more):
     watch = monitor(config=Config(protection="document", enable=1, rule="adaptive"), rank=rank)
     for step in range(1, 10):
-        watch.judge(step, [averaged(1.0)])
-    return watch.judge(10, [averaged(1e9)], refused=True, **more).events
+        watch.judge(step, [read(1.0)])
+    return watch.judge(10, [read(1e9)], refused=True, **more).events
 
 
 def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out():
