@@ -112,6 +112,18 @@ def test_the_chart_goes_into_another_namespace():
     assert {subject["namespace"] for each in bindings for subject in each["subjects"]} == {"guard"}
 
 
+def test_the_handler_may_list_pods_only_where_agents_and_jobs_are():
+    made = charted(jobNamespaces="{training,lab}")
+    (container,) = made[("Deployment", "asd", "asd-handler")]["spec"]["template"]["spec"]["containers"]
+    assert "--jobs=kubernetes:asd.mindspore.org/run@asd,training,lab" in container["args"]
+    lists_pods = {
+        name[:2] for name, each in made.items() for rule in each.get("rules", ()) if "pods" in rule["resources"]
+    }
+    assert lists_pods == {("Role", space) for space in ("asd", "training", "lab")}
+    bound = made[("RoleBinding", "lab", "asd-handler-jobs")]
+    assert bound["subjects"] == made[("RoleBinding", "asd", "asd-handler")]["subjects"]
+
+
 def test_a_wrong_value_is_refused_in_a_sentence():
     done = subprocess.run(
         [binary("helm"), "template", "asd", CHART, "--set", "handler.isolator=slurm"],

@@ -16,6 +16,8 @@
 {{- $args = append $args (replace "kubernetes:asd/" (printf "kubernetes:%s/" $.namespace) $arg) }}
 {{- else if hasPrefix "--lease=" $arg }}
 {{- $args = append $args (printf "--lease=%s/asd-handler" $.namespace) }}
+{{- else if hasPrefix "--jobs=" $arg }}
+{{- $args = append $args (replace "@asd" (printf "@%s" (join "," (prepend $values.jobNamespaces $.namespace))) $arg) }}
 {{- else if hasPrefix "--isolator=" $arg }}
 {{- $args = append $args (printf "--isolator=%s" $values.handler.isolator) }}
 {{- else if or (ne $arg "--dry-run") $values.handler.dryRun }}
