@@ -4,8 +4,9 @@ import pytest
 
 from asd import Level, StateError
 from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
+from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device, note_repair
 from asd.handler.act.succession import adopt, record_of
+from asd.handler.db.cases import Cases
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.strikes import Strikes
 from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
@@ -180,6 +181,26 @@ def test_a_release_that_was_asked_for_and_not_done_is_done_by_the_next_one(two):
     two.take_over()
     assert two.engine.ours == set()
     assert [each.kind for each in two.published["two"]] == ["isolation", "recovery"]
+
+
+@pytest.mark.parametrize("serial", ["", "SN2"])
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_repair_that_one_was_told_of_is_known_to_the_next_one(two, serial, heard):
+    two.tell(two.verdict(serial="SN1"), to=("one", "two") if heard else ("one",))
+    two.tick()
+    store = two.handlers["one"].store
+    assert note_repair(store, two.number("one"), serial, two.clock.now + 1.0)
+    two.tick(31.0)
+    two.take_over()
+    two.tick(49 * HOUR, "two")
+    assert two.engine.ours  # no time alone gives it back
+    (case,) = Cases(two.handlers["two"].store).in_state("isolated")
+    assert f"{'replaced by SN2' if serial else 'repaired'}; it is given back after a stress test" in case.reason
+    passed = {"kind": "stress", "level": Level.NORMAL, "checkpoint": "", "serial": serial or "SN1"}
+    two.tell(event(0, time=two.clock.now, **passed), to=("two",))
+    two.tick(1.0, "two")
+    assert two.engine.ours == set()
+    assert two.isolations == ["Ascend:3"]
 
 
 def test_a_verdict_that_a_person_dropped_stays_dropped(two):
