@@ -57,13 +57,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4553, 4300),
-    Room("tests", ("tests",), 42285, 34000),
+    Room("exporters of the network", ("exporters",), 4552, 4300),
+    Room("tests", ("tests",), 42270, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43742, 380
+MOST_SOURCE, MOST_FILES = 43741, 380
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

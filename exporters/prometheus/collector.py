@@ -181,7 +181,7 @@ def _status_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterabl
         "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
     )
     for labels, status in known:
-        for sink, count in dict(status.dropped).items():
+        for sink, count in status.dropped.items():
             dropped.add_metric((*labels, clean(sink)), count)
     yield dropped
 
@@ -199,7 +199,7 @@ def _detail_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterabl
         "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
     )
     for labels, status in known:
-        for part, (cost, share) in dict(status.budget).items():
+        for part, (cost, share) in status.budget.items():
             spent.add_metric((*labels, clean(part)), float(cost))
             coverage.add_metric((*labels, clean(part)), float(share))
         feature.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)

@@ -58,9 +58,8 @@ def clean(text: str) -> str:
 
 def nearest(checkpoints: Mapping[str, tuple[float, float]], most: int) -> dict[str, tuple[float, float]]:
     """The checkpoints that are nearest to their limit, by name."""
-    known = dict(checkpoints)  # the training goes on
-    by_ratio = sorted(known, key=lambda name: (-_ratio(*known[name]), name))
-    return {name: known[name] for name in sorted(by_ratio[:most])}
+    by_ratio = sorted(checkpoints, key=lambda name: (-_ratio(*checkpoints[name]), name))
+    return {name: checkpoints[name] for name in sorted(by_ratio[:most])}
 
 
 def _ratio(value: float, limit: float) -> float:

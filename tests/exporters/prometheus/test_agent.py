@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -446,28 +445,6 @@ def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents
     assert second(agent) == {0: 4}
     assert [each.step for each in agent.journal.recent()] == [1, 2, 3, 4]
     assert problems(agent) == {"event_log": 3}
-
-
-def test_scrapes_are_answered_while_a_backlog_is_read(folder, agents):
-    write(folder, *(event(step, rank=step % 8) for step in range(1, 12_001)))
-    agent, stop = agents([folder]), threading.Event()
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(agent))
-    thread = threading.Thread(target=agent.run, args=(stop,))
-    began = time.monotonic()
-    thread.start()
-    slowest, scrapes = 0.0, 0
-    while agent.ready():
-        scrape = time.monotonic()
-        generate_latest(registry)
-        slowest, scrapes = max(slowest, time.monotonic() - scrape), scrapes + 1
-        time.sleep(0.02)
-    took = time.monotonic() - began
-    stop.set()
-    thread.join(10)
-    assert sum(second(agent).values()) == 12_000
-    assert scrapes > 3
-    assert slowest < took
 
 
 def test_a_full_disk_is_told_even_when_no_rank_could_leave_a_trace(folder, agents, monkeypatch):

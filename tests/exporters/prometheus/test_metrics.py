@@ -4,7 +4,6 @@ import math
 import platform
 import re
 import sys
-import threading
 
 import pytest
 from hypothesis import given
@@ -350,27 +349,3 @@ def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were()
     for step in range(1001, 5001):
         ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
     assert calls_of(generate_latest, registry) < 1.5 * before
-
-
-def test_counts_that_change_during_a_scrape_do_no_harm():
-    counted = status()
-    registry = registered(counted, checkpoints=9999)
-    stop = threading.Event()
-
-    def train():
-        number = 0
-        while not stop.is_set():
-            number += 1
-            counted.add(f"checkpoint {number % 5000}", Verdict(Level.NORMAL, "", 1.0, 2.0))
-            counted.dropped[f"sink {number % 100}"] = number
-            if number % 5000 == 0:
-                counted.checkpoints.clear()
-
-    trainer = threading.Thread(target=train)
-    trainer.start()
-    try:
-        for _ in range(30):
-            series(registry)
-    finally:
-        stop.set()
-        trainer.join()
