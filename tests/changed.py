@@ -1,8 +1,4 @@
-"""Lists the tests of what has changed: `make test-changed`.
-
-Tests mirror the folders: a change in `operators/step` is tested by `tests/operators/step`. What mirrors nothing,
-such as `tests/e2e`, is for `make test`.
-"""
+"""Lists the tests of what has changed: `make test-changed`."""
 
 from __future__ import annotations
 

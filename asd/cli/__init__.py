@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        advice = f"pip install 'mindspore-asd[{_EXTRAS[package]}]'"
+        advice = f"pip install '.[{_EXTRAS[package]}]' in the checkout"
         return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice} brings it.", _FAILED)
     return code
 

@@ -1,8 +1,5 @@
 """Rules that judge the feature values of a checkpoint: plain Python floats in, a verdict out.
 
-A rule judges one site. The tiers look at more: `Ranks` at one site over all ranks, `StateBound` at weights and the
-optimizer's state. Each is deterministic, and goes on from `state()` through `restore()` as if it had never stopped.
-
 >>> rule = make_rule("threshold")
 >>> rule.update(float("nan"))
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)

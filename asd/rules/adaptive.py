@@ -25,6 +25,8 @@ WIDE = 14.0
 """Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
 FREEZE = 20
 """Alarms in a row after which the level is learned anew."""
+NOISE = 10.0
+"""Bits below the gradient of its weight at which that of a bias is rounding: half precision keeps 11."""
 NEVER_ZERO = 8
 """Values to learn before a first tensor that is all zero is a sign: that takes no statistics."""
 LARGEST_EXPONENT = 1023.0
@@ -102,6 +104,8 @@ class Adaptive(Rule):
         self._errors = 0  # in a row
         self._high = 0  # values above the margin in a row
         self._held = -inf  # their largest distance, which counts as healthy as soon as it is over
+        self._noise = -inf  # the logarithm of a value below which all is rounding
+        self._is_noise = False  # whether nothing else was seen
 
     def update(self, value: float) -> Verdict:
         """Judges the value of this step, then learns from it."""
@@ -138,6 +142,11 @@ class Adaptive(Rule):
         if self._zeros or trace.n < NEVER_ZERO:
             return 0.0
         return max(SMALLEST, 2.0 ** (trace.low - self.kind.drop)) if trace.n >= WARM else SMALLEST
+
+    def follow(self, weight: Adaptive) -> None:
+        """Takes this for the bias of `weight`: what is far smaller than that one's gradient is rounding."""
+        self._noise = weight._trace.env - NOISE if weight._trace.n >= FIRST else -inf
+        self._is_noise = self._trace.env < self._noise
 
     def state(self) -> dict[str, Any]:
         """Everything it remembers, ready for JSON; a shared margin is left to who shares it."""
@@ -176,12 +185,16 @@ class Adaptive(Rule):
 
     def _within(self) -> float:
         """The logarithm of the largest value within the margin."""
+        if self._is_noise:
+            return self._strict_bits()
         return inf if self._trace.n < FIRST else self._trace.ceiling + self._margin.bits
 
     def _strict_bits(self) -> float:
         """The logarithm of the largest value that is no error by what the site has shown."""
         if self._trace.n < FIRST:
             return inf
+        if self._is_noise:
+            return self._noise + WIDE
         # One value above the margin is an error at once when others were so just before.
         return self._within() if self._high >= PATIENCE - 1 else self._trace.ceiling + WIDE
 
@@ -228,7 +241,9 @@ class Adaptive(Rule):
             self._errors = self._high = 0
             self._margin.add(self._held)
             self._held = -inf
-            if self._trace.n >= FIRST:
+            if self._is_noise and x >= self._noise:
+                self._trace = Trace()  # a gradient at last
+            elif self._trace.n >= FIRST:
                 self._margin.add(x - self._trace.ceiling)
         self._trace.learn(x)
         if not self._shared:

@@ -18,9 +18,6 @@ class ScoreRule(Rule):
 
     Args:
         reason: Of a verdict.
-
-    >>> [ScoreRule().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
-    ['NORMAL', 'NORMAL', 'ERROR', 'ERROR']
     """
 
     name = "checksum"

@@ -132,10 +132,6 @@ class SampledGradient(Combined):
         upper_thresh1: Multiple of the mean that makes a strike.
         upper_thresh2: Multiple of the mean up to which a value is averaged.
         counts: Asked at an abnormal value whether it counts, or another one did so shortly before.
-
-    >>> rule = SampledGradient(1000000, 100, counts=lambda: True)
-    >>> rule.update(inf).level.name
-    'WARNING'
     """
 
     def __init__(self, upper_thresh1: float, upper_thresh2: float, *, counts: Callable[[], bool]) -> None:

@@ -42,13 +42,13 @@ class Margin:
     """A margin that one healthy step in 100,000 exceeds, if distances fall off exponentially.
 
     Of each step the largest distance of all sites of a kind counts, for what sends one of them far up, such as an
-    unusual batch, sends many. Of these the k largest are looked at, an eighth of all, from 8 to 64. With u the smallest
-    of them, beta their mean excess over u and n steps seen, the margin is
+    unusual batch, sends many. Of these the k largest but one are looked at, an eighth of all, from 8 to 64. With u the
+    smallest of them, beta their mean excess over u and n steps seen, the margin is
 
-        u + beta * (1 + 2 / sqrt(k)) * ln(k / (n * 1e-5))
+        u + beta * (1 + 2 / sqrt(k)) * ln((k - 1) / (n * 1e-5))
 
-    between `kind.envelope` and `WIDEST`; `kind.first` until n is 16. The second factor covers what so few say about
-    beta.
+    or half a bit above the largest of all, which is as far as one unusual batch widens it, between `kind.envelope` and
+    `WIDEST`; `kind.first` until n is 16. The second factor covers what so few say about beta.
 
     Args:
         kind: Gives the smallest margin and the first one.
@@ -80,8 +80,9 @@ class Margin:
         if self._count < FIT_FROM:
             return
         k = min(max(self._count // 8, FEWEST), KEPT)
-        fitted = exceeded_by(self._largest[-k:], self._count, ALPHA, widen=1 + 2 / sqrt(k))
-        self.bits = min(max(fitted, self._lowest), WIDEST)
+        *rest, largest = self._largest[-k:]
+        fitted = exceeded_by(rest, self._count, ALPHA, widen=1 + 2 / sqrt(k))
+        self.bits = min(max(fitted, largest + 0.5, self._lowest), WIDEST)
 
     def state(self) -> dict[str, Any]:
         """The kept distances, the count of all, and the margin in force."""

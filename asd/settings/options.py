@@ -47,7 +47,7 @@ OPTIONS = (
         "manifest",
         "manifest",
         FLAG,
-        "`1` writes a manifest with a hash beside every checkpoint file, so that a resume can pick the last good one",
+        "`1` writes a manifest beside each file of a `ModelCheckpoint`; for others call `StepMonitor.save_manifest`",
     ),
     Variable(
         "record",

@@ -1,9 +1,4 @@
-"""Checks one call of a dump: its output against a reference in float64, forward and backward.
-
-The reference is the same function with float64 in place of every other floating-point type; where it has no such
-kernel, an own one (see `references`). What is compared with it is the output in the dump, when the dump has it, and the
-output of the call made again here. So a dump whose output alone is wrong tells of a fault that has passed.
-"""
+"""Checks one call of a dump: its output against a reference in float64, forward and backward."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""From the name of a call to the function, in MindSpore's own namespaces alone.
-
-A dump is a file that anybody may have written, so a name is never evaluated: it is looked up among the public functions
-of `mindspore.ops`, `mint` and `mint.nn.functional`, the methods of Tensor and the operators of `mindspore.ops`. What
-reads or writes files, loads code, prints or talks to other ranks is refused.
-"""
+"""From the name of a call to the function, in MindSpore's own namespaces alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Own references, for what has no float64 kernel on the CPU or no kernel at all.
-
-Each is written with MindSpore functions that have one, so its backward pass comes by itself, in float64 too. They take
-the arguments of the API they stand for; an argument they do not know makes the call one without a reference.
-"""
+"""Own references, for what has no float64 kernel on the CPU or no kernel at all."""
 # ruff: noqa: FBT002 - the signatures are MindSpore's
 
 from __future__ import annotations

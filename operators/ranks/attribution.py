@@ -1,9 +1,4 @@
-"""Asks all ranks what they saw in a refused step, to tell whose fault it was.
-
-Every rank knows of the refusal, for the gate agreed on it, so all of them take part in the exchange. Those that hold
-the same tell one another everything, a few kilobytes; what that shows goes to all, in some hundred bytes. Only in such
-a step.
-"""
+"""Asks all ranks what they saw in a refused step, to tell whose fault it was."""
 
 from __future__ import annotations
 

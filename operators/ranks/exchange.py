@@ -1,8 +1,4 @@
-"""What ranks tell one another, through MindSpore's collectives.
-
-Whatever is sent becomes int32 numbers, for these pass the collectives on every backend. All ranks must make the same
-calls in the same order. No wait is endless: a rank that has died, or lets the others wait for too long, ends it.
-"""
+"""What ranks tell one another, through MindSpore's collectives."""
 
 from __future__ import annotations
 

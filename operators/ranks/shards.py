@@ -1,9 +1,4 @@
-"""Which ranks hold the same: by MindSpore's layout, by what a training tells, or by the weights that ranks begin with.
-
-MindSpore knows its own layouts: all ranks hold the same in data parallel, and in semi-automatic parallel the graph that
-it compiled says which slice of each weight is where. A training with groups of its own says it by `tell_shard`. Where
-nobody says anything, ranks that begin with the same weights hold the same.
-"""
+"""Which ranks hold the same: by MindSpore's layout, by what a training tells, or by the weights they begin with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The shipped deployment on a real API server: from the files of a training in a pod to a cordoned node.
-
-The manifests are applied as they are, by kubectl. `kubelet.py` runs the pods, for an API server runs none.
-"""
+"""The shipped deployment on a real API server: from the files of a training in a pod to a cordoned node."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Histories of events, and how many strikes each device has after them: the same for every program that shows strikes.
-
-Each history has a host and a job of its own, so that all of them fit into one run folder.
-"""
+"""Histories of events, and how many strikes each device has after them, the same for all that show strikes."""
 
 import time
 from dataclasses import replace

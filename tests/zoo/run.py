@@ -1,7 +1,4 @@
-"""One group of the zoo in a process of its own: `run.py KIND MODE PRECISION [SEED [CONFIGURATION ...]]`.
-
-The last line that it prints is a JSON list of cells.
-"""
+"""One group of the zoo in a process of its own: `run.py KIND MODE PRECISION [SEED [CONFIGURATION ...]]`."""
 
 from __future__ import annotations
 

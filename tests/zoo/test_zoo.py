@@ -1,7 +1,4 @@
-"""Trainings of all kinds: detection changes nothing, is silent in health, and finds and heals one fault.
-
-Run are a quarter of all, by `ZOO_SEED` or the date, and all that once failed. `make test-zoo` runs the whole.
-"""
+"""Trainings of all kinds: detection changes nothing, is silent in health, and finds and heals one fault."""
 
 import importlib.util
 import os

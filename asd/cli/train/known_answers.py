@@ -65,7 +65,7 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             rank = rank_of(run_dir, device)
             outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
-        return _complain(f"the test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
+        return _complain(f"the test needs {error.name}; pip install '.[mindspore]' in the checkout brings it.")
     except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
         return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, rank, outcome, run_dir)

@@ -96,7 +96,7 @@ def _read_yaml(path: Path) -> Any:
         import yaml
     except ModuleNotFoundError:
         raise UnsupportedError(
-            f"{path} needs PyYAML to be read, which is not installed; pip install 'mindspore-asd[compare]' brings it."
+            f"{path} needs PyYAML, which is not installed; pip install '.[compare]' in the checkout brings it."
         ) from None
     with open_text(path) as file:
         content = file.read(_LARGEST_MAPPING + 1)

@@ -1,10 +1,4 @@
-"""How alike the gradients of two runs are, step by step, and the step where the runs part.
-
-    similarity = share of the elements whose gradients point in the same direction (above 0, or not)
-
-A parameter is suspect in the first step if its similarity is below 0.97, and in a later one if it falls by more than
-0.03. Directions do not see a fault that keeps the sign, so the tables of the steps are compared too.
-"""
+"""How alike the gradients of two runs are, step by step, and the step where the runs part."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The two tables of a pre-check, written call by call.
-
-    accuracy_checking_result_{timestamp}.csv     one row for each API
-    accuracy_checking_details_{timestamp}.csv    one row for each output
-
-Both are UTF-8 with a byte order mark.
-"""
+"""The two tables of a pre-check, written call by call."""
 
 from __future__ import annotations
 

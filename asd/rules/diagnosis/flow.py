@@ -105,13 +105,7 @@ def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
 def report_of(
     rank: int, own: Mapping[int, Mapping[str, Seen]], averaged: Mapping[int, Mapping[str, Seen]]
 ) -> RankReport:
-    """What `rank` tells the others.
-
-    Args:
-        rank: This one.
-        own: Of each rank that holds the same, this one included, what it saw alone, per site.
-        averaged: The same of means over ranks.
-    """
+    """What `rank` tells the others."""
     mean = whose_mean(averaged)
     bad_mean = next((name for name, seen in averaged[rank].items() if seen.broken), "") if rank in mean.ranks else ""
     values = _Values(own)

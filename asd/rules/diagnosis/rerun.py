@@ -7,9 +7,6 @@
 | the same answer | another one, and a healthy one | persistent |
 | the same answer | the same answer | software (or data) |
 | anything else | | undetermined, and the reason says why |
-
-An answer is compared bit for bit. That means something only where a healthy device repeats its own step bit for bit, so
-every run that shows the contrary ends in `undetermined`.
 """
 
 from __future__ import annotations

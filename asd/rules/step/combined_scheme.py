@@ -58,14 +58,7 @@ class Poll(NamedTuple):
 
 
 class CombinedScheme:
-    """The strikes of one rank, and the state of the checksum that all ranks share.
-
-    >>> scheme = CombinedScheme(CombinedConfig(with_checksum=True, strikes_num=2))
-    >>> [scheme.strike(60.0 * minute).value for minute in (0, 1, 6)]
-    ['recorded', 'cooled', 'recorded']
-    >>> scheme.poll([scheme.message(400.0, failed=False)]).action.value
-    'start'
-    """
+    """The strikes of one rank, and the state of the checksum that all ranks share."""
 
     def __init__(self, config: CombinedConfig) -> None:
         self.config = config

@@ -17,13 +17,6 @@ class Allowance:
 
     Args:
         share: Of the steps, 0..1.
-
-    Examples:
-        >>> allowance = Allowance(0.25)
-        >>> for step in range(5):
-        ...     allowance.spend()
-        >>> [allowance.next_step() for step in range(4)]
-        [False, False, False, True]
     """
 
     def __init__(self, share: float) -> None:

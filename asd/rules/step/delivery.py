@@ -12,8 +12,7 @@ from asd.verdict import Level
 __all__ = ["Delivery", "Headlines", "Sink"]
 
 Sink = Callable[[Event], None]
-_SECOND = (1, 10, 100)
-"""Steps with second-level anomalies alone that are told, of all such: a healthy training has some."""
+_SECOND = (1, 10, 100)  # which steps with second-level anomalies alone are told: a healthy training has some
 
 
 class Headlines:

@@ -165,6 +165,11 @@ class Detectors:
         self.other_rank_flagged = False
         for margin in self._margins.values():
             margin.refit()
+        for name, bias in self._judges.items():
+            if name.endswith(".bias"):
+                weight = self._judges.get(f"{name[:-4]}weight")
+                if isinstance(bias, Adaptive) and isinstance(weight, Adaptive):
+                    bias.follow(weight)
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
@@ -232,6 +237,7 @@ class Detectors:
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)
             self._bound.restore(tiers["bound"])
+            self.end_step()
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 

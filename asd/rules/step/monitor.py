@@ -28,7 +28,7 @@ from asd.verdict import Level, Verdict
 __all__ = ["Monitor", "Outcome"]
 
 ValueSink = Callable[[int, str, Verdict], None]
-_BACKWARD_ORDER, _PLACE = operator.attrgetter("order"), operator.attrgetter("checkpoint")
+_BACKWARD_ORDER, _PLACE, _LEVEL = map(operator.attrgetter, ("order", "checkpoint", "level"))
 
 
 class Outcome(NamedTuple):
@@ -148,18 +148,23 @@ class Monitor:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
-        fatal = next((event for event in events if event.level is Level.ERROR), None)
-        if len(events) > 1:
-            first = fatal or events[0]
-            at = events.index(first)
-            others = sorted(map(_PLACE, events[:at] + events[at + 1 :]))
-            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            events[at] = first = replace(first, reason=f"{first.reason}; also {', '.join(others[:3])}{more}")
-            fatal = fatal and first
-        for event in sorted(events, key=lambda each: each is not fatal):  # the one that matters most first
-            self.publish(event)
+        fatal = self._publish_found(events) if events else None
         self.write_status(events)
         return Outcome(events, fatal, elsewhere)
+
+    def _publish_found(self, events: list[Event]) -> Event | None:
+        """Publishes what a step came to, first what matters most, with the other places; returns it if an error."""
+        levels = list(map(_LEVEL, events))
+        at = levels.index(Level.ERROR) if Level.ERROR in levels else 0
+        first = events[at]
+        others = events[:at] + events[at + 1 :]
+        if others:
+            places = sorted(map(_PLACE, others))
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            events[at] = first = replace(first, reason=f"{first.reason}; also {', '.join(places[:3])}{more}")
+        for event in (first, *others):
+            self.publish(event)
+        return first if first.level is Level.ERROR else None
 
     def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
         events = []

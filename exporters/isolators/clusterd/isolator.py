@@ -1,8 +1,4 @@
-"""The isolator `clusterd`: reports a public fault to MindCluster's ClusterD, which separates the chip.
-
-Every device that is out is a fault with the assertion `occur` in one message; giving it back sends `recover` with the
-id and the time of that fault. Others may hold a chip too: the device plugin lists those separated by hand.
-"""
+"""The isolator `clusterd`: reports a public fault to MindCluster's ClusterD, which separates the chip."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The isolator `hostfile`: writes a host list, a rank table, or both, without the device.
-
-A launcher that reads such a file at its next start leaves the device out. Beside the output stands a record of what was
-taken out by us; an entry that is missing in the output but not in the record was removed by somebody else.
-"""
+"""The isolator `hostfile`: writes a host list, a rank table, or both, without the device."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative.
-
-They are in place while a session records and no longer. MindSpore's compiler reads Python source and could not read
-theirs, so they step aside while a function under `ms.jit` is compiled and runs: its calls are not recorded.
-"""
+"""Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Hooks on the modules of a network and on the operators they hold.
-
-A hooked module has a class of its own with another `__call__`, which hands the call to the session. Names of classes,
-parameters and checkpoints stay as they were, and so does `construct`, which the compiler reads. What is hooked stays
-hooked, and does nothing while no session records.
-"""
+"""Hooks on the modules of a network and on the operators they hold."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Functions under `ms.jit` inside a step that is recorded in PyNative: the hooks step aside for them.
-
-MindSpore's compiler reads Python source, and could not read that of a hook. What a compiled function computes is not
-recorded.
-"""
+"""Functions under `ms.jit` inside a step that is recorded in PyNative: the hooks step aside for them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Compiles training steps for Ascend, of one network and layout; `compile_matrix.py` starts it.
-
-What is tried is that of a user: `StepMonitor.attach`, then the training step. MindSpore's import takes longer than most
-compilations, so one process makes several, each with the environment of one protection. Each prints a line, a JSON
-object: `error`, its first line or empty; `seconds` of the processor; `graphs`, the files of its graphs.
-"""
+"""Compiles training steps for Ascend, of one network and layout; `compile_matrix.py` starts it."""
 
 import gc
 import importlib

@@ -1,7 +1,4 @@
-"""Small networks for the dry run: blocks with norms and residuals, a table behind `GatherASD`.
-
-Each function takes the words of a layout and returns a network that computes its loss, and a batch for it.
-"""
+"""Small networks for the dry run: blocks with norms and residuals, a table behind `GatherASD`."""
 
 import mindspore as ms
 import numpy as np

@@ -15,9 +15,9 @@ def fitted(distances):
     """The margin as the documentation of `Margin` has it."""
     n = len(distances)
     k = min(max(n // 8, 8), 64)
-    largest = sorted(distances)[-k:]
-    beta = sum(largest) / k - largest[0]
-    return largest[0] + beta * (1 + 2 / sqrt(k)) * log(k / (n * 1e-5))
+    *rest, largest = sorted(distances)[-k:]
+    beta = sum(rest) / (k - 1) - rest[0]
+    return max(largest + 0.5, rest[0] + beta * (1 + 2 / sqrt(k)) * log((k - 1) / (n * 1e-5)))
 
 
 def taught(steps=60):
@@ -68,13 +68,13 @@ def test_of_each_step_the_largest_distance_counts_and_a_step_without_one_does_no
     assert many.state()["count"] == 40
 
 
-def test_the_margin_in_force_changes_at_the_end_of_a_step_only():
+def test_the_margin_in_force_changes_at_the_end_of_a_step_and_by_one_batch_to_that_batch_only():
     margin = taught()
     before = margin.bits
-    margin.add(9.0)
+    margin.add(5.7)
     assert margin.bits == before
     margin.refit()
-    assert margin.bits > before
+    assert (before < 5.0, margin.bits) == (True, 6.2)  # one unusual batch blinds nobody
 
 
 @pytest.mark.parametrize("steps", [0, 5, 60, 100])

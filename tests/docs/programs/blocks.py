@@ -1,7 +1,4 @@
-"""Runs blocks of Python one after another: `blocks.py PRELUDE < JSON`. The blocks of a page share their names.
-
-JSON is a list of [place, page, text]. The prelude runs before each block anew. Prints the place of each.
-"""
+"""Runs blocks of Python one after another: `blocks.py PRELUDE < JSON`. The blocks of a page share their names."""
 
 import json
 import sys

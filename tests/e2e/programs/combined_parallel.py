@@ -1,8 +1,4 @@
-"""One of two ranks that train together under the vendor's combined scheme: `combined_parallel.py`; by msrun.
-
-On rank 1 one product is wrong throughout and the batch of step 15 is wild. A step counts as a minute. Each rank prints
-one JSON object at the end.
-"""
+"""One of two ranks that train together under the vendor's combined scheme: `combined_parallel.py`; by msrun."""
 
 import json
 import time

@@ -1,7 +1,4 @@
-"""One of two ranks that train together: `data_parallel.py MODE ACTION`; started by msrun.
-
-A bit of a gradient flips on rank 1 in step 3. Each rank prints one JSON object per step.
-"""
+"""One of two ranks that train together: `data_parallel.py MODE ACTION`; started by msrun."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""A fault handler in a process of its own, with an engine that survives it: a folder with one file per isolated device.
-
-Arguments: the run folder, the engine's folder. Between any two of its actions it may be killed.
-"""
+"""A fault handler in a process of its own, with an engine that survives it: one file per isolated device."""
 
 import os
 import sys

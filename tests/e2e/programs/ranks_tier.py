@@ -1,7 +1,4 @@
-"""One of several ranks that train together with the tier that compares them; started by msrun.
-
-From step 8 on the weights of rank 2 are wrong. Each rank prints its events as JSON.
-"""
+"""One of several ranks that train together with the tier that compares them; started by msrun."""
 
 import json
 

@@ -1,7 +1,4 @@
-"""One of two ranks that train together, without checks and with them: `reducing.py MODE`; started by msrun.
-
-Each rank prints one JSON object per step.
-"""
+"""One of two ranks that train together, without checks and with them: `reducing.py MODE`; started by msrun."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""A server that speaks the part of the Kubernetes API that we use: objects, lists, patches, versions and refusals.
-
-The same tests run against a real `kube-apiserver` in tests/stack/test_kubernetes.py, so it can't drift from one.
-"""
+"""A server that speaks the part of the Kubernetes API that we use: objects, lists, patches, versions and refusals."""
 
 import contextlib
 import copy

@@ -60,7 +60,9 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(tmp_path):
     code = "import sys; sys.modules['lightkube'] = None; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["handler", "--isolator", "kubernetes", "--run-dir", str(tmp_path)]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    said = "asd: `asd handler` needs lightkube, which is not installed; pip install 'mindspore-asd[k8s]' brings it.\n"
+    said = (
+        "asd: `asd handler` needs lightkube, which is not installed; pip install '.[k8s]' in the checkout brings it.\n"
+    )
     assert (done.returncode, done.stderr) == (1, said)
 
 

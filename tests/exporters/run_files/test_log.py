@@ -44,12 +44,6 @@ def test_a_first_level_anomaly_is_an_error_with_the_keyword_the_code_and_the_hea
     assert line.endswith('reason="100% wrong"')  # and no formatting of what the line holds
 
 
-def test_a_second_level_anomaly_is_a_warning_with_the_same_keyword(logger):
-    LogSink(logger)(event(level=Level.WARNING))
-    ((level, line),) = logger.lines
-    assert (level, KEYWORD in line) == ("WARNING", True)
-
-
 @pytest.mark.parametrize(("kind", "expected"), [("problem", "WARNING"), ("follower", "ERROR")])
 def test_what_is_no_anomaly_has_a_line_without_the_keyword(logger, kind, expected):
     LogSink(logger)(event(kind=kind, level=Level.NORMAL))

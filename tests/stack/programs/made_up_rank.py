@@ -1,8 +1,4 @@
-"""A rank without a network: `made_up_rank.py RANK` judges made-up values, some of them wrong, until it is ended.
-
-It begins when there is a file `go` in the run's folder. Rank 0 is healthy but for one value of the second level. Rank 1
-strikes out and is isolated. Settings come from the environment, as in a training.
-"""
+"""A rank without a network: `made_up_rank.py RANK` judges made-up values, some of them wrong, until it is ended."""
 
 import socket
 import sys

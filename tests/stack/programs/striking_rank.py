@@ -1,7 +1,4 @@
-"""A training without a network, whose device computes wrongly in every fifth step until it is ended.
-
-Settings come from the environment, as in a training; the file `go` in the run's folder begins it.
-"""
+"""A training without a network, whose device computes wrongly in every fifth step until it is ended."""
 
 import time
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""One of two ranks that train together: `train_together.py STEPS`; started by msrun.
-
-A bit of a gradient flips on rank 1 in the middle. Everything about the detection comes from the environment.
-"""
+"""One of two ranks that train together: `train_together.py STEPS`; started by msrun."""
 
 import sys
 import time

@@ -53,6 +53,31 @@ def test_the_end_of_a_step_fits_the_margins_of_all_kinds():
     assert {kind: margin["count"] for kind, margin in margins.items()} == {**dict.fromkeys(KINDS, 0), "B": 37}
 
 
+@pytest.mark.parametrize(
+    ("name", "healthy", "later", "level"),
+    [
+        ("conv.bias", 5e-8, 2e-3, Level.NORMAL),  # rounding, until something behind it makes a gradient of it
+        ("conv.bias", 5e-8, 1e3, Level.ERROR),
+        ("conv.bias", 5e-2, 2e3, Level.ERROR),
+        ("other.bias", 5e-8, 2e-3, Level.ERROR),  # of a weight that nobody knows
+    ],
+)
+def test_a_bias_that_was_rounding_may_become_a_gradient_as_large_as_its_weights(name, healthy, later, level):
+    detectors = Detectors(Config(enable=1, rule="adaptive"))
+    for step in range(60):
+        for each, value in (("conv.weight", 0.1), (name, healthy)):
+            assert detectors.update(each, "W", value * (1 + step % 3 / 4)).verdict.level is Level.NORMAL
+        detectors.end_step()
+    limits = [each.limit(name, "W") for each in (detectors, Detectors.of(detectors._config, detectors.state()))]
+    assert limits[0] == limits[1]
+    found = detectors.update(name, "W", later).verdict
+    assert (found.level, found.value > limits[0]) == (level, level is Level.ERROR)
+    if level is Level.NORMAL:
+        detectors.end_step()
+        assert [detectors.update(name, "W", later).verdict.level for _ in range(9)] == [Level.NORMAL] * 9
+        assert detectors.update(name, "W", later * 2.0**20).verdict.level is Level.ERROR
+
+
 def test_the_end_of_a_step_forgets_that_another_rank_was_flagged():
     judges = trained()
     own = judges.update("layer", "B", 1.0)

@@ -1,9 +1,4 @@
-"""A stand-in for hyper-parallel, and for kernels that MindSpore's CPU back end lacks: a test bench, no product.
-
-hyper-parallel is on no index. Here any of its modules can be imported and has any name that is asked of it. Real are
-only those that the Trainer of mindformers 2.1 uses on one rank: `DTensor`, a Tensor with `to_local()`; the class that
-marks networks which are divided; and a context that does nothing.
-"""
+"""A stand-in for hyper-parallel, and for kernels that MindSpore's CPU back end lacks: a test bench, no product."""
 
 import contextlib
 import importlib.abc
