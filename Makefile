@@ -154,7 +154,7 @@ examples: venv ## run every program in examples/
 
 # No registry is ours: what a release has are files. IMAGE_ARGS may name another base, as --build-arg BASE=...
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-BUILDER ?= $(shell command -v docker || command -v buildah)
+BUILDER ?= $(shell docker info >/dev/null 2>&1 && command -v docker || command -v buildah)
 IMAGE_ARGS ?=
 release: wheels docs chart image ## build all that a release has into dist: sdist, wheel, documents, chart, image
 	@tar -czf dist/mindspore-asd-$(VERSION)-docs.tgz -C build/site .
