@@ -57,13 +57,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4544, 4300),
-    Room("tests", ("tests",), 42227, 34000),
+    Room("exporters of the network", ("exporters",), 4497, 4300),
+    Room("tests", ("tests",), 42189, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43673, 380
+MOST_SOURCE, MOST_FILES = 43626, 380
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timezone
 from typing import NamedTuple
 
 from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.handler.inputs.cursor import CURSOR
-from asd.records import read_time
 
-__all__ = ["FILTERS", "After", "Page", "Query", "QueryError", "after", "check", "newest_first", "to_json"]
+__all__ = ["FILTERS", "After", "Page", "Query", "QueryError", "after", "newest_first", "to_json"]
 
 Query = Mapping[str, list[str]]
 """The values of each parameter of a request."""
 
 _DEFAULT_LIMIT, _LARGEST_LIMIT = 100, 1000
-_ZONE = re.compile(r"(T[0-9:.]+) (\d\d:?\d\d)$", re.ASCII)  # a "+" that was not encoded has become a space
-FILTERS = ("since", "until", "device", "rank", "level", "kind", "run", "limit")
-"""`since` and `until` are inclusive. A filter of the others that is given several times takes any of its values."""
+FILTERS = ("device", "rank", "level", "kind", "run", "limit")
+"""A filter that is given several times takes any of its values."""
 
 
 _MOST_CURSORS = 20
@@ -92,40 +88,22 @@ def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
     Raises:
         QueryError: An unknown filter or a value that is not valid.
     """
-    check(query, FILTERS, {"level": tuple(LEVEL_NAMES.values()), "kind": KINDS})
+    for name, values in query.items():
+        for text in values:
+            _check(name, text)
     limit = _limit(query)
-    since = _moment("since", query["since"]) if "since" in query else -math.inf
-    until = _moment("until", query["until"]) if "until" in query else math.inf
     chosen = [(_VALUES[name], values) for name, values in query.items() if name in _VALUES]
-    found = [
-        event
-        for event in reversed(events)
-        if since <= event.time <= until and all(value(event) in values for value, values in chosen)
-    ]
+    found = [event for event in reversed(events) if all(value(event) in values for value, values in chosen)]
     return sorted(found, key=lambda event: event.time, reverse=True)[:limit]
 
 
-def check(query: Query, filters: Sequence[str], valid: Mapping[str, Sequence[str]]) -> None:
-    """Refuses filters that are not known, and values that a filter can't have.
-
-    Args:
-        query: The values of each filter.
-        filters: Those that are known.
-        valid: The values of those that have few.
-
-    Raises:
-        QueryError: One is not valid.
-    """
-    for name, values in query.items():
-        if name not in filters:
-            raise QueryError(f"the filter {name!r} is not known; valid are {', '.join(filters)}.")
-        for text in values:
-            if name in valid and text not in valid[name]:
-                raise QueryError(f"the filter {name!r} is {text[:80]!r}; valid are {', '.join(valid[name])}.")
-            if name == "rank" and not re.fullmatch("-1|0|[1-9][0-9]{0,8}", text, re.ASCII):
-                raise QueryError(
-                    f"the filter 'rank' is {text[:80]!r}; valid is a whole number from 0 on, or -1 for none."
-                )
+def _check(name: str, text: str) -> None:
+    if name not in FILTERS:
+        raise QueryError(f"the filter {name!r} is not known; valid are {', '.join(FILTERS)}.")
+    if name in _FEW and text not in _FEW[name]:
+        raise QueryError(f"the filter {name!r} is {text[:80]!r}; valid are {', '.join(_FEW[name])}.")
+    if name == "rank" and not re.fullmatch("-1|0|[1-9][0-9]{0,8}", text, re.ASCII):
+        raise QueryError(f"the filter 'rank' is {text[:80]!r}; valid is a whole number from 0 on, or -1 for none.")
 
 
 def to_json(events: Sequence[Event]) -> bytes:
@@ -134,6 +112,7 @@ def to_json(events: Sequence[Event]) -> bytes:
     return text.encode(errors="backslashreplace")  # which is how JSON spells half a surrogate pair, too
 
 
+_FEW = {"level": tuple(LEVEL_NAMES.values()), "kind": KINDS}
 _VALUES: Mapping[str, Callable[[Event], str]] = {
     "device": lambda event: event.device,
     "rank": lambda event: str(event.rank),
@@ -154,17 +133,3 @@ def _limit(query: Query) -> int:
     if not re.fullmatch("[0-9]{1,4}", text, re.ASCII) or not 1 <= int(text) <= _LARGEST_LIMIT:
         raise QueryError(f"the filter 'limit' is {text[:80]!r}; valid is a whole number from 1 to {_LARGEST_LIMIT}.")
     return int(text)
-
-
-def _moment(name: str, values: Sequence[str]) -> float:
-    text = _ZONE.sub(r"\1+\2", _only(name, values))
-    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
-        return float(text)
-    try:
-        moment = read_time(text)
-        return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise QueryError(
-            f"the filter {name!r} is {text[:80]!r}; valid is a time such as 2026-01-31T12:00:00Z, in UTC unless it "
-            "names a zone, or seconds since 1970."
-        ) from error

@@ -51,7 +51,7 @@ def start_server(
     port: int = 9464,
     web_config: WebConfig | None = None,
     journal: Journal | None = None,
-    devices: Callable[[Query], bytes] | None = None,
+    devices: Callable[[], bytes] | None = None,
 ) -> HttpServer:
     """Serves `/metrics`, `/healthz`, `/readyz`, `/events` and what else is given from a thread of its own.
 
@@ -63,8 +63,7 @@ def start_server(
         port: 0..65535; 0 picks a free one.
         web_config: Certificates; None for plain HTTP.
         journal: Events for who wants each once, with `/events?after=`; None where there is no such thing.
-        devices: The JSON of `/devices` for a query, called in another thread; None where there is no such path. It may
-            raise `QueryError`.
+        devices: The JSON of `/devices`, called in another thread; None where there is no such path.
 
     Raises:
         ConfigError: The address is none of this machine's, or the port is in use or not allowed.
@@ -82,7 +81,7 @@ class _Routes:
         events: Callable[[], Sequence[Event]],
         ready: Callable[[], str],
         journal: Journal | None,
-        devices: Callable[[Query], bytes] | None,
+        devices: Callable[[], bytes] | None,
     ) -> None:
         self._registry = registry
         self._events = events
@@ -170,6 +169,8 @@ class _Routes:
         headers |= {"Connection": "keep-alive"}
         return Response(200, body, "application/json", headers)
 
-    async def _answer_devices(self, request: HTTPServerRequest, query: Query) -> Response:
-        body = await self._events_worker.do(request.uri, lambda: self._devices(query))
+    async def _answer_devices(self, _request: HTTPServerRequest, query: Query) -> Response:
+        if query:
+            raise event_query.QueryError("/devices takes no filter; it has all devices.")
+        body = await self._events_worker.do("devices", self._devices)
         return Response(200, body, "application/json")
