@@ -1,10 +1,10 @@
 """The tap: an identity whose gradient is measured on its way back.
 
 `make_tap(site)` returns a callable `x -> x`. In the backward pass it measures dL/dx for the site and hands the gradient
-on, bit for bit. In PyNative that is a hook on the tensor. In a compiled graph it is a Cell with a backward pass of its
-own, and where operators are divided over ranks the primitive `InsertGradientOf`. The Cell returns an alias of its
-input: else the graph would hand it the gradient of a residual as well when the forward pass of the same layer writes a
-Parameter (`self.cnt += 1`).
+on, bit for bit. In PyNative that is a hook on the tensor, in graph mode the primitive `InsertGradientOf`. What PyNative
+compiles alone can't hand a Parameter to that: there it is a Cell with a backward pass of its own, before which more is
+kept. The Cell returns an alias of its input: else the graph would hand it the gradient of a residual as well when the
+forward pass of the same layer writes a Parameter (`self.cnt += 1`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.private.names import find
 from asd.operators.table.site import Site
-from asd.operators.table.slots import Table, table
+from asd.operators.table.slots import table
 
 __all__ = ["alias", "hidden", "make_observer", "make_tap", "note"]
 
@@ -34,19 +34,16 @@ Tap = Callable[[Any], Any]
 
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
-    slots = table()
-    return _divided_tap(site, slots) if operators_are_divided() else _Tap(site, slots)
+    return _Tap(site)
 
 
 class _Tap(CheckCell):
-    """The tap where each rank computes whole operators."""
-
-    def __init__(self, site: Site, slots: Table) -> None:
+    def __init__(self, site: Site) -> None:
         super().__init__()
-        self.site = site
-        self.look = _Look(_Write([site]))
-        self.slots = hidden(slots.worst)
-        self.hook = _hook_on(site)
+        self.site, self.hook = site, _hook_on(site)
+        write, self.slots = _Write([site]), hidden(table().worst)
+        self.is_primitive = operators_are_divided() or ms.get_context("mode") == ms.GRAPH_MODE
+        self.look = _primitive(write, self.slots) if self.is_primitive else _Look(write)
 
     def __deepcopy__(self, memo: Any) -> _Tap:
         """Itself: a copy of a network is checked where the network is."""
@@ -59,6 +56,8 @@ class _Tap(CheckCell):
     def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
             return x
+        if self.is_primitive:
+            return self.look(x)
         (worst,) = self.slots()
         return self.look(x, worst)
 
@@ -126,21 +125,19 @@ def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
     return report
 
 
-def _divided_tap(site: Site, slots: Table) -> Tap:
-    """The tap as a primitive, for where operators are divided; there is no PyNative.
+def _primitive(write: _Write, slots: Callable[[], tuple[Parameter, ...]]) -> InsertGradientOf:
+    """The tap of graph mode.
 
     There no check may be a call with its own backward pass: MindSpore's passes end with an error at such a call in a
-    network that has a `Morph`, as all newer models of mindformers.
+    divided network that has a `Morph`, as all newer models of mindformers.
     """
-    write, parameters = _Write([site]), hidden(slots.worst)
 
     def look(gradient):
-        (worst,) = parameters()
-        return F.depend(gradient, write((gradient,), worst))
+        (worst,) = slots()
+        # A second derivative goes through this too: what only measures has none.
+        return F.depend(gradient, F.stop_gradient(write((F.stop_gradient(gradient),), worst)))
 
-    tap = InsertGradientOf(look)
-    tap.site = site
-    return tap
+    return InsertGradientOf(look)
 
 
 class InsertGradientOf(ops.InsertGradientOf):

@@ -1,10 +1,9 @@
-"""The errors: one tree, usable as the built-in ones, with their data as attributes."""
+"""The errors: what they say, with their data as attributes."""
 
 import pickle
 
 import pytest
 
-import asd
 from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, StateError, UnsupportedError
 from asd.event import Event
 from asd.isolator import Device
@@ -29,21 +28,6 @@ EVENT = made_of(
     refused=True,
     time=0.0,
 )
-
-
-@pytest.mark.parametrize(
-    ("error", "builtin"),
-    [
-        (ConfigError, ValueError),
-        (StateError, ValueError),
-        (UnsupportedError, RuntimeError),
-        (AnomalyDetected, RuntimeError),
-    ],
-)
-def test_each_error_is_also_a_built_in_one(error, builtin):
-    assert issubclass(error, ASDError)
-    assert issubclass(error, builtin)
-    assert getattr(asd, error.__name__) is error
 
 
 def test_a_name_that_is_no_line_of_text_is_quoted_so_that_the_sentence_stays_one_line():
