@@ -140,8 +140,8 @@ class Kubelet:
         mounts += [(volumes[SECRETS], SECRETS, "ro")] if SECRETS in volumes else []
         packages = [path for path in sys.path if Path(path).is_absolute() and Path(path).is_dir()]
         folders = dict.fromkeys([*_FOLDERS, sys.base_prefix, sys.prefix, str(ROOT), *packages])
-        binds = [word for folder in folders for word in (folder, folder, "rw")]
-        binds += [str(word) for mount in mounts for word in mount]
+        binds = [str(word) for mount in mounts for word in mount]
+        binds += [word for folder in folders for word in (folder, folder, "rw")]  # a checkout may be in /tmp
         self.number += 1
         root = self.folder / f"root{self.number}"
         root.mkdir(parents=True)
