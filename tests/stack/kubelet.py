@@ -20,13 +20,13 @@ hostname "$1"; shift
 root=$1; user=$2; group=$3; groups=$4; temporary=$5; shift 5
 mount -t tmpfs -o mode=755 tmpfs "$root"
 for link in /bin /lib /lib64 /sbin; do test ! -e $link || cp -a $link "$root/" 2>/dev/null; done
+if [ "$temporary" = yes ]; then mkdir "$root/tmp"; mount -t tmpfs tmpfs "$root/tmp"; fi
 while [ "$1" != -- ]; do
     mkdir -p "$root$2"; mount --rbind "$1" "$root$2"
     test "$3" != ro || mount -o remount,bind,ro "$root$2"
     shift 3
 done
 shift
-if [ "$temporary" = yes ]; then mkdir "$root/tmp"; mount -t tmpfs tmpfs "$root/tmp"; fi
 mount -o remount,ro "$root"
 exec /usr/sbin/chroot "$root" setpriv --reuid $user --regid $group --groups $groups --no-new-privs --bounding-set=-all \
     --inh-caps=-all -- env -C /app "$@"
