@@ -32,13 +32,7 @@ _LOG = logging.getLogger("asd.install")
 
 
 class Checks(Part):
-    """The checks of one `StepMonitor`.
-
-    Args:
-        config: Which tiers are on, and whether updates are refused.
-        include: More cells to check, see `install`.
-        exclude: Cells not to check, see `install`.
-    """
+    """The checks of one `StepMonitor`."""
 
     def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
         self._config, self._include, self._exclude = config, include, exclude

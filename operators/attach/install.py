@@ -86,10 +86,6 @@ def install(
     Raises:
         ConfigError: A regular expression is not valid.
         UnsupportedError: There is nothing to check in `net`.
-
-    Example:
-        >>> installation = install(net, exclude="lm_head")  # doctest: +SKIP
-        >>> print(installation)  # doctest: +SKIP
     """
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     done = Installation()

@@ -9,6 +9,7 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.config import Config
+from asd.errors import ConfigError
 from asd.operators.measure.tap import make_tap
 from asd.operators.private.mixed_precision import read, type_of_own_holder
 from asd.operators.table.site import Site
@@ -36,6 +37,8 @@ class _CheckOp:
     def __call__(self, x, pre_val, min_val, max_val, cnt, loss_scale):
         if F.dtype(x) not in _FLOATS:
             raise TypeError("check_op got a tensor that is not a floating-point one: it has no gradient to check.")
+        if pre_val is None or min_val is None or max_val is None or cnt is None:
+            raise TypeError("check_op got None for one of its four Parameters: take them from generate_params.")
         if loss_scale is not None:
             raise ValueError("check_op takes None as loss_scale: give the loss scale to StepMonitor instead.")
         return self.tap(read(x, self.parameter_type))
@@ -70,6 +73,9 @@ class ASDBase:
         *args: Given to `cls`.
         **kwargs: Given to `cls`.
 
+    Raises:
+        ConfigError: `cls` is no class, as where an operator is given that was made already.
+
     Attributes:
         op: The operator.
         check_op: `check_op(x, pre_val, min_val, max_val, cnt, None) -> x`.
@@ -82,6 +88,10 @@ class ASDBase:
     holder: nn.Cell | None = None
 
     def __init__(self, cls: type, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(cls, type):
+            raise ConfigError(
+                "cls", type(cls).__name__, "valid is the class of an operator; its arguments come behind it"
+            )
         self.op = cls(*args, **kwargs)
         # Level O1 of amp writes the source of a network anew, and wants that of all it calls but what is of a module
         # without a file.
@@ -126,7 +136,8 @@ class ASDBase:
     def __getattr__(self, name: str) -> Any:
         # Only called for what the wrapper itself lacks. `copy` and `pickle` ask before `op` is there.
         if name.startswith("__") or "op" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+            first = "" if name.startswith("__") else ": its __init__ has to call super().__init__ first, with a class"
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{first}.")
         attribute = getattr(self.op, name)
         if not callable(attribute):
             return attribute

@@ -1,8 +1,4 @@
-"""The check operators that come with the package.
-
-They leave `cnt` at 0, unlike the example of the document: the host counts the checks, and a Parameter written in the
-forward pass of a layer keeps the compiler from telling the gradient of a branch from that of its residual (see `tap`).
-"""
+"""The check operators that come with the package; they leave `cnt` at 0, for the host counts the checks."""
 
 from __future__ import annotations
 

@@ -10,12 +10,7 @@ __all__ = ["Accumulation"]
 
 
 class Accumulation(Part):
-    """That of one `StepMonitor`, where steps are judged of which not each makes an update.
-
-    Args:
-        put_back: Puts back what the steps changed since the last update, and returns why it can't if so.
-        write_limits: Gives the gate limits, see `StepReader`.
-    """
+    """That of one `StepMonitor`, where steps are judged of which not each makes an update."""
 
     def __init__(self, put_back: Callable[[], str], write_limits: Callable[[], None]) -> None:
         self._put_back, self._write_limits = put_back, write_limits

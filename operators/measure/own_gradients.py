@@ -75,15 +75,7 @@ def _reduces(cell: nn.Cell, gradients: int) -> bool:
 
 
 def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
-    """Looks at the gradient of every parameter before its reducer.
-
-    Args:
-        reducer: The reducer, which is not compiled yet.
-        weights: What the gradients belong to.
-
-    Returns:
-        The checkpoints, each called like its parameter.
-    """
+    """Looks at the gradient of every parameter before its reducer."""
     look = own_gradients(reducer)
     if not look.sites_of(WEIGHT_GRADIENT):
         look.add([(i, table().new_site(weight.name, WEIGHT_GRADIENT)) for i, weight in enumerate(weights)])

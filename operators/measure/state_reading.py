@@ -67,6 +67,12 @@ class StateReading:
         self.seconds = time.perf_counter() - begin
         return values, growth
 
+    def not_finite(self) -> list[str]:
+        """Names of the Parameters that hold a number that is not finite now."""
+        held = [each for each in (*self._state.parameters, *self._untrained) if not each.has_init]
+        found = _read_back([statistics(held, largest=True)]) if held else ()
+        return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
+
     def _take(self, values: dict[str, float], name: str, group: Group, found: np.ndarray, index: int) -> None:
         values[name], self.where[name] = float(found[index]), group.parameters[index].name
 

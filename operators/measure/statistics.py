@@ -1,7 +1,4 @@
-"""The one number a tensor is measured by; the only place where devices differ.
-
-It is one operator with one read, for launches and bytes are what a check costs. What is not finite shows in it.
-"""
+"""The one number a tensor is measured by, in one read; the only place where devices differ."""
 
 from __future__ import annotations
 

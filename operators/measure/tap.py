@@ -1,11 +1,4 @@
-"""The tap: an identity whose gradient is measured on its way back.
-
-`make_tap(site)` returns a callable `x -> x`. In the backward pass it measures dL/dx for the site and hands the gradient
-on, bit for bit. In PyNative that is a hook on the tensor, in graph mode the primitive `InsertGradientOf`. What PyNative
-compiles alone can't hand a Parameter to that: there it is a Cell with a backward pass of its own, before which more is
-kept. The Cell returns an alias of its input: else the graph would hand it the gradient of a residual as well when the
-forward pass of the same layer writes a Parameter (`self.cnt += 1`).
-"""
+"""The tap: an identity whose gradient is measured on its way back, and handed on bit for bit."""
 
 from __future__ import annotations
 
@@ -40,7 +33,7 @@ def make_tap(site: Site) -> Tap:
 class _Tap(CheckCell):
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.site, self.hook = site, _hook_on(site)
+        self.site, self.hook, self.enable_check = site, _hook_on(site), True
         write, self.slots = _Write([site]), hidden(table().worst)
         self.is_primitive = operators_are_divided() or ms.get_context("mode") == ms.GRAPH_MODE
         self.look = _primitive(write, self.slots) if self.is_primitive else _Look(write)
@@ -54,7 +47,7 @@ class _Tap(CheckCell):
         return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
 
     def construct(self, x):
-        if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
+        if not self.enable_check or 0 in x.shape:  # nothing will be computed, so there is nothing to judge
             return x
         if self.is_primitive:
             return self.look(x)
@@ -70,6 +63,7 @@ class _Look(CheckCell):
         self.write = write
 
     def construct(self, x, worst):
+        # Else it gets the gradient of a residual too, where the forward pass writes a Parameter (`self.cnt += 1`).
         return alias(x)
 
     def bprop(self, x, worst, out, dout):

@@ -171,14 +171,7 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable
 
 
 def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, first: int) -> tuple[Shard, dict[str, str]]:
-    """What a rank holds by the layout of its stage's weights, and the label of each weight.
-
-    Args:
-        layout: As `parameter_layout_dict` of a compiled cell.
-        rank: The rank.
-        stage: Its stage.
-        first: The first rank of that stage.
-    """
+    """What a rank holds by the layout of its stage's weights, and the label of each weight."""
     redundancy_of = find("get_parameter_redundancy")
     stored = redundancy_of(layout, first)
     # A parallel optimizer cuts each weight once more, and gathers it before it is used.

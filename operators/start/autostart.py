@@ -15,6 +15,7 @@ from asd.operators.measure.loss_scale import LossScale
 from asd.operators.private import patches
 from asd.operators.private.class_swap import put_on
 from asd.operators.private.compiler import executors
+from asd.operators.private.mended import mend_files
 from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
@@ -34,6 +35,7 @@ _unwatched = Unwatched()
 
 def start() -> None:
     """Judges every training of this process from now on, unless it has a `StepMonitor` already."""
+    mend_files()
     patches.wrap(Model, "train", _with_callback, _GROUP)
     for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
         patches.wrap(kind, "__call__", _with_own_monitor, _GROUP)

@@ -279,9 +279,5 @@ def _name_newer_version() -> None:
 
 @functools.cache
 def _say_that_it_is_off() -> None:
-    """Once: who put a monitor into a program should not believe that it watches.
-
-    Only where the environment decides: who passes a `Config` that checks nothing, as a comparison without detection
-    does, knows.
-    """
+    """Once: who put a monitor into a program should not believe that it watches; who passes a `Config` knows."""
     _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")

@@ -12,6 +12,7 @@ from asd.config import Config
 from asd.operators.gate.guard import is_guarded
 from asd.operators.private.boundary import shielded
 from asd.operators.ranks.origin import origin_of_process
+from asd.operators.step.training_watch import end_at_exit
 from asd.operators.table.slots import table
 from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
@@ -59,6 +60,7 @@ class Unwatched:
         self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         self.monitor.tell_protections()
         self.monitor.begin()
+        end_at_exit(self.monitor)
         self.monitor.problem(reason)
         self.monitor.write_status()
 

@@ -19,9 +19,6 @@ _NEVER = f"nothing is judged, for updates are made and `step` was never called: 
 class Forgotten(Part):
     """That of one `StepMonitor`, where somebody else has to call `step`.
 
-    Args:
-        problems: Each is reported once.
-
     Attributes:
         is_called: Whether `step` was called.
     """

@@ -44,16 +44,7 @@ def before_first_step(
     ranks: Exchange,
     net: nn.Cell | None,
 ) -> None:
-    """What the settings ask for, where the checkpoints are, and what stands in the way.
-
-    Args:
-        monitor: Its `protections` are filled.
-        config: The settings.
-        optimizer: The optimizer; None if it was not given.
-        sites: The checkpoints.
-        ranks: The ranks, and which of them hold the same.
-        net: The network or a training cell around it; None if it was not given.
-    """
+    """What the settings ask for, where the checkpoints are, and what stands in the way."""
     found, tiers = monitor.protections, config.active_tiers
     found.count(site.kind for site in sites)
     found.has(
@@ -119,13 +110,7 @@ def _unguarded(net: nn.Cell) -> list[str]:
 
 
 def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site]) -> None:
-    """What is known after the first step: places that were left out while it was compiled, and those that nobody saw.
-
-    Args:
-        monitor: Has judged the step.
-        net: The network or the training cell; by now another monitor guards its own optimizer.
-        sites: The checkpoints.
-    """
+    """What is known after the first step: places that were left out when it was compiled, and those nobody saw."""
     found = monitor.protections
     found.count(site.kind for site in sites)  # those that nobody can check are gone
     _tell_rule(monitor)

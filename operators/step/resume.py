@@ -1,8 +1,4 @@
-"""Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from.
-
-For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`; of the second monitor in a process, of a
-`Discriminator`, `model.ckpt.asd-rank0-Discriminator.json`.
-"""
+"""Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ _LOG = logging.getLogger("asd.resume")
 
 
 def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
-    """Where the state that belongs to `checkpoint_file` is kept."""
+    """Where the state of a checkpoint file is kept: for `a.ckpt` in `a.ckpt.asd-rank0.json`, or `...-LABEL.json`."""
     path = Path(checkpoint_file)
     return path.with_name(f"{path.name}{_ending(rank, label)}")
 

@@ -43,11 +43,6 @@ _judged: weakref.WeakKeyDictionary[nn.Cell, _Judged] = weakref.WeakKeyDictionary
 class RuleState(Part):
     """That of one `StepMonitor`.
 
-    Args:
-        config: Where the run leaves its state.
-        health: Of the steps since the last checkpoint.
-        resume_from: Checkpoint file the training resumes from; None to search.
-
     Attributes:
         files: Notices the checkpoint files that the training writes.
         label: Of this monitor among those of the process.

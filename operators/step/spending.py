@@ -17,12 +17,7 @@ _RECENT = 33
 
 
 class Spending(Part):
-    """The budget of one `StepMonitor`; what is looked at follows from nothing that is measured here.
-
-    Args:
-        share: Of the time of a step that detection may take, 0 to 1.
-        state: Reads weights and moments.
-    """
+    """The budget of one `StepMonitor`; what is looked at follows from nothing that is measured here."""
 
     def __init__(self, share: float, state: StateChecks) -> None:
         self._share, self._state = share, state

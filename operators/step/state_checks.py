@@ -7,6 +7,7 @@ from mindspore import nn
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.optimizer_state import FLOATS, OptimizerState
 from asd.operators.measure.state_reading import EVERY, StateReading
+from asd.operators.private.mended import mend_files, take_loaded
 from asd.rules.step.protections import Protections
 from asd.rundir.manifest import Health
 
@@ -17,9 +18,6 @@ _SETTING = "ASD_OPTIONS=tiers:state"
 
 class StateChecks(Part):
     """The checks of the state of one `StepMonitor`; until `watch` is called there is nothing to judge.
-
-    Args:
-        health: What is found is added to it.
 
     Attributes:
         seconds_in_step: What reading took in the last step that was judged.
@@ -41,6 +39,8 @@ class StateChecks(Part):
             self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
         )
         self._last = 0
+        mend_files()
+        take_loaded(self._state.parameters)
 
     @property
     def watches(self) -> bool:
@@ -53,8 +53,10 @@ class StateChecks(Part):
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
         found.has(state=f"bounds on weights, {moments}")
-        if self._state.unknown:
-            names = ", ".join(self._state.unknown)
+        if broken := self._reading.not_finite():
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            self.monitor.problem(f"not finite before the first step: {', '.join(broken[:3])}{more}")
+        if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
 
     def judge(self, step: StepRecord) -> None:
@@ -68,6 +70,8 @@ class StateChecks(Part):
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number
         values, growth = self._reading.read()
+        if take_loaded(state.parameters):  # by the user: what was there before says nothing of it
+            self.monitor.judges.forget_state()
         self.seconds_in_step = self._reading.seconds
         found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
         if found is not None:

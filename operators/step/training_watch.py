@@ -44,7 +44,7 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health
 from asd.sinks import open_sinks
 
-__all__ = ["TrainingWatch"]
+__all__ = ["TrainingWatch", "end_at_exit"]
 
 Turn = Callable[[StepRecord], None]
 
@@ -159,7 +159,7 @@ class TrainingWatch:
             origin = origin_of_process(self.config)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
-            _end_at_exit(self.monitor)
+            end_at_exit(self.monitor)
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
@@ -381,7 +381,7 @@ def _alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Para
     return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
 
 
-def _end_at_exit(monitor: Monitor) -> None:
+def end_at_exit(monitor: Monitor) -> None:
     """Says that the training has ended if its process does first: by an exception, by Ctrl-C, or because nobody did."""
     known = weakref.ref(monitor)
 

@@ -259,7 +259,7 @@ class Table:
     def refused(self, gate: Gate | None = None) -> int:
         """Updates refused so far, by all gates if none is given."""
         states = self.guards if gate is None else self._guards_of(gate)
-        return sum(state.refused() for state in states)
+        return sum(map(GuardState.refused, states))
 
     def updates(self, gate: Gate) -> int:
         """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""

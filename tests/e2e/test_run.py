@@ -107,7 +107,7 @@ def test_ten_updates_in_a_jitted_function_are_enough_to_say_that_nothing_is_judg
     (event,) = runner.events()
     assert (event["kind"], event["step"]) == ("problem", 0)
     status = json.loads((runner.folder / "asd_run/status-rank0.json").read_text())
-    assert (status["steps"], status["problems"]) == (0, 1)
+    assert (status["steps"], status["problems"], status["active"]) == (0, 1, False)
     assert list(status["protections"]["missing"]) == ["NPU_ASD_ENABLE"]
 
 

@@ -114,12 +114,7 @@ def report_of(
 
 
 def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
-    """Names the rank among those that hold different parts.
-
-    Args:
-        reports: What each rank told, by rank.
-        groups: Which stage each of them is.
-    """
+    """Names the rank among those that hold different parts."""
     found = _origin(dict(enumerate(reports)), dict(enumerate(groups.stages)))
     if found.ranks:
         return found._replace(shared=found.origin is None)

@@ -160,6 +160,10 @@ class Detectors:
         verdict = self._bound.update(values, growth, steps=steps)
         return verdict, self._bound.name
 
+    def forget_state(self) -> None:
+        """Says that weights or optimizer state were replaced by others."""
+        self._bound = StateBound()
+
     def end_step(self) -> None:
         """Says that every checkpoint of a step was judged."""
         self.other_rank_flagged = False

@@ -1,8 +1,4 @@
-"""Trainings without a word of detection, in every style: `loops.py STYLE MODE STEPS [BAD_STEP]`.
-
-In BAD_STEP the targets are so far off that the gradients break the first absolute threshold. The last line it prints
-is a JSON object with the losses and the weight of the norm before the bad step and at the end.
-"""
+"""Trainings without a word of detection, in every style: `loops.py STYLE MODE STEPS [BAD_STEP]`."""
 
 import json
 import sys

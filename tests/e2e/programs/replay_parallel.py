@@ -1,9 +1,4 @@
-"""One of several ranks that train together, once for each pair: `replay_parallel.py MODE STORY REPLAY...`; for msrun.
-
-What goes wrong in step 3 is one of `STORIES`; in step 8 for those of a weight's gradient, which the tiers judge. REPLAY
-is 0, 1, `confirm` for a second look, or `own` where no rank can be given another's batch. The network has moving
-statistics, every rank its own batches. Each rank prints one JSON object for each training.
-"""
+"""One of several ranks that train together, once a pair: `replay_parallel.py MODE STORY REPLAY...`; for msrun."""
 
 import json
 import sys

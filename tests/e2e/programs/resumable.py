@@ -1,8 +1,4 @@
-"""A small Llama that resumes from its newest checkpoint: `resumable.py ACTION MODE FOLDER STEPS`.
-
-`train` prints `STEP n` after each step. `compare` does the same and then trains once more without any disturbance; the
-last line it prints is a JSON object with both. `damaged` trains, damages the state in several ways and resumes.
-"""
+"""A small Llama that resumes from its newest checkpoint: `resumable.py ACTION MODE FOLDER STEPS`."""
 
 import json
 import shutil

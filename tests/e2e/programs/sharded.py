@@ -1,9 +1,4 @@
-"""One of two ranks of a training whose optimizer is divided: `sharded.py PLACE`; started by msrun.
-
-Weights are gathered, gradients summed and scattered, and the optimizer of each rank has its half of each weight, as
-`fully_shard` does it. In step 8 rank 1 computes a wrong number that belongs to the half of rank 0: with PLACE
-`activation` in the gradient of an activation, with `weight` in that of a weight. Each rank prints an object a step.
-"""
+"""One of two ranks of a training whose optimizer is divided: `sharded.py PLACE`; started by msrun."""
 
 import json
 import sys

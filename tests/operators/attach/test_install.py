@@ -212,16 +212,6 @@ def test_no_parameter_is_added_anywhere(clean, tmp_path):
     assert ms.load_param_into_net(fill(Decoder(), seed=6), saved["net"]) == ([], [])
 
 
-def test_the_class_of_a_checked_cell_looks_as_before():
-    net = Decoder()
-    install(net)
-    assert isinstance(net.norm_out, nn.LayerNorm)
-    assert type(net.norm_out).__name__ == "LayerNorm"
-    assert type(net.norm_out).__module__ == nn.LayerNorm.__module__
-    assert net.norm_out.cls_name == "LayerNorm"
-    assert repr(net.norm_out.gamma) == repr(Decoder().norm_out.gamma)
-
-
 def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_twice(mode, enabled):
     class WithOperators(Decoder):
         def __init__(self):

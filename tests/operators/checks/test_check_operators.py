@@ -215,18 +215,6 @@ def test_copying_and_probing_for_pickle_come_to_an_end(enabled):
         pickle.dumps(op)
 
 
-@pytest.mark.parametrize("value", ["1", "2", "3"])
-def test_every_value_but_0_turns_the_check_on(value, monkeypatch):
-    monkeypatch.setenv("NPU_ASD_ENABLE", value)
-    assert GatherASD().enable_check is True
-
-
-def test_a_wrong_value_of_the_switch_is_one_clear_sentence(monkeypatch):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "yes")
-    with pytest.raises(ConfigError, match=r"^NPU_ASD_ENABLE has the value 'yes', which is not valid: .*0 \(off\).*\.$"):
-        GatherASD()
-
-
 class IntegerCheck(nn.Cell):
     def __init__(self):
         super().__init__()
@@ -246,6 +234,25 @@ class ScaledCheck(IntegerCheck):
 def test_an_integer_tensor_is_refused_with_one_sentence(mode, enabled):
     with pytest.raises(TypeError, match="check_op got a tensor that is not a floating-point one: it has no gradient"):
         IntegerCheck()(ids()).asnumpy()
+
+
+class UnheldCheck(IntegerCheck):
+    def construct(self, x):
+        return self.op.check_op(x, None, None, None, None, None)
+
+
+class Headless(ASDBase):
+    def __init__(self):
+        self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
+
+
+def test_what_is_easily_forgotten_is_refused_with_one_sentence(enabled):
+    with pytest.raises(ConfigError, match=r"^cls has the value 'Gather', .* valid is the class of an operator;"):
+        ASDBase(P.Gather())
+    with pytest.raises(AttributeError, match=r"^Headless has .*: its __init__ has to call super\(\).__init__ first"):
+        Headless()
+    with pytest.raises(TypeError, match="^check_op got None for one of its four Parameters: take them from generate_"):
+        UnheldCheck()(targets()).asnumpy()
 
 
 def test_a_loss_scale_is_refused_with_one_sentence(mode, enabled):

@@ -1,5 +1,6 @@
 """Which tensors of an optimizer the tier `state` reads, whatever the optimizer and whoever holds it."""
 
+import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import Decoder, fill, ids, targets
@@ -104,18 +105,47 @@ def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_opt
     )
 
 
+class Normalised:
+    """A training whose gradients no size of the first layer's weights changes much."""
+
+    def __init__(self, folder, statistics=1.0):
+        net = self.net = fill(nn.SequentialCell(nn.Dense(4, 4), nn.BatchNorm1d(4), nn.Dense(4, 1)))
+        net[1].moving_variance.set_data(Tensor(np.array([1, statistics, 1, 1], np.float32)))
+        optimizer = nn.SGD(net.trainable_params(), 1e-3)
+        self.cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer).set_train()
+        self.events = []
+        config = Config(protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=str(folder))
+        self.monitor = StepMonitor(config, sinks=[self.events.append])
+        self.monitor.attach(self.cell, optimizer)
+
+    def train(self, steps):
+        x, y = Tensor(np.eye(8, 4, dtype=np.float32)), Tensor(np.zeros((8, 1), np.float32))
+        for _ in range(steps):
+            self.monitor.step(self.cell(x, y))
+        return [(each.step, each.checkpoint, each.reason) for each in self.events if each.level is Level.ERROR]
+
+
 def test_a_moving_statistic_that_is_not_finite_is_an_anomaly_though_nobody_trains_it(tmp_path):
-    net = fill(nn.SequentialCell(nn.Dense(4, 4), nn.BatchNorm1d(4), nn.Dense(4, 1)))
-    optimizer = nn.SGD(net.trainable_params(), 1e-3)
-    cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer).set_train()
-    config = Config(protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
-    monitor = StepMonitor(config, sinks=[])
-    monitor.attach(cell, optimizer)
-    x, y = Tensor(np.eye(8, 4, dtype=np.float32)), Tensor(np.zeros((8, 1), np.float32))
-    found = []
-    for step in range(1, 33):
-        if step == 20:
-            net[1].moving_variance.set_data(Tensor(np.array([1, np.inf, 1, 1], np.float32)))
-        found += [(step, each) for each in monitor.step(cell(x, y)) if each.level is Level.ERROR]
-    ((step, event),) = found
-    assert (step, event.checkpoint, event.reason) == (32, net[1].moving_variance.name, "state: untrained not finite")
+    training = Normalised(tmp_path)
+    assert training.train(19) == []
+    statistic = training.net[1].moving_variance
+    statistic.set_data(Tensor(np.array([1, np.inf, 1, 1], np.float32)))
+    assert training.train(13) == [(32, statistic.name, "state: untrained not finite")]
+
+
+def test_what_is_not_finite_when_a_training_begins_is_named_before_its_first_step(tmp_path):
+    training = Normalised(tmp_path, statistics=np.inf)
+    (event,) = training.events
+    name = training.net[1].moving_variance.name
+    assert (event.kind, event.reason) == ("problem", f"not finite before the first step: {name}")
+
+
+def test_weights_that_a_user_loads_between_two_steps_are_no_anomaly_and_are_judged_from_then_on(tmp_path):
+    training = Normalised(tmp_path)
+    weight = training.net[0].weight
+    training.train(19)
+    ms.load_param_into_net(training.net, {weight.name: ms.Parameter(weight * 20)})
+    assert training.train(19) == []
+    weight.set_data(weight * 20)
+    reason = "state: max_weight more than 16.7 times its largest so far"
+    assert training.train(10) == [(48, weight.name, reason)]

@@ -265,12 +265,6 @@ def test_a_float64_gradient_is_read(mode):
     assert_reading(readings()["double"], 2 * x)
 
 
-def test_a_scalar_is_read(mode):
-    net = Tapped("scalar")
-    ms.grad(net)(Tensor(-1.5, ms.float32)).asnumpy()
-    assert_reading(readings()["scalar"], np.array(-3.0, np.float32))
-
-
 def test_inputs_of_changing_shape_are_read_and_an_empty_one_is_no_check(mode):
     net = Tapped("changing")
     net.set_inputs(Tensor(shape=[None, HIDDEN], dtype=ms.float32))

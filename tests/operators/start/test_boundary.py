@@ -1,6 +1,9 @@
 """An exception in our own code, wherever MindSpore calls us, is a problem and ends no training."""
 
 import logging
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import mindspore as ms
 import numpy as np
@@ -18,7 +21,6 @@ from asd.operators.step.rule_state import RuleState
 from asd.operators.step.step_reader import StepReader
 from asd.operators.table.table import Table
 
-pytestmark = pytest.mark.usefixtures("clean")
 STEPS = 3
 
 
@@ -34,26 +36,35 @@ def trained(folder, monitor=None):
     return {**values(net.get_parameters()), **values(optimizer.get_parameters())}
 
 
+@cache
+def bare(_mode):
+    with TemporaryDirectory() as folder:
+        return trained(Path(folder))
+
+
+IN_BOTH = [
+    (Table, "read"),
+    (StepReader, "judge"),
+    (StepReader, "write_limits"),
+    (Checks, "put_on"),
+    (Checks, "put_around"),
+    (Rerun, "remember"),
+    (RuleState, "save"),
+    (RuleState, "save_manifest"),
+]
+IN_PYNATIVE = [*IN_BOTH, (tap, "statistics"), (Table, "note"), (Table, "broken")]
+
+
 @pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        (tap, "statistics"),
-        (Table, "note"),
-        (Table, "broken"),
-        (Table, "read"),
-        (StepReader, "judge"),
-        (StepReader, "write_limits"),
-        (Checks, "put_on"),
-        (Checks, "put_around"),
-        (Rerun, "remember"),
-        (RuleState, "save"),
-        (RuleState, "save_manifest"),
-    ],
+    ("mode", "place", "name"),
+    [*(("graph", *each) for each in IN_BOTH), *(("pynative", *each) for each in IN_PYNATIVE)],
+    indirect=["mode"],
     ids=lambda each: each if isinstance(each, str) else each.__name__.rpartition(".")[2],
 )
-def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(place, name, tmp_path, monkeypatch, caplog):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    expected = trained(tmp_path / "bare")
+def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(
+    mode, place, name, tmp_path, monkeypatch, caplog
+):
+    expected = bare(mode)
     failures = []
 
     def fails(*_args, **_kwargs):

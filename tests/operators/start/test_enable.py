@@ -29,15 +29,6 @@ def test_both_modules_get_the_checking_operators_and_get_their_own_back():
     assert bound() == ORIGINALS
 
 
-def test_twice_is_like_once():
-    enable()
-    enable()
-    disable()
-    assert bound() == ORIGINALS
-    disable()
-    assert bound() == ORIGINALS
-
-
 def test_as_a_context_manager_it_ends_with_the_block_and_with_an_error_in_it():
     with enable():
         assert ops.LayerNorm is LayerNormASD

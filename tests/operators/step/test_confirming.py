@@ -144,26 +144,6 @@ def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, monk
     assert drawing.runs == 0
 
 
-@pytest.mark.parametrize(
-    ("watches", "guards", "reason"),
-    [
-        (False, True, "what a step changes is not declared: give the step to StepMonitor.watch_step"),
-        (True, False, "no optimizer was given"),
-        (True, True, None),
-    ],
-)
-def test_a_loop_that_shows_no_step_is_told_so_once(watches, guards, reason, caplog):
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    step = nn.TrainOneStepCell(net, optimizer)
-    monitor = StepMonitor(settings(), sinks=[], replay=False)
-    monitor.attach(step, optimizer if guards else None)
-    run = monitor.watch_step(step) if watches else step
-    for i in range(1, 4):
-        monitor.step(run(ids(i), targets(i)))
-    assert no_second_look(caplog) == ([reason] if reason else [])
-
-
 def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_look(graph, monkeypatch):
     looked, plain = (Training(monkeypatch, factor=3e2, config=settings(confirm=share)) for share in (0.01, 0.0))
     assert (looked.runs, plain.runs) == (1, 0)
@@ -291,12 +271,6 @@ def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_dr
 
 def test_callbacks_behind_the_monitor_see_the_loss_of_the_run_that_counts(graph, monkeypatch):
     assert Training(monkeypatch, f"output:norm_out:set=nan:step={BAD}").losses.bits == healthy("graph")[0]
-
-
-def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look():
-    events, status = own_loop(settings(), lambda _monitor, step: step)
-    assert {event.level.name for event in events} == {"WARNING"}
-    assert status.refused == 0
 
 
 def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):

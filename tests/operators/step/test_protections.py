@@ -18,15 +18,6 @@ pytestmark = pytest.mark.usefixtures("clean")
 ALL = ("state", "checksum")
 
 
-class Recurrent(Decoder):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
-
-    def construct(self, x, y):
-        return ops.mean(ops.square(self.norm_out(self.lstm(self.embedding(x))[0]) - y))
-
-
 class Plain(nn.Cell):
     """Nothing that is checked by itself."""
 
@@ -80,7 +71,8 @@ def said(caplog):
 
 def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
     tiers = ALL if mode == "pynative" else ("state",)  # results are sampled in PyNative only
-    found = train(Config(protection="document", enable=1, rule="adaptive", tiers=tiers, confirm=0.01, replay=True))
+    config = Config(protection="document", enable=1, rule="adaptive", tiers=tiers, confirm=0.01, replay=True)
+    found = train(config, make=lambda weights: nn.Adam(weights, [1e-3, 1e-3]))  # rates are a tensor of the optimizer
     assert said(logging.WARNING) == []
     (line,) = said(logging.INFO)
     assert {words: found["places"][words] for words in ("gradients of activations", "gradients of parameters")} == {
@@ -91,15 +83,7 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert found["missing"] == {}
     assert set(found["on"]) >= {"rule", "refusal", "state", "second look", "replay"}
     assert found["on"]["state"] == "bounds on weights, moment1, moment2"
-    for words in found["on"].values():
-        assert words in line
-
-
-def test_the_default_rule_says_what_little_it_does(mode, said):
-    found = train(Config(protection="document", enable=1, on_anomaly="log"), watches=False)
-    assert (found["places"], found["missing"]) == ({"gradients of activations": 4}, {})
-    assert found["on"]["refusal"] == "first-level anomalies are reported, no update is refused"
-    assert [said(level) != [] for level in (logging.INFO, logging.WARNING)] == [True, False]
+    assert all(words in line for words in found["on"].values())
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -125,24 +109,6 @@ def test_weights_of_half_precision_are_told_to_be_rounded_elsewhere_where_their_
     monitor = StepMonitor(config, sinks=[])
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
     assert ("updates that can be refused" in str(monitor.monitor.protections.on)) is refuses
-
-
-def test_a_recurrent_net_has_its_second_look(mode, said):
-    found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), net=Recurrent())
-    assert (found["missing"], found["on"]["second look"]) == ({}, "of 1 % of the steps at most")
-    assert said(logging.WARNING) == []
-
-
-def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
-    ms.set_context(mode=1)
-    found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
-    assert {setting: len(reasons) for setting, reasons in found["missing"].items()} == {
-        "ASD_OPTIONS:replay": 1,
-        "ASD_OPTIONS:confirm": 1,
-    }
-    assert len(said(logging.WARNING)) == 2
-    assert {"second look", "replay"}.isdisjoint(found["on"])
-    assert found["on"]["state"] == "bounds on weights, moment1, moment2"
 
 
 def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
@@ -205,19 +171,6 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
     assert said(logging.INFO) == []
     assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
-
-
-def test_a_network_that_was_compiled_before_is_told(said):
-    ms.set_context(mode=0)
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    step = nn.TrainOneStepCell(net, optimizer)
-    step(ids(0), targets(0)).asnumpy()
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
-    monitor.attach(step, optimizer)
-    monitor.step(step(ids(1), targets(1)))
-    missing = monitor.monitor.status.protections["missing"]["NPU_ASD_ENABLE"]
-    assert "none of 4 gradients of activations was seen in the first step" in missing
 
 
 def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):

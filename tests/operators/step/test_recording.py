@@ -24,20 +24,3 @@ def test_every_judged_value_is_recorded_and_the_refused_step_says_so(mode, tmp_p
         recorded = [value for step in steps for of, _, value in step.values if of == name]
         assert recorded == pytest.approx(judged, rel=1e-7)
     assert isinstance(Recording(tmp_path).settings, Config)
-
-
-def test_with_tiers_gradients_of_parameters_are_recorded_too(mode, tmp_path):
-    settings = Config(
-        protection="document",
-        enable=1,
-        rule="adaptive",
-        tiers=(),
-        run_dir=str(tmp_path),
-        record=True,
-    )
-    Run(settings, sinks=[ValueRecorder(settings, ORIGIN)]).train(dataset(3))
-    recording = Recording(tmp_path)
-    for step in recording.steps():
-        assert {kind for _, kind, _ in step.values} == {"B", "W"}
-        assert all(0 < value < 1e9 for *_, value in step.values)
-    assert recording.settings.tiers == ()

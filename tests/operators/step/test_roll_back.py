@@ -6,8 +6,7 @@ from checked_nets import Decoder, fill, ids, targets
 from mindspore import nn
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint, TrainFaultTolerance
 
-from asd import AnomalyDetected, Config, TrainingResultError
-from asd.config import rolls_back
+from asd import AnomalyDetected, Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -53,17 +52,6 @@ class Training:
         return self
 
 
-def test_without_an_ascend_device_mindspore_s_handler_takes_it_and_ends_at_the_device_s_channel(monkeypatch, tmp_path):
-    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
-    training = Training(tmp_path)
-    with pytest.raises(RuntimeError, match="Clean tdt channel is not supported") as caught:
-        training.run()
-    handed_over = caught.value.__context__
-    assert type(handed_over) is TrainingResultError
-    assert str(handed_over).startswith("TREError: accuracy sensitivity feature abnormal")
-    assert handed_over.event.step == 5
-
-
 def test_the_training_is_rolled_back_and_goes_on_to_its_end(monkeypatch, tmp_path):
     monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
     monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", no_device)
@@ -93,11 +81,3 @@ def test_where_it_is_switched_off_or_its_callback_is_missing_nothing_is_handed_o
     with pytest.raises(AnomalyDetected) as caught:
         training.run()
     assert type(caught.value) is AnomalyDetected
-
-
-@pytest.mark.parametrize(
-    ("text", "on"), [("", False), ("{TRE:1}", True), ("{TTP:1,TRE:2}", True), ("{TRE:0,UCE:1}", False)]
-)
-def test_the_switch_is_mindspore_s(text, on):
-    assert rolls_back({"MS_ENABLE_TFT": text}) is on
-    assert not rolls_back({})

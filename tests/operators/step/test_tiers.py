@@ -1,6 +1,5 @@
 """The tiers in a training: what is checked, what it changes, and what a fault in each place is called."""
 
-import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, targets, values
@@ -69,19 +68,6 @@ def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_
         in_state = [event for event in checked.step() if event.reason.startswith("state: ")]
     assert [(event.checkpoint, event.level, event.refused) for event in in_state] == [(moment.name, Level.ERROR, False)]
     assert in_state[0].reason == "state: max_moment2 more than 16.7 times its largest so far"
-
-
-def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
-    ms.set_context(mode=1)
-    config = adaptive(tmp_path)
-    first = Training(config)
-    for _ in range(6):
-        first.step()
-    state = first.monitor.monitor.state()
-    first.monitor.close()
-    second = Training(config)
-    second.monitor.monitor.restore(state, [site.name for site in second.monitor._training.judging.sites])
-    assert second.monitor.monitor.state() == state
 
 
 def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode, tmp_path):

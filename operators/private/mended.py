@@ -1,0 +1,72 @@
+"""What of MindSpore is mended for cells with checks: `super()` where it compiles, files that it writes and reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from mindspore import Parameter, nn
+from mindspore.train import serialization
+
+from asd.operators.private import patches
+
+__all__ = ["mend_files", "mend_super", "take_loaded"]
+
+_SWITCH = "enable_check"  # of each operator and each cell that checks: whether it does
+_LOADED = "asd_loaded"
+_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
+
+
+def mend_super() -> None:
+    """From now on the parser knows the class a method was written in."""
+    parser = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
+    if parser is not None and hasattr(parser, "analyze_super"):
+        patches.wrap(parser, "analyze_super", _as_python_does, "super")
+
+
+def mend_files() -> None:
+    """From now on a network is exported without its checks, and what a user loads is known."""
+    arounds = {"_export": _without_checks, "_update_param": _marked}
+    for name, around in arounds.items():
+        if hasattr(serialization, name):
+            patches.wrap(serialization, name, around, "files")
+
+
+def take_loaded(parameters: Iterable[Parameter]) -> bool:
+    """Whether any of `parameters` was loaded since the last call."""
+    return [vars(each).pop(_LOADED, False) for each in parameters].count(True) > 0
+
+
+def _marked(update: Any, parameter: Parameter, *args: Any, **kwargs: Any) -> None:
+    update(parameter, *args, **kwargs)
+    setattr(parameter, _LOADED, True)
+
+
+def _without_checks(export: Any, net: Any, *args: Any, **kwargs: Any) -> Any:
+    cells = [cell for _, cell in net.cells_and_names()] if isinstance(net, nn.Cell) else []
+    held = [each for cell in cells for each in (cell, *vars(cell).values())]
+    checks = [each for each in held if getattr(each, _SWITCH, None) is True]
+    for check in checks:
+        setattr(check, _SWITCH, False)
+    try:
+        return export(net, *args, **kwargs)
+    finally:
+        for check in checks:
+            setattr(check, _SWITCH, True)
+
+
+def _as_python_does(analyze: Any, self: Any, class_type_node: Any, subclass_instance: Any) -> Any:
+    # Python keeps the class for every method that has a `super` in it.
+    function: Any = getattr(self, "fn", None)
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    if "__class__" not in names:
+        return analyze(self, class_type_node, subclass_instance)
+    owner = function.__closure__[names.index("__class__")].cell_contents
+    if class_type_node is None:
+        return super(owner, subclass_instance)
+    name = getattr(class_type_node, "id", getattr(class_type_node, "attr", None))
+    classes = type(subclass_instance).__mro__
+    above = classes[classes.index(owner) :] if owner in classes else classes
+    named = next((each for each in above if each.__name__ == name), None)
+    return super(named, subclass_instance) if named else analyze(self, class_type_node, subclass_instance)

@@ -1,0 +1,41 @@
+"""A network that was trained under detection prints, exports and copies as one that was not."""
+
+import copy
+
+import mindspore as ms
+import pytest
+from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, readings, targets, values
+from mindspore import nn
+
+from asd import Config
+from asd.operators import StepMonitor, enable
+
+
+def trained(how=""):
+    if how == "enabled":
+        enable()  # its layers are built with check operators
+    net = fill(Decoder())
+    optimizer = nn.Momentum(net.trainable_params(), 1e-2, 0.9)
+    cell = one_step_cell(net, optimizer)
+    if how:
+        StepMonitor(Config(protection="document", enable=1), sinks=[]).attach(cell, optimizer)
+    for number in (1, 2):
+        cell(ids(number), targets(number)).asnumpy()
+    return net, cell
+
+
+def exported(net, name):
+    ms.export(net, ids(3), targets(3), file_name=name, file_format="MINDIR")
+    return nn.GraphCell(ms.load(f"{name}.mindir"))(ids(3), targets(3)).asnumpy().tobytes()
+
+
+@pytest.mark.parametrize("how", ["attached", "enabled"])
+def test_it_prints_exports_and_copies_as_one_without_and_is_checked_as_before(how, mode, enabled):
+    bare, _ = trained()
+    net, cell = trained(how)
+    assert str(net) == str(bare)
+    assert exported(net, how) == exported(bare, "bare")
+    assert_same_bits(values(copy.deepcopy(net).get_parameters()), values(bare.get_parameters()))
+    readings()
+    cell(ids(4), targets(4)).asnumpy()
+    assert len(readings()) == 4

@@ -1,0 +1,74 @@
+"""Compiled trainings of kinds that once failed, with all that is checked by default: no crash, and equal bits."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import assert_same_bits, fill, values
+from mindspore import Tensor, nn, ops
+
+from asd import Config, Level
+from asd.operators import StepMonitor
+
+
+class Square(nn.Cell):
+    def __init__(self, *layers):
+        super().__init__()
+        self.net = nn.SequentialCell(*layers)
+
+    def construct(self, x):
+        return ops.mean(self.net(x) ** 2)
+
+
+class Unrolled(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(4, 8), nn.Dense(8, 1)
+
+    def construct(self, x):
+        hidden = ops.zeros((x.shape[0], 8), ms.float32)
+        for _ in range(6):
+            hidden = self.cell(x, hidden)
+        return ops.mean(self.out(hidden) ** 2)
+
+
+def rows(step):
+    return np.random.default_rng(step).normal(size=(6, 4)).astype(np.float32)
+
+
+KINDS = {  # how it is made, its batches, and whether their number of rows changes
+    "rows of any number": (lambda: Square(nn.Dense(4, 1)), rows, True),
+    "words of any number": (
+        lambda: Square(nn.Embedding(9, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)),
+        lambda step: np.random.default_rng(step).integers(0, 9, (6, 4)).astype(np.int32),
+        True,
+    ),
+    "a recurrent cell that is unrolled": (Unrolled, rows, False),
+}
+
+
+def trained(kind, config=None, steps=16):
+    make, batch, varies = KINDS[kind]
+    net = fill(make())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    if varies:
+        cell.set_inputs(Tensor(shape=[None, 4], dtype=ms.int32 if "words" in kind else ms.float32))
+    monitor = StepMonitor(config, sinks=[]) if config is not None else None
+    if monitor is not None:
+        monitor.attach(cell, optimizer)
+    losses, events = [], []
+    for step in range(steps):
+        loss = cell(Tensor(batch(step)[: 2 + step % 5 if varies else 6]))
+        events += monitor.step(loss) if monitor is not None else []
+        losses.append(loss.asnumpy())
+    checks = monitor.monitor.status.checks if monitor is not None else 0
+    return {"losses": np.array(losses), **values(cell.get_parameters())}, events, checks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_training_of_a_rare_kind_is_checked_and_has_the_bits_of_one_without(kind, clean, tmp_path):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    found, events, checks = trained(kind, Config(enable=1, run_dir=str(tmp_path)))
+    assert_same_bits(found, trained(kind)[0])
+    assert [event.sentence() for event in events if event.level is Level.ERROR or event.kind == "problem"] == []
+    assert checks > 16
