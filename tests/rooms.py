@@ -40,14 +40,14 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1853, 1700),
-    Room("asd/rules", ("asd/rules",), 3865, 3300),
+    Room("asd/rules", ("asd/rules",), 3868, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 4030, 2800),
-    Room("operators", ("operators",), 6844, 7500),
-    Room("operators/rerun and the like", RERUN, 3456, 4500),
+    Room("operators", ("operators",), 6867, 7500),
+    Room("operators/rerun and the like", RERUN, 3568, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
     ),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4497, 4300),
-    Room("tests", ("tests",), 42132, 34000),
+    Room("tests", ("tests",), 42265, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43613, 380
+MOST_SOURCE, MOST_FILES = 43751, 381
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

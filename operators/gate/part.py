@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asd.event import Event
@@ -14,6 +14,8 @@ from asd.operators.table.slots import Table
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
+from asd.rundir.manifest import Health
+from asd.verdict import Level, Verdict
 
 __all__ = ["Part", "Problems", "StepRecord"]
 
@@ -36,6 +38,17 @@ class Part:
     def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
         """Says for whom it works from now on."""
         self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
+
+    def accuse(self, step: StepRecord, health: Health, *, rule: str, where: str, reason: str, wrong: int) -> None:
+        """Publishes a first-level event of this rank's device, which no value of the training showed.
+
+        `where` is the work that came out wrong, and `wrong` how many results did.
+        """
+        event = self.monitor.reports.state_anomaly(step.number, where, Verdict(Level.ERROR, reason, float(wrong), 0.0))
+        event = replace(event, rule=rule, key=rule, feature="wrong_results", refused=step.refused)
+        step.events.append(self.monitor.publish(event))
+        step.fatal = step.fatal or event
+        health.add(event)
 
 
 class Problems(Part):

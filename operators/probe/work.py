@@ -13,6 +13,7 @@ SHAPE = (32, 64)
 Array = Any
 _EXACT, _LEAST = 4.0, 1e-30
 """Last places that one operation may be off; and what denormal numbers may, which some devices take for 0."""
+_GROSS = 2.0**17  # last places, a 64th of a number: so far off is no way to compute
 
 
 class Work(NamedTuple):
@@ -50,6 +51,12 @@ class Work(NamedTuple):
         answer, bound = self.expected(operands)
         off = int(np.count_nonzero(is_off(first.reshape(answer.shape), answer, bound)))
         return f"{off} of {first.size} elements are not what float64 says" if off else ""
+
+    def is_coarse(self, found: Array, operands: Sequence[Array]) -> bool:
+        """Whether a result is further off than it may be, but less than what no precision of a device explains."""
+        near, far = (work.expected(operands) for work in (self, self._replace(places=max(self.places, _GROSS))))
+        near_off, far_off = (is_off(found.reshape(answer.shape), answer, bound).any() for answer, bound in (near, far))
+        return bool(near_off and not far_off)
 
 
 def bits_of(found: Array) -> Array:

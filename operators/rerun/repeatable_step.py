@@ -42,6 +42,7 @@ class Step(NamedTuple):
         kwargs: And these.
         save: Returns what it changes besides Parameters and random state; None where that is nothing.
         restore: Puts back what `save` returned.
+        audited: Whether it may be made twice in a healthy training too, for really all that it changes is declared.
     """
 
     run: Callable[..., Any]
@@ -49,6 +50,7 @@ class Step(NamedTuple):
     kwargs: Mapping[str, Any] = {}
     save: Callable[[], Any] | None = None
     restore: Callable[[Any], object] | None = None
+    audited: bool = False
 
     def saved(self) -> Any:
         """What `save` returns."""
@@ -175,7 +177,11 @@ class RepeatableStep:
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
-        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNDECLARED
+        return self.obstacle_to_such() if self._is_current else _UNDECLARED
+
+    def obstacle_to_such(self) -> str:
+        """Why steps like the last one must not be made again, or an empty text; what one draws is known behind it."""
+        return self._obstacle_in(self._find_obstacle)
 
     def obstacle_for_good(self) -> str:
         """Why the last step, whose update was refused, must not be made again for good, or an empty text."""

@@ -1,6 +1,7 @@
 """A step that is made again, for one of two purposes; from top to bottom in the order of a step.
 
-remember ── what it begins with is kept, and the gate gets second-level limits if it may be made again
+remember ── what it begins with is kept, and the gate gets second-level limits if it may be made again; an audit
+            makes one of 200 twice
 confirm ── a suspicious update was refused: made again for good, and that run is the step
 attribute ── an update stays refused: made again without a trace, by siblings too, to say who is to blame
 forget ── it is over
@@ -21,6 +22,7 @@ from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.ranks.attribution import words_of_vanished
+from asd.operators.rerun.audit import EVERY, FIRST, Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
 from asd.rules.diagnosis.attribution import Attribution
@@ -41,6 +43,7 @@ class Rerun(Part):
         config: How many steps may be made again to confirm.
         attributes: Whether refused steps are made again to attribute them.
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
+        audit: Makes steps twice.
         write_limits: Gives the gate limits, see `StepReader`.
         check_everything: Makes all sampled results due until the step ends.
     """
@@ -49,13 +52,14 @@ class Rerun(Part):
         self,
         config: Config,
         scaler: Any,
+        audit: Audit,
         *,
         attributes: bool,
         write_limits: Callable[..., None],
         check_everything: Callable[[], None],
     ) -> None:
         self.attributes, self.confirms = attributes, config.confirm > 0
-        self._config, self._scaler = config, scaler
+        self._config, self._scaler, self.audit = config, scaler, audit
         self._write_limits, self._check_everything = write_limits, check_everything
         self._allowance = Allowance(config.confirm)
         self._armed = False
@@ -77,6 +81,7 @@ class Rerun(Part):
         also = [value for value in held if isinstance(value, Parameter)]
         self.again = RepeatableStep(net, optimizer, self.gate.sites, also, keeps_moving=self.confirms)
         self._weights = weights_in(net, optimizer)
+        self.audit.watch()
 
     def report_protection(self, *, after_first_step: bool = False) -> None:
         """Reports whether steps are made again, or why not; much of that is known after the first step only."""
@@ -97,7 +102,11 @@ class Rerun(Part):
         """Keeps what the next step begins with; its suspicious update is refused if it can be made again."""
         if self.again is None:
             return
+        is_due = (self.monitor.step + 1) % EVERY == FIRST
+        obstacle = self.again.obstacle_to_such() if is_due else ""
         self.again.remember(step)
+        if is_due:
+            self.audit.make(self.again, obstacle)
         if self.confirms:
             self._armed = self._allowance.next_step() and self.again.is_repeatable and not self._lost
             self._write_limits(second_level=self._armed)

@@ -156,6 +156,8 @@ class StepMonitor(Callback):
         step: Callable[..., Any],
         save: Callable[[], Any] | None = None,
         restore: Callable[[Any], object] | None = None,
+        *,
+        audit: bool = False,
     ) -> Callable[..., Any]:
         """`step`, declared as one that can be made again.
 
@@ -167,13 +169,16 @@ class StepMonitor(Callback):
                 declared by this call; the result is not needed then.
             save: Called before each step; returns what the step will change.
             restore: Called with what `save` returned, to put it back.
+            audit: Whether one of 200 steps may be made twice in a healthy training too. A counter of Python's that is
+                left out would then count one too many. Training cells of MindSpore are audited in graph mode anyway.
 
         Raises:
             ConfigError: Only one of `save` and `restore` is given.
         """
         if (save is None) != (restore is None):
             raise ConfigError("watch_step", "save" if save else "restore", "valid is both of save and restore, or none")
-        declared, remember = Step(step, save=save, restore=restore), shielded(self._training.rerun.remember)
+        declared = Step(step, save=save, restore=restore, audited=audit)
+        remember = shielded(self._training.rerun.remember)
         if isinstance(step, nn.Cell):
             self._declared[id(step)] = declared
 

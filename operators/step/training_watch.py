@@ -25,6 +25,7 @@ from asd.operators.probe.probe import EVERY, Probe
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
+from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
@@ -103,6 +104,7 @@ class TrainingWatch:
         self.rerun = Rerun(
             config,
             loss_scale,
+            Audit(self.health),
             attributes=config.replay if replay is None else replay,
             write_limits=self.judging.write_limits,
             check_everything=self._sampling.check_everything,
@@ -121,6 +123,7 @@ class TrainingWatch:
             self._weights,
             self._probe,
             self.rerun,
+            self.rerun.audit,
             self._accumulation,
             self._rule_state,
             self._forgotten,
@@ -244,6 +247,8 @@ class TrainingWatch:
             self._act(monitor, step)
         if self._step % EVERY == 0:
             self._probe.end_step(step)
+        if self.rerun.audit.first is not None:
+            self.rerun.audit.compare(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of what was made again

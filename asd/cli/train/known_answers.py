@@ -112,7 +112,7 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
         return f"{device} computed wrongly: {outcome.finding.sentence()}."
     done = ", ".join(f"{count} times {name}" for name, count in outcome.repetitions.items())
     if outcome.absent:
-        done += f"; not computed here: {', '.join(outcome.absent)}"
+        done += f"; left out: {', '.join(outcome.absent)}"
     if outcome.vendor_code is None:
         return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
     from asd.operators.selftest.known_answers import VENDOR_CODES

@@ -56,14 +56,17 @@ class Diagnosis(NamedTuple):
     reason: str
 
 
-def difference(one: StepResult, other: StepResult, *, with_loss: bool = True) -> str:
+def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, least: float = 0.0) -> str:
     """The first difference in backward order, in words; empty if every bit that both know is the same.
 
     Args:
         one: An answer.
         other: An answer of the same step.
         with_loss: Whether the loss counts; that of a sibling may be an average over other batches.
+        least: How far two numbers must be apart to count, relative to the larger one, or to a thousandth of the largest
+            of all, below which a number may be the rounding of others; for 0 a bit is enough.
     """
+    top = 2.0**-10 * max((abs(each.value) for each in one.readings if math.isfinite(each.value)), default=0.0)
     ours, theirs = ({reading.checkpoint: reading for reading in each.readings} for each in (one, other))
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name not in ours or name not in theirs:
@@ -71,7 +74,7 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True) ->
                 continue  # a rank under suspicion checks more than its siblings
             return f"{name} was checked in one run only"
         here, there = ours[name].value, theirs[name].value
-        if _bits(here) != _bits(there):
+        if _bits(here) != _bits(there) and not abs(here - there) < least * max(abs(here), abs(there), top):
             return f"{name} is {here:.9g} and {there:.9g}"
     if with_loss and one.loss and other.loss and one.loss != other.loss:
         return "the loss differs"
