@@ -40,7 +40,7 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1853, 1700),
-    Room("asd/rules", ("asd/rules",), 3868, 3300),
+    Room("asd/rules", ("asd/rules",), 3869, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4271, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43751, 381
+MOST_SOURCE, MOST_FILES = 43752, 381
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -177,7 +177,7 @@ class RepeatableStep:
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
-        return self.obstacle_to_such() if self._is_current else _UNDECLARED
+        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNDECLARED
 
     def obstacle_to_such(self) -> str:
         """Why steps like the last one must not be made again, or an empty text; what one draws is known behind it."""

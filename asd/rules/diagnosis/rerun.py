@@ -66,7 +66,8 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, le
         least: How far two numbers must be apart to count, relative to the larger one, or to a thousandth of the largest
             of all, below which a number may be the rounding of others; for 0 a bit is enough.
     """
-    top = 2.0**-10 * max((abs(each.value) for each in one.readings if math.isfinite(each.value)), default=0.0)
+    finite = [abs(each.value) for each in one.readings if math.isfinite(each.value)] if least else []
+    top = 2.0**-10 * max(finite, default=0.0)
     ours, theirs = ({reading.checkpoint: reading for reading in each.readings} for each in (one, other))
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name not in ours or name not in theirs:
