@@ -42,10 +42,10 @@ ROOMS = (
     Room("asd", ("asd",), 1853, 1700),
     Room("asd/rules", ("asd/rules",), 3869, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
-    Room("asd/handler", ("asd/handler",), 4271, 3300),
+    Room("asd/handler", ("asd/handler",), 4258, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 4030, 2800),
+    Room("asd/cli", ("asd/cli",), 4029, 2800),
     Room("operators", ("operators",), 6867, 7500),
     Room("operators/rerun and the like", RERUN, 3568, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4497, 4300),
-    Room("tests", ("tests",), 42265, 34000),
+    Room("tests", ("tests",), 42264, 34000),
     Room("benchmarks", ("benchmarks",), 4901, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43752, 381
+MOST_SOURCE, MOST_FILES = 43738, 380
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

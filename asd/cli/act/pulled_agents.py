@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asd.errors import ConfigError
 from asd.handler.inputs.agent_client import Access
-from asd.handler.inputs.job_hosts import FileJobs
-from asd.handler.inputs.targets import FileTargets, TargetSource
+from asd.handler.inputs.targets import FileJobs, FileTargets, TargetSource
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.pods import JobPods

@@ -1,6 +1,6 @@
-"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form.
+"""Where the agents are that a fault handler pulls from, and on which hosts a job runs: files that are looked at again.
 
-`asd.exporters.kubernetes` finds them as pods.
+`asd.exporters.kubernetes` finds both as pods.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Generic, NamedTuple, Protocol, TypeVar
@@ -15,14 +16,16 @@ from typing import Annotated, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import Meta
 
-from asd.errors import ConfigError
+from asd.errors import ConfigError, StateError
+from asd.records import load
 from asd.rundir.disk import read_regular
 
-__all__ = ["FileTargets", "Target", "TargetSource", "WatchedFile", "read_place", "read_stamp"]
+__all__ = ["FileJobs", "FileTargets", "Target", "TargetSource", "WatchedFile", "read_place", "read_stamp"]
 
 _Content = TypeVar("_Content")
 _MOST_BYTES = 16 << 20
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", re.ASCII)
+_JOBS_FORM = 'a JSON object such as {"llama": ["node7", "node8"]}, from the name of a run to its hosts'
 _FORM = "it must be HOST:PORT, for example node7:9464"
 
 
@@ -163,3 +166,27 @@ def _read(path: Path) -> list[Target]:
             target = Target(host, port, group.labels.get("node", host), host)
             targets[target.place] = target
     return list(targets.values())
+
+
+class FileJobs(WatchedFile[dict[str, frozenset[str]]]):
+    """The jobs that a file names, each with its hosts."""
+
+    what = "jobs"
+
+    def look(self) -> list[Target]:
+        """Reads the file again where it has changed; no agent stands there."""
+        self.refresh()
+        return []
+
+    def hosts(self, job: str) -> Collection[str]:
+        """On which hosts a job runs."""
+        return self.content.get(job, ())
+
+    def _read(self) -> dict[str, frozenset[str]]:
+        try:
+            found = load(self.path, "file of jobs", _JOBS_FORM, most=_MOST_BYTES)
+            return msgspec.convert(found, dict[str, frozenset[str]])
+        except (StateError, msgspec.ValidationError) as error:
+            raise ConfigError(
+                "--jobs", str(self.path), f"{str(error).removesuffix('.')}; it must be {_JOBS_FORM}"
+            ) from error

@@ -6,8 +6,7 @@ import os
 import pytest
 
 from asd import ConfigError
-from asd.handler.inputs.job_hosts import FileJobs
-from asd.handler.inputs.targets import FileTargets, Target, read_place
+from asd.handler.inputs.targets import FileJobs, FileTargets, Target, read_place
 
 GROUPS = [
     {"targets": ["node7:9464"], "labels": {"node": "node7", "rack": "3"}},
