@@ -69,7 +69,7 @@ class StateReading:
 
     def not_finite(self) -> list[str]:
         """Names of the Parameters that hold a number that is not finite now."""
-        held = [each for each in (*self._state.parameters, *self._untrained) if not each.has_init]
+        held = [*self._state.parameters, *self._untrained]
         found = _read_back([statistics(held, largest=True)]) if held else ()
         return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
 

@@ -53,11 +53,14 @@ class StateChecks(Part):
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
         found.has(state=f"bounds on weights, {moments}")
-        if broken := self._reading.not_finite():
-            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-            self.monitor.problem(f"not finite before the first step: {', '.join(broken[:3])}{more}")
         if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
+
+    def name_not_finite(self) -> None:
+        """Names what is not finite behind the first step, as from a file; not before, when weights may be undivided."""
+        if self._state is not None and (broken := self._reading.not_finite()):
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            self.monitor.problem(f"not finite after the first step: {', '.join(broken[:3])}{more}")
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly after a step whose update was applied."""

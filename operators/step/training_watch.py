@@ -298,6 +298,7 @@ class TrainingWatch:
             self._sampling.report_first_step()
             after_first_step(monitor, self._net, self.judging.sites)
             self.rerun.report_protection(after_first_step=True)
+            self.state.name_not_finite()
         except Exception as error:  # as in `step`
             monitor.problem(f"what protects the training is not known: {error!r}")
         monitor.tell_protections()
