@@ -29,22 +29,26 @@ class Comparison(NamedTuple):
 
     Attributes:
         step_seconds: Of a bare step.
-        ratio: Of watched steps to bare ones.
+        ratio: Of watched steps to bare ones, by the clock.
+        processor: The same by the processor's time, which other programs disturb less.
         order: Of the bare training built last to the one built first: what is no cost of watching.
-        shares: Part of the watched steps that `inside` counted.
+        first: Of the first watched step built last to the first bare one built last, by the processor's time.
     """
 
     step_seconds: list[float]
     ratio: list[float]
+    processor: list[float]
     order: list[float]
-    shares: list[float]
+    first: float
 
     def summary(self) -> dict[str, Any]:
         """For JSON: each with its quartiles."""
         return {
             "step_seconds": spread(self.step_seconds),
             "ratio": spread(self.ratio),
+            "processor": spread(self.processor),
             "built_later_alone": spread(self.order),
+            "first_step": self.first,
         }
 
 
@@ -54,9 +58,8 @@ def in_turns(
     source: Iterator[np.ndarray],
     turns: int,
     *,
-    steps: int = 1,
+    steps: int,
     warm_up: int = 3,
-    inside: Callable[[], float] = lambda: 0.0,
 ) -> Comparison:
     """Compares two kinds of training.
 
@@ -66,33 +69,34 @@ def in_turns(
         source: Batches.
         turns: How many; a multiple of four treats all alike.
         steps: Of each training in a turn.
-        warm_up: Steps of each before the first turn: compilation, and what settles later.
-        inside: Seconds that the watched ones counted themselves so far.
+        warm_up: Steps of each before the first turn.
 
     Raises:
         AssertionError: Losses differ.
     """
     trainings = [bare(), watched(), watched(), bare()]
-    # One training after the other: to one that takes turns within a step, its steps look four times as long, and what
-    # may cost a share of a step then takes four times as much for the first turns.
+    firsts = []
     batches_of_all = [Tensor(next(source)) for _ in range(warm_up)]
-    losses_of = [[training(batch) for batch in batches_of_all] for training in trainings]
+    losses_of = []
+    for training in trainings:
+        began = time.process_time()
+        first = training(batches_of_all[0])
+        firsts.append(time.process_time() - began)
+        losses_of.append([first, *(training(batch) for batch in batches_of_all[1:])])
     assert all(each == losses_of[0] for each in losses_of), "watching changed the loss"
-    found = Comparison([], [], [], [])
+    found = Comparison([], [], [], [], firsts[2] / firsts[3])
     for turn in range(turns):
         batches = [Tensor(next(source)) for _ in range(steps)]
-        counted, took = inside(), [0.0] * len(trainings)
+        took, computed = [0.0] * len(trainings), [0.0] * len(trainings)
         losses: dict[int, list[float]] = {}
         for which in _ORDERS[turn % len(_ORDERS)]:
-            losses[which] = []
-            for batch in batches:
-                began = time.perf_counter()
-                losses[which].append(trainings[which](batch))
-                took[which] += time.perf_counter() - began
+            began, worked = time.perf_counter(), time.process_time()
+            losses[which] = [trainings[which](batch) for batch in batches]
+            took[which], computed[which] = time.perf_counter() - began, time.process_time() - worked
         assert all(each == losses[0] for each in losses.values()), "watching changed the loss"
         first, *both, last = took
         found.step_seconds.append((first + last) / 2 / steps)
         found.ratio.append(sum(both) / (first + last))
+        found.processor.append(sum(computed[1:3]) / (computed[0] + computed[3]))
         found.order.append(last / first)
-        found.shares.append((inside() - counted) / sum(both))
     return found

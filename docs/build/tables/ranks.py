@@ -97,3 +97,16 @@ def cost(language: str = "en") -> str:
         for protection, row in found.items()
     ]
     return table(head, rows)
+
+
+def overhead() -> str:
+    """What a step takes with detection, of what it takes without, measured on a CPU."""
+    rows = [
+        (name, *(_spread(row[each]) for each in ("ratio", "processor")), f"{row['first_step']:.1f}")
+        for name, row in result("overhead")["steps"].items()
+    ]
+    return table(("network, mode", "time of a step", "processor time", "first step"), rows)
+
+
+def _spread(found: dict[str, float]) -> str:
+    return f"{found['median']:.2f} ({found['q25']:.2f} to {found['q75']:.2f})"
