@@ -32,11 +32,11 @@ class Audit(Part):
     def __init__(self, health: Health) -> None:
         self._health = health
         self.first: StepResult | None = None
-        self._is_on = self._is_proved = False
+        self._ended, self._is_proved = "", False
 
     def watch(self) -> None:
         """A training begins."""
-        self._is_on, self._is_proved, self.first = True, False, None
+        self._ended, self._is_proved, self.first = "", False, None
 
     def make(self, again: RepeatableStep, obstacle: str) -> None:
         """Makes the step that comes without a trace; in data parallel a call of all ranks.
@@ -48,11 +48,9 @@ class Audit(Part):
         Raises:
             RankLostError: Another rank did not answer.
         """
-        if not self._is_on:
-            return
-        reasons = [
-            rank["obstacle"] for rank in self.ranks.tell(obstacle=obstacle or self._obstacle(again)) if rank["obstacle"]
-        ]
+        # One rank alone may have ended its audits: the others must hear of it, or they would wait for it.
+        told = self.ranks.tell(obstacle=self._ended or obstacle or self._obstacle(again))
+        reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
         if reasons:
             self._end(reasons[0])
             return
@@ -88,7 +86,7 @@ class Audit(Part):
         self._is_proved = self._is_proved or not changed
 
     def _end(self, reason: str) -> None:
-        self._is_on = False
+        self._ended = reason
         self._say(f"not audited: {reason}")
 
     def _say(self, words: str) -> None:

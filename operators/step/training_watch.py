@@ -245,10 +245,8 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if self._step % EVERY == 0:
-            self._probe.end_step(step)
-        if self.rerun.audit.first is not None:
-            self.rerun.audit.compare(step)
+        if self._step % EVERY == 0 or self.rerun.audit.first is not None:
+            self._test_device(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of what was made again
@@ -290,6 +288,16 @@ class TrainingWatch:
             raise
         if step.refused and self.rerun.attributes:  # what that takes is no part of a step
             self._last_end = time.perf_counter()
+
+    def _test_device(self, step: StepRecord) -> None:
+        """Compares a step that was made twice, and does known work, where that is due."""
+        try:
+            if self.rerun.audit.first is not None:
+                self.rerun.audit.compare(step)
+            if step.number % EVERY == 0:
+                self._probe.end_step(step)
+        except Exception as error:  # as in `step`: what the step itself came to must still end a training
+            self._problems.once(f"the device was not tested: {error!r}")
 
     def _tell_after_first(self, monitor: Monitor) -> None:
         self._is_first = False

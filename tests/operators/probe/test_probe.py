@@ -135,3 +135,20 @@ def test_what_a_device_can_not_compute_or_not_so_well_is_left_out_and_told(
     training = Training(tmp_path)
     assert [event for _ in range(ROUND) for event in training.step()] == []
     assert training.monitor.monitor.protections.missing["probe"] == [sentence]
+
+
+def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the_training_all_the_same(
+    monkeypatch, tmp_path, clean
+):
+    ms.set_context(mode=1)
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(probe, "operands_of", fail)
+    training = Training(tmp_path, on_anomaly="stop")
+    [training.step() for _ in range(2 * EVERY - 1)]
+    assert training.monitor.monitor.status.problems == 1
+    training.net[0].weight.set_data(training.net[0].weight * np.inf)
+    with pytest.raises(AnomalyDetected):
+        training.step()

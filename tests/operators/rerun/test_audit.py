@@ -120,3 +120,19 @@ def test_a_training_cell_of_mindspore_is_audited_in_graph_mode(mode, tmp_path):
     training._step = training.monitor.watch_step(training.cell)
     assert training.steps(EVERY) == {}
     assert training.told.startswith("one step of" if mode == "graph" else "not audited: Python runs in a step")
+
+
+def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits(tmp_path, clean, monkeypatch):
+    ms.set_context(mode=1)
+    training = Training(tmp_path)
+    assert training.steps(FIRST) == {}
+    monitor = training.monitor._training.rerun.audit
+    theirs = {"obstacle": "the step does not give the same twice: loss"}
+    monkeypatch.setattr(monitor.ranks, "tell", lambda **own: [own, theirs])
+    calls = training.calls
+    monitor.make(training.monitor._training.rerun.again, "")
+    assert (training.calls, training.told) == (calls, f"not audited: {theirs['obstacle']}")
+    asked = []
+    monkeypatch.setattr(monitor.ranks, "tell", lambda **own: asked.append(own) or [own])
+    monitor.make(training.monitor._training.rerun.again, "")
+    assert asked == [theirs]
