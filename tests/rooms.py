@@ -57,13 +57,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4497, 4300),
-    Room("tests", ("tests",), 42298, 34000),
+    Room("exporters of the network", ("exporters",), 4205, 4300),
+    Room("tests", ("tests",), 42155, 34000),
     Room("benchmarks", ("benchmarks",), 4783, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43748, 380
+MOST_SOURCE, MOST_FILES = 43456, 377
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -3,7 +3,7 @@
 They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as anything that
 is called with the options by name and returns an `asd.isolator.Isolator`.
 
-May import: its folders by name, one engine each, and `asd.handler`.
+May import: its engines by name, and `asd.handler`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["GROUP", "isolator_names", "make_isolator"]
 GROUP = "asd.isolators"
 
 _OWN = {
-    "hostfile": ("asd.exporters.isolators.hostfile.isolator", "HostFile"),
+    "hostfile": ("asd.exporters.isolators.hostfile", "HostFile"),
     "slurm": ("asd.exporters.isolators.slurm.isolator", "Slurm"),
     "kubernetes": ("asd.exporters.isolators.kubernetes.isolator", "Kubernetes"),
     "clusterd": ("asd.exporters.isolators.clusterd.isolator", "ClusterD"),

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from urllib.parse import quote
 
+from asd.event import CODE
 from asd.handler.identity import device_key
 from asd.isolator import Device
 
-__all__ = ["chip", "event_mark", "label", "plain"]
+__all__ = ["chip", "event_mark", "label", "marks_in", "plain", "reason_for"]
 
 _LONGEST = 64
 _CHIP = re.compile(r"(?!CPU:)[A-Za-z][A-Za-z0-9_-]*:([0-9]{1,4})", re.ASCII)
 _PREFIX = "evt-"
+_OURS = re.compile(r"ASD [0-9A-F]{8} (.+)", re.ASCII)
+_MARK = re.compile(r"(\S+) (evt-\S+)", re.ASCII)
 
 
 def label(device: Device) -> str:
@@ -47,6 +51,26 @@ def event_mark(event_id: str) -> str:
     'evt-573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
     """
     return _PREFIX + quote(event_id, safe="", errors="backslashreplace")[:_LONGEST]
+
+
+def reason_for(marks: Mapping[str, str]) -> str:
+    """Marks as people read them: the fault code, then each device with its event.
+
+    >>> reason_for({"Ascend:3": "evt-42"})
+    'ASD 80818C00 Ascend:3 evt-42'
+    """
+    return f"ASD {CODE} " + ", ".join(f"{device} {event}" for device, event in marks.items())
+
+
+def marks_in(reason: str) -> dict[str, str]:
+    """The devices that we wrote into a reason, each with its event; empty when it is not ours.
+
+    >>> marks_in("ASD 80818C00 Ascend:3 evt-42"), marks_in("a broken fan")
+    ({'Ascend:3': 'evt-42'}, {})
+    """
+    ours = _OURS.fullmatch(reason)
+    marks = [_MARK.fullmatch(part) for part in ours.group(1).split(", ")] if ours else []
+    return {mark.group(1): mark.group(2) for mark in marks if mark} if all(marks) else {}
 
 
 def plain(text: str, longest: int) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import subprocess
 
 from asd.errors import IsolationError
-from asd.exporters.isolators.marks import event_mark, label, plain
+from asd.exporters.isolators.marks import event_mark, label, plain, reason_for
 from asd.exporters.isolators.options import seconds, text
-from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node, reason_for
+from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node
 from asd.isolator import Device, IsolationOwner
 
 __all__ = ["Slurm"]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from asd.event import CODE
+from asd.exporters.isolators.marks import marks_in
 from asd.isolator import IsolationOwner
 
-__all__ = ["NODE_NAME", "NodeState", "parse_node", "reason_for"]
+__all__ = ["NODE_NAME", "NodeState", "parse_node"]
 
 NODE_NAME = re.compile(r"(?!(?:ALL|DEFAULT)\Z)[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII | re.IGNORECASE)
 """One node. Slurm also takes lists and ranges such as `n[0-3]` or `ALL`, which would take out many at once."""
@@ -18,8 +18,6 @@ _NAME = re.compile(r"NodeName=(\S+) ", re.ASCII)
 _STATE = re.compile(r" State=(\S+) ", re.ASCII)
 # The reason is what people typed, so it may hold anything; who set it and when comes after it.
 _REASON = re.compile(r" Reason=(.*) \[[^\[\]@]*@[0-9T:-]+\]", re.ASCII | re.DOTALL)
-_OURS = re.compile(r"ASD [0-9A-F]{8} (.+)", re.ASCII)
-_MARK = re.compile(r"(\S+) (evt-\S+)", re.ASCII)
 _DRAINED = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 _OUT = _DRAINED | {"DOWN", "FAIL", "FAILING", "ERROR"}
 _NOT_RESPONDING = "Not responding"  # set by the controller itself, and taken back by itself
@@ -63,19 +61,4 @@ def parse_node(text: str) -> NodeState | None:
     flags = frozenset(re.sub(r"[^A-Z_]", "", flag) for flag in state.group(1).upper().split("+"))
     reason = _REASON.search(text, state.end() - 1)
     written = reason.group(1) if reason else ""
-    return NodeState(name.group(1), flags, written, _marks(written))
-
-
-def reason_for(marks: Mapping[str, str]) -> str:
-    """The reason of a drain: the fault code, then each device with its event.
-
-    >>> reason_for({"Ascend:3": "evt-42"})
-    'ASD 80818C00 Ascend:3 evt-42'
-    """
-    return f"ASD {CODE} " + ", ".join(f"{device} {event}" for device, event in marks.items())
-
-
-def _marks(reason: str) -> dict[str, str]:
-    ours = _OURS.fullmatch(reason)
-    marks = [_MARK.fullmatch(part) for part in ours.group(1).split(", ")] if ours else []
-    return {mark.group(1): mark.group(2) for mark in marks if mark} if all(marks) else {}
+    return NodeState(name.group(1), flags, written, marks_in(written))

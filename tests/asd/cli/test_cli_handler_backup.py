@@ -28,16 +28,9 @@ def raises(run_dir, device):
 
 
 def options(folder):
-    """Those of a handler: its runs, its state, and a rank table that the isolator takes devices out of."""
-    table = folder / "table.json"
-    if not table.exists():
-        devices = [
-            {"device_id": str(number), "device_ip": f"10.0.0.{number}", "rank_id": str(number)} for number in range(8)
-        ]
-        servers = [{"server_id": "node7", "device": devices}]
-        table.write_text(
-            json.dumps({"version": "1.0", "server_count": "1", "server_list": servers, "status": "completed"})
-        )
+    """Those of a handler: its runs, its state, and a host list that the isolator takes hosts out of."""
+    hosts = folder / "hosts"
+    hosts.write_text("node6\nnode7\n")
     return [
         "--run-dir",
         str(folder / "runs"),
@@ -46,7 +39,7 @@ def options(folder):
         "--isolator",
         "hostfile",
         "--option",
-        f"rank_table={table}",
+        f"hosts={hosts}",
         "--settle",
         "0",
     ]
@@ -57,9 +50,8 @@ def handled(folder, *more):
 
 
 def out(folder):
-    """Who is out by the rank table."""
-    left = json.loads((folder / "table.json.asd").read_text())["server_list"][0]["device"]
-    return sorted({str(number) for number in range(8)} - {device["device_id"] for device in left})
+    """Which devices node7 is out for by the host list."""
+    return re.findall(r"(Ascend:[0-9]) evt-", (folder / "hosts.asd").read_text())
 
 
 def script(name, folder):
@@ -88,4 +80,4 @@ def test_what_was_done_after_the_copy_is_known_again_when_the_copy_is_put_back(t
     assert states(tmp_path, capsys) == {"Ascend:3": "isolated"}
     assert handled(tmp_path) == 0
     assert states(tmp_path, capsys) == {"Ascend:3": "isolated", "Ascend:5": "isolated"}
-    assert out(tmp_path) == ["3", "5"]
+    assert out(tmp_path) == ["Ascend:3", "Ascend:5"]

@@ -39,14 +39,12 @@ class Engine:
 
     Attributes:
         failures: Ways in which the engine fails, and whether trying again may help.
-        reads_anyway: Those of them in which it still says who holds a device.
         refuses_strangers: Whether a host that the engine does not know is an error.
         least_deaths: So many changes an action has at least, before each of which a process may be killed.
     """
 
     name = "none"
     failures = {}  # noqa: RUF012 - never changed
-    reads_anyway = ()
     refuses_strangers = True
     least_deaths = 1
 
@@ -193,17 +191,3 @@ def active(message):
         for fault in (message or {"faults": []})["faults"]
         if fault["assertion"] == "occur"
     )
-
-
-def table(devices):
-    """A rank table with the devices `(server, chip)` in this order."""
-    servers = {}
-    for rank, (server, chip) in enumerate(devices):
-        entry = servers.setdefault(server, {"server_id": server, "host_ip": f"ip-{server}", "device": []})
-        entry["device"].append({"device_id": str(chip), "device_ip": f"10.0.0.{rank}", "rank_id": str(rank)})
-    return {
-        "status": "completed",
-        "version": "1.0",
-        "server_count": str(len(servers)),
-        "server_list": list(servers.values()),
-    }

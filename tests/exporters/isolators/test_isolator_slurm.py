@@ -4,7 +4,8 @@ import pytest
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
-from asd.exporters.isolators.slurm.node import NODE_NAME, parse_node, reason_for
+from asd.exporters.isolators.marks import reason_for
+from asd.exporters.isolators.slurm.node import NODE_NAME, parse_node
 from asd.isolator import Device, IsolationOwner
 
 LINE = "NodeName=n1 CoresPerSocket=1  CPUAlloc=0 Gres=npu:8 NodeAddr=127.0.0.1 State={} Weight=1 ExtSensorsTemp=n/s{}"

@@ -1,0 +1,160 @@
+"""The isolator `hostfile`: keeps a copy of a host list in which the hosts that are out are comments.
+
+    # ASD 80818C00 Ascend:3 evt-573d6a3a | n1 slots=8
+
+What stands before the bar is the mark of ownership, as in the reason of a drain of Slurm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.errors import ConfigError, IsolationError
+from asd.exporters.isolators.marks import event_mark, label, marks_in, reason_for
+from asd.isolator import Device, IsolationOwner
+from asd.rundir.disk import write_whole
+
+__all__ = ["HostFile"]
+
+_HOST = re.compile(r"[^\s:#=\[\]]+")
+_OURS = re.compile(r"# (ASD .*?) \| (.*)")
+_LARGEST = 64 << 20
+
+
+class _Lists(NamedTuple):
+    """What the files hold.
+
+    Attributes:
+        lines: The lines of the source.
+        hosts: The hosts that it names.
+        gone: Hosts that somebody made a comment there.
+        marks: For each host that is out by the output the devices that it is out for, each with its event.
+        written: The output; None while there is none.
+    """
+
+    lines: list[str]
+    hosts: list[str]
+    gone: set[str]
+    marks: dict[str, dict[str, str]]
+    written: str | None
+
+
+class HostFile:
+    """Keeps a host list without what was taken out; a host is out while any of its devices is.
+
+    Args:
+        hosts: The complete host list; it is never written.
+        hosts_out: Where the list without is written; `hosts` with `.asd` at its end by default.
+
+    Raises:
+        ConfigError: An option is not valid, or no host list is given.
+    """
+
+    name = "hostfile"
+
+    def __init__(self, *, hosts: str | Path = "", hosts_out: str | Path = "") -> None:
+        if not hosts:
+            raise ConfigError("the option hosts", str(hosts), "it must be a host list")
+        self._source, self._output = Path(hosts).absolute(), Path(hosts_out or f"{hosts}.asd").absolute()
+        if self._source.is_dir() or self._output.is_dir() or self._source.resolve() == self._output.resolve():
+            raise ConfigError("the option hosts or hosts_out", str(hosts), "it must be a file of its own")
+
+    def held(self, device: Device) -> IsolationOwner:
+        """Who holds `device` out, as `Isolator.held`."""
+        with self._sentences(device):
+            return self._held(device, self._read())
+
+    def isolate(self, device: Device, reason: str, event_id: str) -> None:  # noqa: ARG002 - the event has the reason
+        """Writes the list without the host of `device`, as `Isolator.isolate`.
+
+        Raises:
+            IsolationError: Also when somebody else took it out of the source, and when no host would be left.
+        """
+        with self._sentences(device):
+            found = self._read()
+            held = self._held(device, found)
+            if held is IsolationOwner.OTHERS:
+                raise ValueError(f"somebody else made it a comment in {self._source}, so it is left alone")
+            if held is IsolationOwner.FREE:
+                found.marks.setdefault(device.host, {})[label(device)] = event_mark(event_id)
+                self._write(found)
+
+    def release(self, device: Device) -> None:
+        """Writes the list with the host of `device`, unless another one of its devices is out; `Isolator.release`."""
+        with self._sentences(device):
+            found = self._read()
+            if found.marks.get(device.host, {}).pop(label(device), None):
+                self._write(found)
+
+    def _held(self, device: Device, found: _Lists) -> IsolationOwner:
+        if label(device) in found.marks.get(device.host, ()):
+            return IsolationOwner.OURS
+        if device.host in found.hosts:
+            return IsolationOwner.FREE
+        if device.host in found.gone:
+            return IsolationOwner.OTHERS
+        some = ", ".join(found.hosts[:5]) + (f" and {len(found.hosts) - 5} more" if len(found.hosts) > 5 else "")
+        raise ValueError(f"{self._source} has no host {device.host!r}; it has {some or 'none at all'}")
+
+    def _read(self) -> _Lists:
+        lines = _text(self._source).splitlines()
+        written = _text(self._output) if self._output.exists() else None
+        named = [(line.strip(), _host_of(line.strip())) for line in lines]
+        for text, host in named:
+            if text and not text.startswith("#") and not host:
+                raise ValueError(
+                    f"{self._source} can't be used: {text[:80]!r}; valid is a host such as `n1 slots=8` or `n1:8`"
+                )
+        hosts = dict.fromkeys(host for text, host in named if host and not text.startswith("#"))
+        gone = {host for text, host in named if text.startswith("#")} - hosts.keys()
+        marks = {}
+        for line in (written or "").splitlines():
+            if match := _OURS.fullmatch(line):
+                marks[_host_of(match[2].strip())] = marks_in(match[1])
+        return _Lists(lines, list(hosts), gone, marks, written)
+
+    def _write(self, found: _Lists) -> None:
+        """Brings the output to what the marks say, whole or not at all."""
+        out = {host: f"# {reason_for(marks)} | " for host, marks in found.marks.items() if marks}
+        if all(host in out for host in found.hosts):
+            raise ValueError(f"nothing would be left in {self._output}")
+        lines = [_marked(line, out) for line in found.lines]
+        lines += [f"{mark}{host}" for host, mark in out.items() if host not in found.hosts]  # left the source meanwhile
+        write_whole(self._output, "".join(f"{line}\n" for line in lines))
+        self._output.chmod(self._source.stat().st_mode & 0o777)  # who reads the one reads the other
+
+    @contextlib.contextmanager
+    def _sentences(self, device: Device) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:  # what is in the files stays there, however often it is tried
+            raise IsolationError(device, self.name, str(error), retry=False) from error
+        except OSError as error:
+            what = f"{error.filename or self._output}: {error.strerror or error}"
+            raise IsolationError(device, self.name, what) from error
+
+
+def _host_of(text: str) -> str:
+    """The host that a line, or a comment, begins with; empty for none."""
+    match = _HOST.match(text.lstrip("# "))
+    return match.group() if match else ""
+
+
+def _marked(line: str, out: Mapping[str, str]) -> str:
+    text = line.strip()
+    return line if not text or text.startswith("#") else f"{out.get(_host_of(text), '')}{line}"
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"{path} has more than {_LARGEST} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path} can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8") from error
