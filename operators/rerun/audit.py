@@ -6,6 +6,7 @@ import mindspore as ms
 
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
+from asd.operators.probe.vendor import VendorTools
 from asd.operators.rerun.repeatable_step import RepeatableStep, is_known
 from asd.rules.diagnosis.rerun import StepResult, difference
 from asd.rundir.manifest import Health
@@ -24,13 +25,14 @@ class Audit(Part):
 
     Args:
         health: What is found is added to it.
+        vendor: Checks the products of a step that leaves no trace.
 
     Attributes:
         first: What the step that comes came to with the gate closed; None in most steps.
     """
 
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    def __init__(self, health: Health, vendor: VendorTools) -> None:
+        self._health, self._vendor = health, vendor
         self.first: StepResult | None = None
         self._ended, self._is_proved = "", False
 
@@ -55,7 +57,7 @@ class Audit(Part):
             self._end(reasons[0])
             return
         self._say(f"one step of {EVERY} is made twice")
-        with again.without_a_trace():
+        with self._vendor.products(), again.without_a_trace():
             first, failure = again.rerun_discarding()
         self.first = None if failure else first
 

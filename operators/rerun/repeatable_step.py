@@ -76,30 +76,19 @@ class RepeatableStep:
         optimizer: A guarded optimizer.
         sites: The checkpoints whose values belong to the answer of a step.
         also: More Parameters that a step may change, such as those of a loss scaler.
-        keeps_moving: Whether moving statistics are kept before each step too, so that one can be made anew.
 
     Attributes:
         step: The step that was made last, or None where it is not known.
-        moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
     """
 
-    def __init__(
-        self,
-        net: nn.Cell,
-        optimizer: nn.Cell,
-        sites: Sequence[Site],
-        also: Sequence[Parameter],
-        *,
-        keeps_moving: bool = False,
-    ) -> None:
+    def __init__(self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter]) -> None:
         self.step: Step | None = None
-        self._keeps_moving = keeps_moving
         self._moving_before: list[np.ndarray] = []
         self.is_repeatable = False
         self._is_current = False
         self._optimizer = optimizer
-        self._updates_before = self._others_before = 0
+        self._updates_before = (0, 0)
         self._net, self._sites = net, sites
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
@@ -122,17 +111,19 @@ class RepeatableStep:
         guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
         updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
         own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
-        written = {id(each): each for each in (*own, *self._also, *_of_operators(cells)) if id(each) not in updated}
+        checks = [value for cell in cells for value in vars(cell).values() if isinstance(value, ASDBase)]
+        own += [held for check in checks for held in vars(check).values() if isinstance(held, Parameter)]
+        written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights of the network that nobody trains; of other stages, for one.
             written = {key: parameter for key, parameter in written.items() if key not in weights}
         self._written = list(written.values())
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
-        self.moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
+        self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
         # Siblings have the same weights, and not always an optimizer of the same ones.
         self._sent = [place for place, parameter in enumerate(self._read) if id(parameter) not in weights]
-        self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
+        self._size = sum(parameter.nbytes for parameter in self._read)
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
@@ -141,20 +132,18 @@ class RepeatableStep:
         is_new = known is not getattr(step.run, "__self__", step.run)
         if self.step is not None and not self._searched:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
-            self.is_repeatable = not self._obstacle_in(self._find_obstacle)
+            self.is_repeatable = not self.obstacle_to_such()
             self._searched = True
         self.step, self._is_current = step, True
         if is_new:
             self._find_parameters()
         random_state.forget_draws()
-        if not self._too_large:
+        if self._size <= _MOST_KEPT:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
             self._users_before = step.saved()
             self._at_sum = self._at_sum or (self._before[0], self._users_before)
-            if self._keeps_moving:
-                self._updates_before = self._updates()
-                self._others_before = self._updates_of_others()
-                self._moving_before = [to_host(parameter) for parameter in self.moving]
+            self._updates_before = self._updates()
+            self._moving_before = [to_host(parameter) for parameter in self._moving]
 
     def forget(self, *, updated: bool) -> None:
         """Says that the step is over; behind an update gradients begin to add up anew."""
@@ -171,40 +160,33 @@ class RepeatableStep:
         if not self._read and self.step.restore is None:
             return "nothing that is declared holds it"
         state, users = self._at_sum
-        self._put_parameters(self._read, state)
+        self._put(self._read, state)
         self.step.put_back(users)
         return ""
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
-        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNDECLARED
+        return self.obstacle_to_such() if self._is_current else _UNDECLARED
 
     def obstacle_to_such(self) -> str:
         """Why steps like the last one must not be made again, or an empty text; what one draws is known behind it."""
-        return self._obstacle_in(self._find_obstacle)
-
-    def obstacle_for_good(self) -> str:
-        """Why the last step, whose update was refused, must not be made again for good, or an empty text."""
-        if self._is_current and self._updates() != self._updates_before:
-            return "it has updated the weights once already"
-        if self._is_current and self._updates_of_others() != self._others_before:
-            return "it has updated the weights of another monitor's network once already"
-        return self.obstacle()
-
-    @staticmethod
-    def _obstacle_in(find: Callable[[], str]) -> str:
         try:
-            return find()
+            return self._find_obstacle()
         except Exception as error:  # all ranks go on together, whatever happens on one of them
             return repr(error)
 
-    def _updates(self) -> int:
-        """Updates of the optimizer so far, where it counts them; to read it waits for the step."""
-        count = getattr(self._optimizer, "global_step", None)
-        return int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
+    def obstacle_for_good(self) -> str:
+        """Why the last step, whose update was refused, must not be made again for good, or an empty text."""
+        if self._is_current and (now := self._updates()) != self._updates_before:
+            whose = "" if now[0] != self._updates_before[0] else " of another monitor's network"
+            return f"it has updated the weights{whose} once already"
+        return self.obstacle()
 
-    def _updates_of_others(self) -> int:
-        return sum(table().updates(other) for other in table().gates.others(self._gate))
+    def _updates(self) -> tuple[int, int]:
+        """Updates by the optimizer, where it counts them, and by other monitors'; to read it waits for the step."""
+        count = getattr(self._optimizer, "global_step", None)
+        own = int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
+        return own, sum(table().updates(other) for other in table().gates.others(self._gate))
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -219,7 +201,7 @@ class RepeatableStep:
         return random_state.uncontrolled(cells, compiled_functions() - self._compiled_before)
 
     def _too_much(self) -> str:
-        size = sum(parameter.nbytes for parameter in self._read) / 2**20
+        size = self._size / 2**20
         return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
 
     def _reached(self) -> list[nn.Cell]:
@@ -240,7 +222,8 @@ class RepeatableStep:
         finally:
             slots.end_replay()
             slots.read(self._sites, self._gate)
-            self._put(self._written, *after)
+            self._put(self._written, after[0])
+            random_state.restore(after[1])
             if step is not None:
                 step.put_back(users)
 
@@ -255,7 +238,7 @@ class RepeatableStep:
         slots, streams = table(), random_state.save()
         slots.replaying = True
         try:
-            for parameter, value in zip(self.moving, self._moving_before, strict=True):
+            for parameter, value in zip(self._moving, self._moving_before, strict=True):
                 parameter.copy_(tensor_like(parameter, value))
             outputs = self._make(b"")
             bits_of_first(outputs)  # a compiled graph runs on until an output is read
@@ -295,7 +278,8 @@ class RepeatableStep:
             args, kwargs = with_tensors((args, dict(kwargs)), arrays)
             given = {place: next(arrays) for place in self._sent}
             state, streams = [given.get(place, value) for place, value in enumerate(state)], list(arrays)
-        self._put(self._read, state, streams)
+        self._put(self._read, state)
+        random_state.restore(streams)
         self.step.put_back(self._users_before)
         return run(*args, **kwargs)
 
@@ -306,12 +290,8 @@ class RepeatableStep:
         tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]
         return pack([*tensors, *(state[place] for place in self._sent), *random_state.as_arrays(tuple(streams))])
 
-    def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
-        self._put_parameters(parameters, values)
-        random_state.restore(streams)
-
     @staticmethod
-    def _put_parameters(parameters: Sequence[Parameter], values: Sequence[np.ndarray]) -> None:
+    def _put(parameters: Sequence[Parameter], values: Sequence[np.ndarray]) -> None:
         for parameter, value in zip(parameters, values, strict=True):
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
@@ -322,11 +302,3 @@ def _network_in(cell: nn.Cell) -> nn.Cell:
     while isinstance(cell, (AutoParallel, nn.TrainOneStepCell)):
         cell = cell.network
     return cell
-
-
-def _of_operators(cells: Sequence[nn.Cell]) -> Iterator[Parameter]:
-    """Parameters of check operators, which belong to no cell."""
-    for cell in cells:
-        for value in vars(cell).values():
-            if isinstance(value, ASDBase):
-                yield from (held for held in vars(value).values() if isinstance(held, Parameter))

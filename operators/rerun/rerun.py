@@ -21,6 +21,7 @@ from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import bits_of_first
+from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.audit import EVERY, FIRST, Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
@@ -44,6 +45,7 @@ class Rerun(Part):
         attributes: Whether refused steps are made again to attribute them.
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
         audit: Makes steps twice.
+        vendor: Checks products of what is made again, and of one step of so many.
         write_limits: Gives the gate limits, see `StepReader`.
         check_everything: Makes all sampled results due until the step ends.
     """
@@ -53,13 +55,14 @@ class Rerun(Part):
         config: Config,
         scaler: Any,
         audit: Audit,
+        vendor: VendorTools,
         *,
         attributes: bool,
         write_limits: Callable[..., None],
         check_everything: Callable[[], None],
     ) -> None:
         self.attributes, self.confirms = attributes, config.confirm > 0
-        self._config, self._scaler, self.audit = config, scaler, audit
+        self._config, self._scaler, self.audit, self._vendor = config, scaler, audit, vendor
         self._write_limits, self._check_everything = write_limits, check_everything
         self._allowance = Allowance(config.confirm)
         self._armed = False
@@ -79,7 +82,7 @@ class Rerun(Part):
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         also = [value for value in held if isinstance(value, Parameter)]
-        self.again = RepeatableStep(net, optimizer, self.gate.sites, also, keeps_moving=self.confirms)
+        self.again = RepeatableStep(net, optimizer, self.gate.sites, also)
         self._weights = weights_in(net, optimizer)
         self.audit.watch()
 
@@ -100,15 +103,19 @@ class Rerun(Part):
 
     def remember(self, step: Step) -> None:
         """Keeps what the next step begins with; its suspicious update is refused if it can be made again."""
-        if self.again is None:
-            return
-        is_due = (self.monitor.step + 1) % EVERY == FIRST
-        obstacle = self.again.obstacle_to_such() if is_due else ""
-        self.again.remember(step)
-        if is_due:
-            self.audit.make(self.again, obstacle)
+        is_due = hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
+        if self.again is not None:
+            self._keep(self.again, step, audits=is_due)
+        if is_due and self.audit.first is None:
+            self._vendor.start()
+
+    def _keep(self, again: RepeatableStep, step: Step, *, audits: bool) -> None:
+        obstacle = again.obstacle_to_such() if audits else ""
+        again.remember(step)
+        if audits:
+            self.audit.make(again, obstacle)
         if self.confirms:
-            self._armed = self._allowance.next_step() and self.again.is_repeatable and not self._lost
+            self._armed = self._allowance.next_step() and again.is_repeatable and not self._lost
             self._write_limits(second_level=self._armed)
 
     # It was made.
@@ -145,7 +152,8 @@ class Rerun(Part):
         """The second run is the step from now on; returns why it could not be made on some ranks."""
         self._allowance.spend()
         self._check_everything()
-        outputs, failure = again.rerun_for_good()
+        with self._vendor.products():
+            outputs, failure = again.rerun_for_good()
         second = self.table.read(self.gate.sites, self.gate)
         failures = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
         if failures:
@@ -233,7 +241,7 @@ class Rerun(Part):
             return Diagnosis("undetermined", where + reason) if anomaly is not None else None
         abnormal = breaks(anomaly, step.scale)
         self._check_everything()
-        with again.without_a_trace():
+        with self._vendor.products(), again.without_a_trace():
             if self.ranks.size == 1:
                 finding = run_alone(again, original, abnormal)
             else:

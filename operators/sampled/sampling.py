@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby
@@ -13,19 +14,27 @@ from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.install import cell_name, compile_patterns
 from asd.operators.gate.part import Part, Problems, StepRecord
-from asd.operators.sampled.choice import compiles_itself, repeats
+from asd.operators.private.cells import can_do_without_gradients
+from asd.operators.private.class_swap import stock_class
 from asd.operators.sampled.place import Place
 from asd.operators.sampled.product import form_of
 from asd.operators.table.site import is_ours
 from asd.rules.readings.reading import SCORES
 
-__all__ = ["Sampling", "put_back_layers"]
+__all__ = ["Sampling", "put_back_layers", "repeats"]
 
 _RESULTS = 4
 """Computed again in a step in which any are, about."""
 _EVERY = 16
 """In one step of so many any are: what computes a result again takes longer than a small layer."""
 _ONLY = "sampled results: in PyNative only"
+_PURE = re.compile(
+    r"mindspore\.(nn\.layer\.(activation|basic|conv|dense|embedding|math|normalization|padding|pooling)"
+    r"|mint\.nn\.layer\.\w+|nn\.loss\.loss)$|mindformers\.(\w+\.)*(layer_norm|layernorm|norm|normalization|linear)$"
+)
+"""Modules whose layers compute their output from their input and their weights."""
+_IMPURE = re.compile(r"Drop|RReLU|BatchNorm|InstanceNorm|Fractional|Sampled|Router")
+"""Layers there that draw random numbers or write statistics."""
 _places: weakref.WeakKeyDictionary[nn.Cell, Place] = weakref.WeakKeyDictionary()
 
 
@@ -96,7 +105,7 @@ class Sampling(Part):
                 continue
             products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
             again = repeats(cell)
-            if (products or again) and not compiles_itself(cell):
+            if (products or again) and not hasattr(cell.construct, "__wrapped_by_jit__"):
                 place = Place(name, cell, products, repeats=again, problem=self._problems.once)
                 _places[cell] = place
                 self._places.append(place)
@@ -143,3 +152,19 @@ class Sampling(Part):
 
     def _lacks(self, reason: str) -> None:
         self.monitor.protections.lacks("ASD_OPTIONS=tiers:checksum", reason, told=self._is_told)
+
+
+def repeats(cell: nn.Cell) -> bool:
+    """Whether a layer's call gives the same bits each time and leaves nothing behind.
+
+    Elsewhere than on a CPU that is so only where MindSpore was told to be deterministic.
+    """
+    kind = stock_class(cell)
+    return (
+        bool(_PURE.match(kind.__module__) and not _IMPURE.search(kind.__name__))
+        and all(is_ours(name) for name in cell.name_cells())
+        and all(weight.requires_grad for weight in cell.get_parameters())
+        and not getattr(cell, "inplace", False)
+        and (ms.get_context("device_target") == "CPU" or ms.get_context("deterministic") == "ON")
+        and can_do_without_gradients()
+    )

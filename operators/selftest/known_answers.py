@@ -14,13 +14,11 @@ from mindspore import Tensor
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.probe.pieces import PIECES
+from asd.operators.probe.vendor import stress_test
 from asd.operators.probe.work import Work, bits_of, is_off, operands_of
 from asd.operators.selftest.outcome import Report, expect, try_bare
 
-__all__ = ["VENDOR_CODES", "StressFinding", "StressOutcome", "stress", "test_operators", "use_device", "vendor_test"]
-
-VENDOR_CODES = {0: "found nothing", 1: "could not be started", 2: "found a hardware failure"}
-"""What `mindspore.tools.stress_detect` returns, as its document says."""
+__all__ = ["StressFinding", "StressOutcome", "stress", "test_operators", "use_device"]
 
 _TASKS = 2  # sets of numbers of each piece of work
 _SHAPE = (512, 512)  # of operands: some 10**8 operations a product
@@ -35,36 +33,20 @@ class StressFinding(NamedTuple):
         output: Which operator of that kind.
         seed: Of the numbers.
         repetition: How often these numbers had been computed then, from 1.
-        at: Index of the first wrong element.
-        expected: Its right value.
-        expected_bits: The same as hex digits.
-        got: Its value.
-        got_bits: The same as hex digits.
         wrong: How many elements are.
-        elements: Of how many.
-        against: `the known answer`, or `the first repetition`.
+        words: Which is the first, its right value and its own with their bits, and what they differ from.
     """
 
     workload: str
     output: str
     seed: int
     repetition: int
-    at: tuple[int, ...]
-    expected: float
-    expected_bits: str
-    got: float
-    got_bits: str
     wrong: int
-    elements: int
-    against: str
+    words: str
 
     def sentence(self) -> str:
         """All of it, without a full stop."""
-        return (
-            f"{self.workload}, {self.output}, seed {self.seed}, repetition {self.repetition}, element "
-            f"{list(self.at)}: expected {self.expected!r} ({self.expected_bits}), got {self.got!r} "
-            f"({self.got_bits}); {self.wrong} of {self.elements} elements differ from {self.against}"
-        )
+        return f"{self.workload}, {self.output}, seed {self.seed}, repetition {self.repetition}, {self.words}"
 
 
 @dataclass
@@ -74,9 +56,9 @@ class StressOutcome:
     Attributes:
         repetitions: How often each kind of work was done.
         absent: Operators that this device has not, and why.
-        seconds: How long it took, without finding the answers and without `vendor_test`.
+        seconds: How long it took, without finding the answers and without `stress_test`.
         finding: What was wrong; None when nothing was.
-        vendor_code: Of MindSpore's own test, one of `VENDOR_CODES`; None where there is none.
+        vendor_code: Of MindSpore's own test, one of `STRESS_CODES`; None where there is none.
     """
 
     repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PIECES, 0))
@@ -138,7 +120,7 @@ def stress(seconds: float, seed: int = 0, tell: Callable[[float, int], None] | N
         raise UnsupportedError(f"the device can't do the work: {next(iter(outcome.absent.values()))}.")
     _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
     if outcome.finding is None and ms.get_context("device_target") == "Ascend":
-        outcome.vendor_code = vendor_test()
+        outcome.vendor_code = stress_test()
     return outcome
 
 
@@ -155,25 +137,6 @@ def _try(work: Work) -> None:
     both = [try_bare(work.name, lambda: work.compute(*tensors).asnumpy()) for _ in range(2)]
     wrong = work.fault(both[0], both[1], operands)
     expect(not wrong, wrong)
-
-
-def vendor_test() -> int:
-    """Tests the Ascend device that is set by MindSpore's own test, for a time that MindSpore chooses.
-
-    Returns:
-        One of `VENDOR_CODES`.
-
-    Raises:
-        UnsupportedError: MindSpore does not do it here.
-    """
-    try:
-        from mindspore.tools import stress_detect
-    except ImportError:  # before 2.7.1
-        from mindspore.utils import stress_detect
-    try:
-        return int(stress_detect("aic"))
-    except RuntimeError as error:
-        raise UnsupportedError(f"MindSpore's own stress test does not run: {_first_sentence(error)}.") from error
 
 
 def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
@@ -224,22 +187,10 @@ class _Job:
     def _finding(
         self, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
     ) -> StressFinding:
-        index = tuple(int(each) for each in np.argwhere(wrong)[0])
-        expected, got = (f"0x{int(bits_of(each)[index]):08X}" for each in (right, output))
-        return StressFinding(
-            self.kind,
-            self._work.name,
-            self._seed,
-            repetition,
-            index,
-            float(right[index]),
-            expected,
-            float(output[index]),
-            got,
-            int(wrong.sum()),
-            output.size,
-            against,
-        )
+        at, total = tuple(np.argwhere(wrong)[0].tolist()), int(wrong.sum())
+        expected, got = (f"{float(each[at])!r} (0x{int(bits_of(each)[at]):08X})" for each in (right, output))
+        words = f"element {list(at)}: expected {expected}, got {got}; {total} of {output.size} elements differ from"
+        return StressFinding(self.kind, self._work.name, self._seed, repetition, total, f"{words} {against}")
 
 
 def _first_sentence(error: Exception) -> str:

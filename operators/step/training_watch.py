@@ -22,6 +22,7 @@ from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.private.cells import callbacks_in
 from asd.operators.probe.probe import EVERY, Probe
+from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
@@ -100,11 +101,12 @@ class TrainingWatch:
         self._checks = Checks(config, include, exclude)
         self._sampling = Sampling(config, exclude, self._problems)
         self._weights = WeightWatch(self.health)
-        self._probe = Probe(self.health)
+        self._probe, self._vendor = Probe(self.health), VendorTools(self.health)
         self.rerun = Rerun(
             config,
             loss_scale,
-            Audit(self.health),
+            Audit(self.health, self._vendor),
+            self._vendor,
             attributes=config.replay if replay is None else replay,
             write_limits=self.judging.write_limits,
             check_everything=self._sampling.check_everything,
@@ -122,6 +124,7 @@ class TrainingWatch:
             self._sampling,
             self._weights,
             self._probe,
+            self._vendor,
             self.rerun,
             self.rerun.audit,
             self._accumulation,
@@ -214,6 +217,7 @@ class TrainingWatch:
         if "state" in self.config.active_tiers:
             self.state.watch(optimizer, net)
             self._probe.watch(getattr(optimizer, "parameters", ()))
+            self._vendor.watch()
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
@@ -245,7 +249,7 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if self._step % EVERY == 0 or self.rerun.audit.first is not None:
+        if self._step % EVERY == 0 or self.rerun.audit.first is not None or self._vendor.is_on:
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
@@ -296,6 +300,7 @@ class TrainingWatch:
                 self.rerun.audit.compare(step)
             if step.number % EVERY == 0:
                 self._probe.end_step(step)
+            self._vendor.end_step(step)
         except Exception as error:  # as in `step`: what the step itself came to must still end a training
             self._problems.once(f"the device was not tested: {error!r}")
 
@@ -341,6 +346,7 @@ class TrainingWatch:
         """Takes the limits away."""
         self._forgotten.stop()
         self._sampling.remove()
+        self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
             self._table.arm(False, self._gate)
@@ -360,6 +366,7 @@ class TrainingWatch:
         self._active()
         path = self._rule_state.save(file, self._optimizer, self._step)
         self._weights.wrote(file)
+        self._vendor.saved()
         return path
 
     def save_manifest(self, file: Path) -> None:

@@ -115,9 +115,9 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
         done += f"; left out: {', '.join(outcome.absent)}"
     if outcome.vendor_code is None:
         return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
-    from asd.operators.selftest.known_answers import VENDOR_CODES
+    from asd.operators.probe.vendor import STRESS_CODES
 
-    told = VENDOR_CODES.get(outcome.vendor_code, "returned what is not documented")
+    told = STRESS_CODES.get(outcome.vendor_code, "returned what is not documented")
     return (
         f"{device} made no mistake in {outcome.seconds:.1f} s: {done}; MindSpore's own stress test {told} "
         f"(code {outcome.vendor_code})."

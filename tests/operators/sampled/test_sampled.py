@@ -15,7 +15,7 @@ from asd import Config
 from asd.operators import StepMonitor, disable
 from asd.operators.private.class_swap import stock_class
 from asd.operators.sampled import product, sampling
-from asd.operators.sampled.choice import repeats
+from asd.operators.sampled.sampling import repeats
 from asd.operators.sampled.score import Differs, ProductScore
 from asd.operators.table import slots
 from asd.settings.combined import CombinedConfig
