@@ -1,8 +1,8 @@
 """The metrics: what the statuses of the ranks and the ledger of the events say, as Prometheus reads it.
 
 A rank has twenty series, at 0 from the start, because a counter that first appears at 1 has not increased in the eyes
-of Prometheus. Lost events and verdicts have series once there are some. Labels that every series of a rank has: `run`,
-`node`, `rank`, and `id`, the device's number, by which it joins with the series of npu-exporter.
+of Prometheus. Lost events, verdicts and updates that nobody judges have series once there are some. Every series of a
+rank has the labels `run`, `node`, `rank`, and `id`, the device's number, by which it joins with those of npu-exporter.
 """
 
 from __future__ import annotations
@@ -74,10 +74,6 @@ _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
 )
 
 
-def _lives(status: Status) -> bool:  # noqa: ARG001 - the process that asks is the one that is asked about
-    return True
-
-
 class AsdCollector(Collector):
     """Makes the metrics anew for each scrape; register it with `registry.register`.
 
@@ -100,7 +96,7 @@ class AsdCollector(Collector):
         *,
         checkpoints: int = 0,
         details: bool = False,
-        alive: Callable[[Status], bool] = _lives,
+        alive: Callable[[Status], bool] = lambda _status: True,
         devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -157,13 +153,16 @@ def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> 
     lost = GaugeMetricFamily(
         "asd_rank_lost", "1 when the process ended without saying that the training did.", labels=LABELS
     )
+    unjudged = GaugeMetricFamily("asd_training_unjudged", "1 where nobody judges the updates.", labels=LABELS)
     for row in rows:
         if row.status is not None:
             info.add_metric((*row.labels, row.device, row.vdie_id), 1)
             runs, lives = row.status.active, alive(row.status)
             active.add_metric(row.labels, runs and lives)
             lost.add_metric(row.labels, runs and not lives)
-    yield from (info, active, lost)
+            if row.status.unjudged:
+                unjudged.add_metric(row.labels, 1)
+    yield from (info, active, lost, unjudged)
 
 
 def _status_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:

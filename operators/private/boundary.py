@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import weakref
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from asd.errors import AnomalyDetected, ConfigError, RankLostError
 
-__all__ = ["listen", "shielded"]
+__all__ = ["at_exit", "listen", "shielded"]
 
 _LOG = logging.getLogger("asd")
 _MEANT = (AnomalyDetected, ConfigError, RankLostError)
@@ -30,6 +31,17 @@ _logged: set[str] = set()
 def listen(listener: _Listener) -> None:
     """Has `listener` report problems from now on, as long as it lives."""
     _listeners.add(listener)
+
+
+def at_exit(method: Callable[[], object]) -> None:
+    """Calls a method when the process ends, unless its object is gone."""
+    known = weakref.WeakMethod(method)
+
+    def end() -> None:
+        if (living := known()) is not None:
+            living()
+
+    atexit.register(end)
 
 
 def shielded(function: _Function) -> _Function:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from mindspore import Parameter, nn
@@ -11,10 +12,11 @@ from mindspore.train import serialization
 
 from asd.operators.private import patches
 
-__all__ = ["mend_files", "mend_super", "take_loaded"]
+__all__ = ["FILE", "mend_files", "mend_super", "take_loaded"]
 
 _SWITCH = "enable_check"  # of each operator and each cell that checks: whether it does
 _LOADED = "asd_loaded"
+FILE = "asd_file"  # of each Parameter that came from a checkpoint file: which
 _MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 
 
@@ -27,7 +29,7 @@ def mend_super() -> None:
 
 def mend_files() -> None:
     """From now on a network is exported without its checks, and what a user loads is known."""
-    arounds = {"_export": _without_checks, "_update_param": _marked}
+    arounds: dict[str, Any] = {"_export": _without_checks, "_update_param": _marked, "_load_into_param_dict": _named}
     for name, around in arounds.items():
         if hasattr(serialization, name):
             patches.wrap(serialization, name, around, "files")
@@ -38,9 +40,18 @@ def take_loaded(parameters: Iterable[Parameter]) -> bool:
     return [vars(each).pop(_LOADED, False) for each in parameters].count(True) > 0
 
 
-def _marked(update: Any, parameter: Parameter, *args: Any, **kwargs: Any) -> None:
-    update(parameter, *args, **kwargs)
+def _named(read: Any, file: Any, found: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    done = read(file, found, *args, **kwargs)
+    for each in found.values():
+        if isinstance(each, Parameter):
+            setattr(each, FILE, Path(str(file)).absolute())
+    return done
+
+
+def _marked(update: Any, parameter: Parameter, loaded: Parameter, *args: Any, **kwargs: Any) -> None:
+    update(parameter, loaded, *args, **kwargs)
     setattr(parameter, _LOADED, True)
+    setattr(parameter, FILE, getattr(loaded, FILE, None))
 
 
 def _without_checks(export: Any, net: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,9 +10,8 @@ from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.operators.gate.guard import is_guarded
-from asd.operators.private.boundary import shielded
+from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.ranks.origin import origin_of_process
-from asd.operators.step.training_watch import end_at_exit
 from asd.operators.table.slots import table
 from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
@@ -59,10 +58,10 @@ class Unwatched:
         reason = _NOTHING.format(name=name)
         self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         self.monitor.tell_protections()
-        self.monitor.begin()
-        end_at_exit(self.monitor)
+        self.monitor.status.unjudged = True
+        at_exit(self.monitor.end_with_process)
         self.monitor.problem(reason)
-        self.monitor.write_status()
+        self.monitor.begin()
 
 
 def _is_judged(optimizer: nn.Cell) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import weakref
-
 from asd.operators.gate.part import Part, Problems
+from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.table.slots import table
 
 __all__ = ["Forgotten"]
@@ -30,16 +27,8 @@ class Forgotten(Part):
     def watch(self) -> None:
         """Looks after some updates that nobody judged, and when the process ends, until `stop`."""
         self._watches, self.is_called = True, False
-        self.gate.listener = self.look
-        known = weakref.ref(self)
-
-        def end() -> None:
-            living = known()
-            with contextlib.suppress(Exception):  # whatever it is, the process ends
-                if living is not None:
-                    living.look(ended=True)
-
-        atexit.register(end)
+        self.gate.listener = lambda: self.look(ended=False)
+        at_exit(self.look)
 
     def stop(self) -> None:
         """Says that nobody has to call `step` any more."""
@@ -47,7 +36,8 @@ class Forgotten(Part):
             self._watches = False
             self.gate.listener = None
 
-    def look(self, *, ended: bool = False) -> None:
+    @shielded
+    def look(self, *, ended: bool = True) -> None:
         """Reports what was not judged.
 
         Args:
@@ -59,6 +49,7 @@ class Forgotten(Part):
         if self.table.refused(gate) > gate.refused:
             self._report(_AFTER_REFUSAL)
         elif not self.is_called and (not ended or self.table.read(gate.sites, gate)):
+            self.monitor.status.unjudged = True
             self._report(_NEVER)
 
     def _report(self, reason: str) -> None:

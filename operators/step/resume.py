@@ -42,8 +42,7 @@ class CheckpointWatch:
 
     def folders(self) -> list[Path]:
         """Where these callbacks write."""
-        folders = [checkpoint_folder(writer) for writer in self._writers]
-        return [Path(folder) for folder in folders if folder]
+        return [Path(folder) for writer in self._writers if (folder := checkpoint_folder(writer))]
 
     def new_files(self) -> list[Path]:
         """Files written since the last call."""
@@ -67,7 +66,7 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
 
 
 def state_to_resume(
-    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str = ""
+    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str, loaded: Path | None
 ) -> dict[str, Any] | None:
     """The rule state of a training that goes on, or None for one that begins.
 
@@ -78,6 +77,7 @@ def state_to_resume(
         rank: Rank of this process.
         updates: Steps the optimizer has made already; 0 for a training that begins.
         label: Of the monitor among those of its process.
+        loaded: The file that the optimizer's step was loaded from; the state beside it goes before all others.
 
     Raises:
         StateError: There is no such state, or the one beside `resume_from` is damaged.
@@ -87,7 +87,8 @@ def state_to_resume(
     if updates == 0:
         return None
     files = [file for folder in folders for file in folder.glob(f"**/*{_ending(rank, label)}")]
-    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in [state_path(loaded, rank, label), *files] if loaded is not None else files:
         with contextlib.suppress(StateError):
             state = load_state(file)
             if state.get("updates") == updates:

@@ -12,6 +12,7 @@ from mindspore import nn
 from asd.config import Config
 from asd.errors import StateError
 from asd.operators.gate.part import Part
+from asd.operators.private.mended import FILE
 from asd.operators.step.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health, write_manifest
@@ -94,7 +95,8 @@ class RuleState(Part):
         try:
             if earlier is not None and earlier.updates == updates:
                 return self._take_over(earlier.state())
-            state = state_to_resume(self._resume_from, folders, self.monitor.origin.rank, updates, self.label)
+            file = getattr(getattr(optimizer, "global_step", None), FILE, None)
+            state = state_to_resume(self._resume_from, folders, self.monitor.origin.rank, updates, self.label, file)
             return self._take_over(state)
         except StateError as error:
             if earlier is None:
@@ -112,7 +114,7 @@ class RuleState(Part):
             Whether a state was taken over.
         """
         with contextlib.suppress(StateError):
-            state = state_to_resume(None, self.files.folders(), self.monitor.origin.rank, updates, self.label)
+            state = state_to_resume(None, self.files.folders(), self.monitor.origin.rank, updates, self.label, None)
             return self._take_over(state)
         return False
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +17,7 @@ from asd.operators.gate.accumulation import Accumulation
 from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import weights_in
+from asd.operators.private.boundary import at_exit
 from asd.operators.private.cells import callbacks_in
 from asd.operators.probe.probe import EVERY, Probe
 from asd.operators.probe.vendor import VendorTools
@@ -46,7 +44,7 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health
 from asd.sinks import open_sinks
 
-__all__ = ["TrainingWatch", "end_at_exit"]
+__all__ = ["TrainingWatch"]
 
 Turn = Callable[[StepRecord], None]
 
@@ -164,8 +162,9 @@ class TrainingWatch:
         if self.monitor is None or not goes_on:
             origin = origin_of_process(self.config)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
-            self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
-            end_at_exit(self.monitor)
+            values = next((sink.values for sink in sinks if hasattr(sink, "values")), None)
+            self.monitor = Monitor(self.config, origin, sinks, value_sink=values, history=self._history)
+            at_exit(self.monitor.end_with_process)
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
@@ -339,7 +338,7 @@ class TrainingWatch:
 
     def close(self) -> None:
         """Takes the guard's limits away and says that the training has ended."""
-        self._forgotten.look(ended=True)
+        self._forgotten.look()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -402,25 +401,9 @@ def _alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Para
     return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
 
 
-def end_at_exit(monitor: Monitor) -> None:
-    """Says that the training has ended if its process does first: by an exception, by Ctrl-C, or because nobody did."""
-    known = weakref.ref(monitor)
-
-    def end() -> None:
-        living = known()
-        if living is not None and living.status.active and living.status.pid == os.getpid():
-            living.end()
-
-    atexit.register(end)
-
-
 def _wait(outputs: Any) -> None:
     """Waits for the step by reading one of its outputs."""
     while isinstance(outputs, (tuple, list)) and outputs:
         outputs = outputs[0]
     if isinstance(outputs, Tensor):
         outputs.asnumpy()
-
-
-def _value_sink(sinks: Sequence[Any]) -> Any:
-    return next((sink.values for sink in sinks if hasattr(sink, "values")), None)

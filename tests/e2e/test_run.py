@@ -2,10 +2,14 @@
 
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.node import NodeCollector
 
 PROGRAM = Path(__file__).parent / "programs" / "loops.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
@@ -107,8 +111,19 @@ def test_ten_updates_in_a_jitted_function_are_enough_to_say_that_nothing_is_judg
     (event,) = runner.events()
     assert (event["kind"], event["step"]) == ("problem", 0)
     status = json.loads((runner.folder / "asd_run/status-rank0.json").read_text())
-    assert (status["steps"], status["problems"], status["active"]) == (0, 1, False)
+    assert (status["steps"], status["problems"], status["active"], status["unjudged"]) == (0, 1, False, True)
     assert list(status["protections"]["missing"]) == ["NPU_ASD_ENABLE"]
+
+
+def test_the_agent_shows_a_training_that_nobody_judged_after_sigkill(runner):
+    assert runner.asd_run("loops.py", "killed", "graph", 10).code == -signal.SIGKILL
+    agent = Agent([runner.folder / "asd_run"])
+    try:
+        agent.poll()
+        families = {family.name: family.samples for family in NodeCollector(agent).collect()}
+    finally:
+        agent.close()
+    assert [families[name][0].value for name in ("asd_training_unjudged", "asd_rank_lost")] == [1, 1]
 
 
 def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):

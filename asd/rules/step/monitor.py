@@ -130,6 +130,7 @@ class Monitor:
         self.readings, self.loss_scale = readings, loss_scale
         self.status.step = step
         self.status.steps += 1
+        self.status.unjudged = False
         self.status.refused += refused
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
@@ -235,6 +236,11 @@ class Monitor:
         """Says that the training has ended."""
         self.status.active = False
         self.write_status()
+
+    def end_with_process(self) -> None:
+        """Says so where nobody has: an exception or Ctrl-C ended it. A fork does not speak for its parent."""
+        if self.status.active and self.status.pid == os.getpid():
+            self.end()
 
     def problem(self, reason: str, checkpoint: str = "") -> Event:
         """Reports that the detector itself could not do its work."""

@@ -81,6 +81,7 @@ class Status(FromOrigin):
         started: When the training was attached, in seconds since the epoch.
         written: When this was last true, in seconds since the epoch.
         active: Whether a training runs, from before its first step to its end.
+        unjudged: Whether updates are made and nobody judges them.
         step: The last judged step.
         steps: Steps judged.
         checks: Values judged.
@@ -106,6 +107,7 @@ class Status(FromOrigin):
     started: Annotated[Finite, _Together(min)] = 0.0
     written: _Latest = 0.0
     active: Annotated[Flag, _Together(max)] = False
+    unjudged: Annotated[Flag, _Together(max)] = False
     step: Annotated[Count, _Together(max)] = 0
     steps: _Sum = 0
     checks: _Sum = 0

@@ -1,6 +1,8 @@
 """Trainings without a word of detection, in every style: `loops.py STYLE MODE STEPS [BAD_STEP]`."""
 
 import json
+import os
+import signal
 import sys
 
 import mindspore as ms
@@ -83,6 +85,8 @@ elif style == "wrapped":
     loop(AutoParallel(nn.TrainOneStepCell(net, optimizer).set_train()))
 elif style == "functional":
     loop(functional())
-elif style == "jitted":
+elif style in ("jitted", "killed"):
     loop(ms.jit(functional()))
+    if style == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
 print(json.dumps({"losses": losses, "before": before, "after": weight()}))

@@ -163,6 +163,12 @@ def test_a_process_that_ended_without_a_word_is_lost():
         assert (value(registry, name), registry.get_sample_value(name, other)) == expected
 
 
+def test_a_training_that_nobody_judges_has_a_series_that_outlives_its_process():
+    registry = registered(status(active=True, unjudged=True), status(rank=4), alive=lambda each: False)
+    assert value(registry, "asd_training_unjudged") == 1
+    assert registry.get_sample_value("asd_training_unjudged", {**LABELS, "rank": "4"}) is None
+
+
 def test_events_come_out_with_their_ids_for_scrapers_that_take_them():
     events = [event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING)]
     registry = registered(status(), events=events)

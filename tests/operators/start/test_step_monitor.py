@@ -329,6 +329,20 @@ def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, mod
     assert_same_bits(second.state(), whole.state())
 
 
+def test_a_state_beside_the_file_that_an_optimizer_was_loaded_from_is_found_wherever_it_lies(tmp_path):
+    first = Run(config(run_dir=str(tmp_path / "one")))
+    first.train(dataset(3))
+    file = tmp_path / "anywhere" / "own.ckpt"
+    file.parent.mkdir()
+    ms.save_checkpoint(first.optimizer, str(file))
+    first.monitor.save_state(file)
+    second = Run(config(run_dir=str(tmp_path / "two")), seed=99)
+    ms.load_param_into_net(second.optimizer, ms.load_checkpoint(str(file)))
+    second.train(dataset(4, first=3))
+    assert second.reasons() == []
+    assert second.monitor.monitor.state()["step"] == 4
+
+
 def test_every_checkpoint_gets_the_state_of_its_own_step(mode, tmp_path):
     run = Run(config())
     run.train(dataset(6), writer(tmp_path, every=2))
