@@ -6,14 +6,13 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 from asd.rules.base import SIGMA, UPPER
-from asd.settings.combined import CombinedConfig
 from asd.settings.job_name import attempt_of, job_name
 from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values
 from asd.settings.protection import brought_by
@@ -49,7 +48,6 @@ class Config:
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
-        combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on; empty for none, None for those of the rule.
@@ -74,7 +72,6 @@ class Config:
     device: str = ""
     weight_hash: int = 16
     tiers: tuple[str, ...] | None = None
-    combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False
     confirm: float = _BY_PROTECTION
     node: str = ""

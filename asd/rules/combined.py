@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf, isfinite, isinf, isnan, nextafter
 
 from asd.rules.base import Rule, bad_state, check_number, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["UPPER_THRESH1", "UPPER_THRESH2", "Combined", "SampledGradient"]
-
-UPPER_THRESH1, UPPER_THRESH2 = 1_000_000, 100
-"""The published multiples of the mean: for a strike, and up to which a value is averaged."""
+__all__ = ["Combined"]
 
 BETA = 0.99
 FIRST_VALUES = 10
@@ -57,7 +54,7 @@ class Combined(Rule):
     name = "combined"
     feature = "max_square"
 
-    def __init__(self, upper_thresh1: float = UPPER_THRESH1, upper_thresh2: float = UPPER_THRESH2) -> None:
+    def __init__(self, upper_thresh1: float = 1_000_000, upper_thresh2: float = 100) -> None:
         self.upper_thresh1 = check_number("upper_thresh1", upper_thresh1, 3, "a number of at least 3")
         self.upper_thresh2 = check_number("upper_thresh2", upper_thresh2, 3, "a number of at least 3")
         self._avg = self._pre_value = 0.0
@@ -121,33 +118,3 @@ class Combined(Rule):
         # The sum is rounded, and so is the difference that update() takes: the next float may still be no strike.
         above = nextafter(limit, inf)
         return above if abs(above - self._pre_value) <= first else limit
-
-
-class SampledGradient(Combined):
-    """The combined rule on a sampled gradient of a parameter, whose strikes are reported and never acted on.
-
-    An abnormal value is a second-level anomaly if it counts.
-
-    Args:
-        upper_thresh1: Multiple of the mean that makes a strike.
-        upper_thresh2: Multiple of the mean up to which a value is averaged.
-        counts: Asked at an abnormal value whether it counts, or another one did so shortly before.
-    """
-
-    def __init__(self, upper_thresh1: float, upper_thresh2: float, *, counts: Callable[[], bool]) -> None:
-        super().__init__(upper_thresh1, upper_thresh2)
-        self._counts = counts
-
-    def update(self, value: float) -> Verdict:
-        """Judges the squared maximum of this step."""
-        verdict = super().update(value)
-        if verdict.level is not Level.ERROR:
-            return verdict
-        if self._counts():
-            self.broken = verdict.limit
-            return verdict._replace(level=Level.WARNING)
-        return verdict._replace(level=Level.NORMAL, reason=f"{verdict.reason}; another strike was counted just before")
-
-    def limit(self) -> float:
-        """`inf`: there is no first level."""
-        return inf

@@ -1,4 +1,4 @@
-"""The settings: the table of variables, how a text becomes a value, and the vendor's combined scheme.
+"""The settings: the table of variables, how a text becomes a value.
 
 May import: `asd.errors`.
 """

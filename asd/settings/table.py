@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
-from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
 from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, pair
 from asd.settings.variable import Variable
@@ -21,11 +20,6 @@ _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
     lambda value: type(value) is int and 0 <= value <= 3,
     "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value)",
-)
-_COMBINED = ValueFormat(
-    CombinedConfig.parse,
-    lambda value: isinstance(value, CombinedConfig),
-    "it must be key:value pairs, for example enable:true,with_checksum:true",
 )
 
 
@@ -101,13 +95,6 @@ VARIABLES = (
         "device",
         DIGITS,
         "the number of this process' device in events, where it is not MindSpore's",
-    ),
-    Variable(
-        VARIABLE,
-        "combined",
-        _COMBINED,
-        "the vendor's combined scheme, such as `enable:true,with_checksum:true`: sampled gradients, strikes, and the "
-        "checksum they switch on",
     ),
 )
 """All but `ASD_OPTIONS`, which has a table of its own."""

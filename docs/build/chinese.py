@@ -34,9 +34,6 @@ SETTINGS = {
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
     "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
     "tiers": "启用哪些检测层，例如 `state+ranks+checksum`，可留空；规则为 `adaptive` 时默认 `state`",
-    "MS_NPU_ASD_CONFIG": (
-        "MindSpore 2.7.1 及以后版本的联合检测配置：对参数梯度采样、累计异常次数，达到次数后启动 checksum"
-    ),
 }
 VALID = {
     "NPU_ASD_ENABLE": "`0`、`1`、`2`、`3`",
@@ -56,5 +53,4 @@ VALID = {
     "ASD_DEVICE": "设备编号，例如 `3`",
     "weight_hash": "步数，或 `0`",
     "tiers": "`state`、`ranks`、`checksum` 的任意组合，以 `+` 连接",
-    "MS_NPU_ASD_CONFIG": "`key:value` 列表，例如 `enable:true,with_checksum:true`",
 }

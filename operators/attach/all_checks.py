@@ -14,7 +14,6 @@ from asd.operators.attach.install import install
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
-from asd.operators.measure.gradient_samples import sample_gradients
 from asd.operators.measure.own_gradients import (
     look_before_reduction,
     look_in_backward_pass,
@@ -66,7 +65,7 @@ class Checks(Part):
                 self._take(site)
 
     def _take(self, site: Site) -> None:
-        site.measure(largest=statistic_of(self._config, site.kind) == "max")
+        site.measure(largest=statistic_of(self._config) == "max")
         self.gate.take(site)
 
     def _put_inside(self, net: nn.Cell) -> list[Site]:
@@ -112,9 +111,6 @@ class Checks(Part):
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
         if before and self._judges_history and reducer is not None:
             sites += self._before_reduction(reducer, reduced)
-        if self._config.combined.enable:
-            # Outside the guard: what a refused update would have been is a sample too.
-            sites += sample_gradients(reducer or optimizer, reduced, every=self._config.combined.grad_sample_interval)
         for site in sites:
             self._take(site)
 

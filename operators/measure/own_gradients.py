@@ -22,7 +22,6 @@ __all__ = [
     "OwnGradients",
     "look_before_reduction",
     "look_in_backward_pass",
-    "own_gradients",
     "reducer_of",
     "weights_in",
     "weights_of",
@@ -76,10 +75,21 @@ def _reduces(cell: nn.Cell, gradients: int) -> bool:
 
 def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
     """Looks at the gradient of every parameter before its reducer."""
-    look = own_gradients(reducer)
-    if not look.sites_of(WEIGHT_GRADIENT):
-        look.add([(i, table().new_site(weight.name, WEIGHT_GRADIENT)) for i, weight in enumerate(weights)])
-    return look.sites_of(WEIGHT_GRADIENT)
+    present = getattr(reducer, "asd_own_gradients", None)
+    if present is not None:
+        return list(present.sites)
+    base = type(reducer)
+
+    class Looked(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args, **kwargs):
+            return super().construct(self.asd_own_gradients(gradients), *args, **kwargs)
+
+    sites = [table().new_site(weight.name, WEIGHT_GRADIENT) for weight in weights]
+    for site in sites:
+        site.claimed = True
+    reducer.asd_own_gradients = OwnGradients(sites)
+    put_on(reducer, Looked)
+    return sites
 
 
 def look_in_backward_pass(weights: Iterable[Parameter], sites: Iterable[Site]) -> tuple[list[Site], list[Any]]:
@@ -112,58 +122,21 @@ def _hook(site: Site, gradient: Any) -> None:
 
 
 class OwnGradients(nn.Cell):
-    """The gradients as they are, after some of them were looked at."""
+    """The gradients as they are, after each was looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
-        self.sites: tuple[Site, ...] = ()
-        self.places: tuple[tuple[int, ...], ...] = ()
-        self.observers: tuple[object, ...] = ()
-
-    def sites_of(self, kind: str) -> list[Site]:
-        """The checkpoints of one kind."""
-        return [site for site in self.sites if site.kind == kind]
-
-    def add(self, chosen: Sequence[tuple[int, Site]]) -> None:
-        """Looks at more of them: each a place among the gradients, and its checkpoint."""
-        if not chosen:
-            return
-        places, sites = zip(*chosen, strict=True)
-        for site in sites:
-            site.claimed = True
-        self.sites, self.places = (*self.sites, *sites), (*self.places, places)
-        self.observers = (*self.observers, make_observer(sites))
+        self.sites = tuple(sites)
+        self.observe = make_observer(self.sites)
 
     def __call__(self, gradients):
         """In PyNative measures at once; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients)
-        for site, place in zip(self.sites, (i for places in self.places for i in places), strict=True):
-            note(site, gradients[place])
+        for site, gradient in zip(self.sites, gradients, strict=True):
+            note(site, gradient)
         return gradients
 
     def construct(self, gradients):
         """Hands the gradients on."""
-        seen = ()
-        for i in range(len(self.places)):
-            chosen = ()
-            for place in self.places[i]:
-                chosen = (*chosen, gradients[place])  # type: ignore[assignment]
-            seen = (*seen, self.observers[i](chosen))  # type: ignore[assignment, operator]
-        return F.depend(gradients, seen)
-
-
-def own_gradients(holder: nn.Cell) -> OwnGradients:
-    """What looks at the gradients that a reducer or an optimizer is called with; put there at the first call."""
-    present = getattr(holder, "asd_own_gradients", None)
-    if present is not None:
-        return present  # type: ignore[no-any-return]
-    base = type(holder)
-
-    class Looked(base):  # type: ignore[misc, valid-type]
-        def construct(self, gradients, *args, **kwargs):
-            return super().construct(self.asd_own_gradients(gradients), *args, **kwargs)
-
-    look = holder.asd_own_gradients = OwnGradients()
-    put_on(holder, Looked)
-    return look
+        return F.depend(gradients, self.observe(gradients))

@@ -29,7 +29,7 @@ from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.flow import RankReport, blame_among
 from asd.rules.diagnosis.rerun import Diagnosis, StepResult
-from asd.rules.readings.reading import AVERAGED, SAMPLE, Reading
+from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.confirmation import Allowance, vanished
 
 __all__ = ["Rerun"]
@@ -133,7 +133,7 @@ class Rerun(Part):
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
-                broken=any(monitor.judges.is_broken(each, scale) for each in first if each.kind != SAMPLE),
+                broken=any(monitor.judges.is_broken(each, scale) for each in first),
                 suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
             self._write_limits(scale=scale)

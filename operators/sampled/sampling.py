@@ -51,14 +51,13 @@ class Sampling(Part):
     goes on where it stopped.
 
     Args:
-        config: Results are sampled by the tier `checksum`, and by the vendor's scheme while it runs its own.
+        config: Results are sampled by the tier `checksum`.
         exclude: Regular expressions; cells whose name one of them matches are left out.
         problems: What goes wrong is told once.
     """
 
     def __init__(self, config: Config, exclude: str | Iterable[str], problems: Problems) -> None:
-        self._in_turn = "checksum" in config.active_tiers
-        self._by_scheme = config.combined.enable and config.combined.with_checksum
+        self._is_wanted = "checksum" in config.active_tiers
         self._is_told = config.rule == "adaptive"  # which brings the tier; with another rule somebody asked for it
         self._exclude, self._problems = exclude, problems
         self._places: list[Place] = []
@@ -73,7 +72,7 @@ class Sampling(Part):
     def put_on(self, net: nn.Cell | None) -> None:
         """Samples the layers of `net`."""
         self.remove()
-        if net is None or not (self._in_turn or self._by_scheme):
+        if net is None or not self._is_wanted:
             return
         if ms.get_context("mode") == ms.GRAPH_MODE:
             self._lacks(_ONLY)
@@ -87,15 +86,11 @@ class Sampling(Part):
         sums = accumulate(len(place.sites) for place in self._places)
         turns = groupby(zip(sums, self._places, strict=True), lambda each: (each[0] - 1) // _RESULTS)
         self._groups = [[place for _, place in turn] for _, turn in turns]
-        when = (
-            f"about {_RESULTS} in one step of {_EVERY}"
-            if self._in_turn
-            else "while the vendor's scheme runs its checksum"
-        )
         if not self._places:
             self._lacks("no layer is known whose results can be computed again")
             return
-        self.monitor.protections.has(sampled_results=f"of {len(self._places)} layers, {when}, in PyNative only")
+        when = f"about {_RESULTS} in one step of {_EVERY}, in PyNative only"
+        self.monitor.protections.has(sampled_results=f"of {len(self._places)} layers, {when}")
 
     def _find_places(self, net: nn.Cell) -> None:
         excluded = compile_patterns("exclude", self._exclude)
@@ -120,9 +115,7 @@ class Sampling(Part):
 
     def begin_step(self, step: int) -> None:
         """Says what is due in the step of this number, which comes next."""
-        if self._by_scheme and self.monitor.judges.scheme.running:
-            self._make_due(self._places)
-        elif self._in_turn and self._groups and step % _EVERY == 1 % _EVERY:
+        if self._groups and step % _EVERY == 1 % _EVERY:
             self._make_due(self._groups[step // _EVERY % len(self._groups)])
         else:
             self._make_due(())

@@ -50,7 +50,6 @@ def before_first_step(
     found.has(
         rule=config.rule,
         refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) or not config.refuses else "",
-        combined_scheme="gradients of parameters are sampled" if config.combined.enable else "",
         manifests="of checkpoint files" if config.manifest else "",
         recording="of all values" if config.record else "",
     )

@@ -16,7 +16,7 @@ from asd.operators.ranks.features import RankFeatures
 from asd.operators.table.site import Site
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import SAMPLE, SCORES, Reading
+from asd.rules.readings.reading import SCORES, Reading
 from asd.rules.step.monitor import Outcome
 from asd.rundir.manifest import Health
 
@@ -77,11 +77,10 @@ class StepReader(Part):
         limit_of = judges.second_limit if second_level else judges.limit
         limits, least = [], []
         for site in self.gate.sites:
-            if site.kind != SAMPLE:
-                # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
-                limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
-                if second_level:
-                    least.append((site, judges.least(site.name)))
+            # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
+            limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
+            if second_level:
+                least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
 
     def judge(self, step: StepRecord) -> None:

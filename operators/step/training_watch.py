@@ -35,7 +35,6 @@ from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
 from asd.operators.step.step_reader import StepReader
-from asd.operators.step.strike_poll import StrikePoll
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table, table
@@ -94,7 +93,6 @@ class TrainingWatch:
         self.state = StateChecks(self.health)
         self.judging = StepReader(config, loss_scale, self.health, self._problems)
         self._find_loss_scale = loss_scale is None
-        self._strikes = StrikePoll(config)
         self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude)
         self._sampling = Sampling(config, exclude, self._problems)
@@ -117,7 +115,6 @@ class TrainingWatch:
             self._problems,
             self.state,
             self.judging,
-            self._strikes,
             self._checks,
             self._sampling,
             self._weights,
@@ -231,7 +228,6 @@ class TrainingWatch:
         self._spends = state.watches
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [rerun.attribute] if rerun.attributes else []
-        act += [self._strikes.ask] if self._strikes.is_on else []
         act += [self._sampling.end_step] if self._sampling.is_on else []
         return Turns(judge, act)
 

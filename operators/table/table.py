@@ -15,14 +15,14 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
 from asd.operators.table.site import Site, Sites, largest_raw, smallest_raw
-from asd.rules.readings.reading import AVERAGED, GRADIENT, SAMPLE, WEIGHT_GRADIENT, Reading, divisor
+from asd.rules.readings.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divisor
 
 __all__ = ["NOTHING", "Table"]
 
 NOTHING = -1.0
 """What a slot holds that was not written."""
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_GATE = (WEIGHT_GRADIENT, AVERAGED, SAMPLE)
+_AT_GATE = (WEIGHT_GRADIENT, AVERAGED)
 _LATER = 1 << 40
 
 

@@ -55,7 +55,6 @@ PROTECTIONS = {
     "none": {},
     "document": _DOCUMENT,
     "full": _ON,
-    "combined": {**_DOCUMENT, "MS_NPU_ASD_CONFIG": "enable:true"},
 }
 
 _SHORT, _MOST, _ALL = ("none", "document"), ("none", "document", "full"), tuple(PROTECTIONS)

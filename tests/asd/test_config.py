@@ -15,7 +15,6 @@ from asd import Config, ConfigError
 from asd.config import describe, unknown_variables
 from asd.handler import job_of
 from asd.rules import RULES
-from asd.settings.combined import CombinedConfig
 from asd.settings.options import with_options
 
 LARGEST = 2**63 - 1
@@ -196,7 +195,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         record=replay,
         device="2",
         tiers=("state", "ranks"),
-        combined=CombinedConfig(enable=True, cooldown=7),
         protection="document",
     )
     options = {
@@ -219,7 +217,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_RUN": "run 7",
         "ASD_NODE": "",
         "ASD_DEVICE": "2",
-        "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
     }
     environ = {**variables, "ASD_OPTIONS": ",".join(f"{name}:{text}" for name, text in options.items())}
     assert Config.from_env(environ) == config

@@ -9,7 +9,6 @@ __all__ = [
     "AVERAGED",
     "CHECKSUM",
     "GRADIENT",
-    "SAMPLE",
     "SCORES",
     "TWICE",
     "WEIGHT_GRADIENT",
@@ -24,12 +23,9 @@ WEIGHT_GRADIENT = "W"
 """The kind of the gradient of a parameter, of one rank alone."""
 AVERAGED = "A"
 """The kind of a gradient that was summed over ranks: it may refuse an update, and names no device."""
-SAMPLE = "sample"
-"""The kind of a gradient that the vendor's combined scheme samples."""
 SCORES = ("checksum", "twice")
 """Kinds of sites that hold no size of a tensor but a score: how well a result fits what gave it."""
 CHECKSUM, TWICE = SCORES
-_SCALED = (GRADIENT, SAMPLE)
 
 
 class Reading(NamedTuple):
@@ -57,10 +53,9 @@ class Reading(NamedTuple):
 def divisor(kind: str, loss_scale: float) -> float:
     """What the values of a site of this kind are divided by.
 
-    The loss scale is in the gradients of activations, and in those of parameters that are sampled before the ranks are
-    summed up; an optimizer is called with gradients that are divided by it already.
+    The loss scale is in the gradients of activations; an optimizer is called with gradients that are divided by it.
     """
-    return loss_scale if kind in _SCALED else 1.0
+    return loss_scale if kind == GRADIENT else 1.0
 
 
 def unscaled(reading: Reading, loss_scale: float) -> float:

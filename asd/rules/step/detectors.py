@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
@@ -12,11 +11,9 @@ from asd.errors import StateError
 from asd.rules import RULES, Adaptive, Ranks, Rule, StateBound, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
-from asd.rules.combined import Combined, SampledGradient
 from asd.rules.margins import Margin
 from asd.rules.readings.kinds import KINDS, kind_of
-from asd.rules.readings.reading import CHECKSUM, GRADIENT, SAMPLE, SCORES, TWICE, Reading, unscaled
-from asd.rules.step.combined_scheme import CombinedScheme, Strike
+from asd.rules.readings.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
 from asd.verdict import Level, Verdict
 
 __all__ = ["Detectors", "Judged", "statistic_of"]
@@ -28,9 +25,9 @@ _DOES_NOT_FIT = {
 }
 
 
-def statistic_of(config: Config, kind: str) -> str:
-    """Which statistic of a tensor of this kind is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
-    return "l2" if kind != SAMPLE and RULES[config.rule].feature == "l2" else "max"
+def statistic_of(config: Config) -> str:
+    """Which statistic of a tensor is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
+    return "l2" if RULES[config.rule].feature == "l2" else "max"
 
 
 class Judged(NamedTuple):
@@ -53,19 +50,15 @@ class Detectors:
 
     Args:
         config: Which rule and which tiers, with which thresholds.
-        clock: Seconds since the epoch.
 
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
-        scheme: Strikes of the vendor's combined scheme, for checkpoints of kind `SAMPLE`.
         have_tiers: Whether sites share margins, or any tier is on: then `end_step` ends each step.
         other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
     """
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._clock = clock
-        self.scheme = CombinedScheme(config.combined)
         self._tiers = config.active_tiers
         self.have_tiers = bool(self._tiers) or config.rule == Adaptive.name
         self._judges: dict[str, Rule] = {}
@@ -89,7 +82,7 @@ class Detectors:
 
     def rule_of(self, kind: str) -> str:
         """What events call the rule that judges a checkpoint of this kind."""
-        return {**dict.fromkeys(SCORES, ScoreRule.name), SAMPLE: Combined.name}.get(kind, self._config.rule)
+        return ScoreRule.name if kind in SCORES else self._config.rule
 
     def limit(self, name: str, kind: str = GRADIENT) -> float:
         """The largest value of site `name` that is not a first-level anomaly in the next step."""
@@ -115,8 +108,6 @@ class Detectors:
             It; None where nothing is suspicious. Nothing is learned.
         """
         name, kind = reading.checkpoint, reading.kind
-        if kind == SAMPLE:  # a strike is never one
-            return None
         value, second, least = unscaled(reading, loss_scale), self.second_limit(name, kind), self.least(name)
         if least <= value <= second:
             return None
@@ -127,12 +118,10 @@ class Detectors:
             level = "second" if isfinite(value) and value <= self.limit(name, kind) else "first"
             words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
         verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
-        return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config, kind), limit)
+        return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config), limit)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
-        if reading.kind == SAMPLE:  # a strike is never one
-            return False
         value = unscaled(reading, loss_scale)
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
@@ -151,7 +140,7 @@ class Detectors:
         if own.verdict.level >= verdict.level:
             return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
         broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
-        return Judged(verdict, statistic_of(self._config, kind), broken)
+        return Judged(verdict, statistic_of(self._config), broken)
 
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
@@ -177,31 +166,25 @@ class Detectors:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
-        samples = {name for name, kind in self._kinds.items() if kind == SAMPLE}
-        learned = {name for name in self._judges if self._kinds[name] not in SCORES} - samples
-        state: dict[str, Any] = {"checkpoints": self._states(learned)}
-        if self._config.combined.enable:
-            state["combined"] = {"scheme": self.scheme.state(), "samples": self._states(samples)}
+        learned = {name: kind for name, kind in self._kinds.items() if kind not in SCORES}
+        state: dict[str, Any] = {"checkpoints": {name: self._judges[name].state() for name in learned}}
         if self.have_tiers:
             state["tiers"] = {
-                "kinds": {name: kind for name, kind in self._kinds.items() if name in learned},
+                "kinds": learned,
                 "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
                 "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
             }
         return state
 
-    def _states(self, names: Collection[str]) -> dict[str, Any]:
-        return {name: judge.state() for name, judge in self._judges.items() if name in names}
-
     @classmethod
-    def of(cls, config: Config, state: Mapping[str, Any], clock: Callable[[], float] = time.time) -> Detectors:
+    def of(cls, config: Config, state: Mapping[str, Any]) -> Detectors:
         """Makes the detectors that `state()` was made of.
 
         Raises:
             StateError: The state was saved with other settings, or is damaged.
         """
-        judges = cls(config, clock)
+        judges = cls(config)
         tiers = state.get("tiers")
         if isinstance(tiers, Mapping) != judges.have_tiers:
             raise StateError(
@@ -211,27 +194,17 @@ class Detectors:
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in state["checkpoints"].items():
             judges._add(name, kinds.get(name, GRADIENT), values)
-        if config.combined.enable and "combined" in state:
-            judges._restore_combined(state["combined"])
         if isinstance(tiers, Mapping):
             judges._restore_tiers(tiers)
         return judges
 
     def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
         try:
-            judge = self._judges[name] = self._new(kind if kind == SAMPLE else kind_of(kind).symbol)
+            judge = self._judges[name] = self._new(kind_of(kind).symbol)
             self._kinds[name] = kind
             judge.restore(values)
         except ValueError as error:  # of the state, or of the kind
             raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
-
-    def _restore_combined(self, saved: Any) -> None:
-        try:
-            self.scheme.restore(saved["scheme"])
-            for name, values in saved["samples"].items():
-                self._add(name, SAMPLE, values)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise StateError(f"the saved state of the combined scheme can't be used: {error}") from error
 
     def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
         try:
@@ -249,16 +222,10 @@ class Detectors:
         config = self._config
         if kind in SCORES:
             return ScoreRule(_DOES_NOT_FIT[kind])
-        if kind == SAMPLE:
-            thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
-            return SampledGradient(*thresholds, counts=self._strike_counts)
         if config.rule == Adaptive.name:
             return Adaptive(config.upper, config.sigma, kind=kind, margin=self._margins[kind])
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         return make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
-
-    def _strike_counts(self) -> bool:
-        return self.scheme.strike(self._clock()) is Strike.RECORDED
 
 
 def _in_statistic(rule: Rule, limit: float) -> float:

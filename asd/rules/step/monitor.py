@@ -93,7 +93,7 @@ class Monitor:
         self.loss_scale = 1.0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
-        self.judges = Detectors(config, clock)
+        self.judges = Detectors(config)
         self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
         self.reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
@@ -292,7 +292,7 @@ class Monitor:
             raise StateError(
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
-        self.judges = Detectors.of(self.config, state, self.clock)
+        self.judges = Detectors.of(self.config, state)
         self.step = step
 
     def _judge_one(

@@ -24,7 +24,6 @@ PLACES = {
     reading.AVERAGED: "mean gradients",
     reading.CHECKSUM: "results of matrix products",
     reading.TWICE: "calls made twice",
-    reading.SAMPLE: "sampled gradients",
 }
 """What is checked at a checkpoint, by its kind."""
 _Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of texts")]

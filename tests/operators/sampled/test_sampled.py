@@ -18,7 +18,6 @@ from asd.operators.sampled import product, sampling
 from asd.operators.sampled.sampling import repeats
 from asd.operators.sampled.score import Differs, ProductScore
 from asd.operators.table import slots
-from asd.settings.combined import CombinedConfig
 
 pytestmark = pytest.mark.usefixtures("clean")
 PARTS = ("", "_dx", "_dw")
@@ -215,14 +214,6 @@ def test_everything_is_due_in_a_step_that_is_made_again():
             break
     assert {name for name in run.seen if name.startswith("last.checksum")} == {f"last.checksum{part}" for part in PARTS}
     assert {"act.twice", "first.checksum", "first.checksum_dw", "last.twice"} <= set(run.seen)
-
-
-def test_while_the_vendors_scheme_runs_its_checksum_everything_is_due():
-    combined = CombinedConfig(enable=True, with_checksum=True)
-    run = Run(Perceptron, tiers=("state",), combined=combined).step()
-    assert run.seen == {}
-    run.monitor.monitor.judges.scheme.running = True
-    assert len(run.steps(2).seen) == 7
 
 
 # Where nothing of it is there.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from asd import Config, Level
 from asd.origin import Origin
 from asd.rules import Adaptive
-from asd.rules.readings.reading import SAMPLE, Reading
+from asd.rules.readings.reading import Reading
 from asd.rules.step.confirmation import BURST, Allowance, vanished
 from asd.rules.step.monitor import Monitor
 
@@ -87,8 +87,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     assert watch.state() == healthy.state()  # the first run taught it nothing
 
 
-def test_a_sample_and_a_value_within_its_limits_are_not_suspicious():
+def test_a_value_within_its_limits_is_not_suspicious():
     watch = taught(a="W")
     assert watch.judges.suspicion(reading("a", 1.1), 1.0) is None
-    assert watch.judges.suspicion(reading("a", math.inf, SAMPLE), 1.0) is None
     assert watch.judges.suspicion(reading("never seen", 1e30), 1.0) is None
