@@ -45,7 +45,7 @@ def whole_step(workload: Workload, mode: str, turns: int) -> dict[str, Any]:
 
     Returns:
         Medians and quartiles: `ratio` of the times of a turn, `processor` of the processor's times, `first` of the
-        processor's times of first steps, and `said`, what the status says detection takes between two steps.
+        processor's times of first steps.
     """
     use_mode(mode)
     monitors: list[StepMonitor] = []
@@ -70,10 +70,9 @@ def whole_step(workload: Workload, mode: str, turns: int) -> dict[str, Any]:
         return step
 
     found = in_turns(bare, checked, batches(workload), turns, steps=STEPS)
-    said = sum(share for share, _ in monitors[0].monitor.status.budget.values())
     for monitor in monitors:
         monitor.close()
-    return {"places": len(monitors[0].monitor.history), **found.summary(), "said": said}
+    return {"places": len(monitors[0].monitor.history), **found.summary()}
 
 
 class _Tiny(nn.Cell):

@@ -40,13 +40,13 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1725, 1700),
-    Room("asd/rules", ("asd/rules",), 3677, 3300),
+    Room("asd/rules", ("asd/rules",), 3649, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4258, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 4029, 2800),
-    Room("operators", ("operators",), 6745, 7500),
+    Room("asd/cli", ("asd/cli",), 4028, 2800),
+    Room("operators", ("operators",), 6744, 7500),
     Room("operators/rerun and the like", RERUN, 3621, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
@@ -57,13 +57,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4204, 4300),
-    Room("tests", ("tests",), 42044, 34000),
-    Room("benchmarks", ("benchmarks",), 4783, 5000),
+    Room("exporters of the network", ("exporters",), 4175, 4300),
+    Room("tests", ("tests",), 41989, 34000),
+    Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 43056, 373
+MOST_SOURCE, MOST_FILES = 42997, 373
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

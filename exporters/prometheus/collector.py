@@ -10,24 +10,20 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
-from prometheus_client.utils import floatToGoString
 
 import asd
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows, nearest
 from asd.handler import Policy
 from asd.handler.ledger import Ledger
-from asd.rules.step.status import RATIO_BOUNDS, Status
+from asd.rules.step.status import Status
 
 __all__ = ["AsdCollector"]
-
-_BOUNDS = (*map(floatToGoString, RATIO_BOUNDS), "+Inf")
 
 _STATUS_COUNTERS = (
     ("asd_steps_total", "steps", "Training steps judged."),
@@ -83,7 +79,6 @@ class AsdCollector(Collector):
         statuses: Lists what the ranks counted. Of two with the same labels the one written last is taken.
         ledger: What the events add up to; ranks that are known from events only have series of that.
         checkpoints: So many of each rank, those nearest to their limit, get two series of their own each.
-        details: Whether there is a histogram of all values, and what each part of detection costs.
         alive: Whether the process of a status lives.
         devices: Tells the other names of a device.
         clock: Seconds since the epoch.
@@ -95,7 +90,6 @@ class AsdCollector(Collector):
         ledger: Ledger,
         *,
         checkpoints: int = 0,
-        details: bool = False,
         alive: Callable[[Status], bool] = lambda _status: True,
         devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
@@ -103,7 +97,6 @@ class AsdCollector(Collector):
         self.statuses = statuses
         self.ledger = ledger
         self.checkpoints = checkpoints
-        self.details = details
         self.alive = alive
         self.devices = devices
         self.clock = clock
@@ -124,7 +117,6 @@ class AsdCollector(Collector):
         yield from _rank_families(rows, self.alive)
         known = [(row.labels, row.status) for row in rows if row.status is not None]
         yield from _status_families(known)
-        yield from _detail_families(known if self.details else ())
         yield from _event_families(rows, self.ledger.policy)
         yield from self._checkpoint_families(rows)
 
@@ -183,26 +175,6 @@ def _status_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterabl
         for sink, count in status.dropped.items():
             dropped.add_metric((*labels, clean(sink)), count)
     yield dropped
-
-
-def _detail_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
-    spent = GaugeMetricFamily(
-        "asd_budget_ratio", "What a part of detection has of a step's time, see ASD_BUDGET.", labels=(*LABELS, "part")
-    )
-    coverage = GaugeMetricFamily(
-        "asd_coverage_ratio",
-        "The share of what a part can look at that it looks at in a step.",
-        labels=(*LABELS, "part"),
-    )
-    feature = HistogramMetricFamily(
-        "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
-    )
-    for labels, status in known:
-        for part, (cost, share) in status.budget.items():
-            spent.add_metric((*labels, clean(part)), float(cost))
-            coverage.add_metric((*labels, clean(part)), float(share))
-        feature.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
-    yield from (spent, coverage, feature)
 
 
 def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -24,13 +23,13 @@ class NodeCollector(AsdCollector):
 
     Args:
         agent: Follows the run folders of the node's ranks.
-        details: As of `AsdCollector`.
         devices: Tells the other names of a device.
     """
 
-    def __init__(self, agent: Agent, devices: DeviceMap = name_device, *, details: bool = False) -> None:
-        more: dict[str, Any] = {"checkpoints": agent.checkpoints, "details": details, "devices": devices}
-        super().__init__(agent.statuses, agent.ledger, alive=agent.alive, **more)
+    def __init__(self, agent: Agent, devices: DeviceMap = name_device) -> None:
+        super().__init__(
+            agent.statuses, agent.ledger, alive=agent.alive, checkpoints=agent.checkpoints, devices=devices
+        )
         self.agent = agent
 
     def describe(self) -> Iterable[Metric]:

@@ -35,7 +35,6 @@ class Spending(Part):
 
     def _tell(self, judging: float, state: float) -> None:
         monitor, share = self.monitor, 1 / EVERY
-        monitor.status.budget = {"places": (judging, 1.0)} | ({"state": (state, share)} if state > 0 else {})
         told = f"reading and judging {100 * judging:.2g} %"
         if state > 0:
             told += f", weights and moments {100 * state:.2g} % ({share:.0%} a step)"

@@ -38,8 +38,8 @@ In Prometheus' configuration:
       static_configs:
         - targets: ["127.0.0.1:9464"]
 
-It serves /metrics, /healthz, /readyz and /events; /events takes the filters since, until, device, rank, level, kind,
-run and limit. The web configuration has the form that Prometheus' own exporters take; a change of it or of a
+It serves /metrics, /healthz, /readyz and /events; /events takes the filters device, rank, level, kind, run and
+limit. The web configuration has the form that Prometheus' own exporters take; a change of it or of a
 certificate is taken over without a restart.
 
 Strikes are counted as `asd handler` and `asd report` count them: give all the same --strikes, --window and --many.
@@ -72,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "N",
         "series of the N nearest to their limit (default: 0)",
     )
-    parser.add_argument("--details", action="store_true", help="a histogram of all values, the cost of each part")
     add_strike_arguments(parser)
     add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         more = {"policy": read_strike_policy(args), "devices": devices, "checkpoints": args.checkpoints}
         agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, **more)
         try:
-            collector = NodeCollector(agent, devices, details=args.details)
+            collector = NodeCollector(agent, devices)
             server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
             try:
                 folders = ", ".join(map(str, run_dirs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
 from collections import Counter
@@ -17,11 +16,9 @@ from asd.records import Count, Finite, Flag, Number, Text, members, plain, read
 from asd.rules.step.protections import Protections
 from asd.verdict import Verdict
 
-__all__ = ["RATIO_BOUNDS", "Status"]
+__all__ = ["Status"]
 
 VERSION = 1
-RATIO_BOUNDS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 10.0, 1e3)
-"""Upper bounds of the histogram of value / first-level limit; one more bucket holds what is larger."""
 
 
 def _by_key(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -29,10 +26,6 @@ def _by_key(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         counts.update(part)
     return dict(counts)
-
-
-def _by_place(parts: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(counts) for counts in zip(*parts, strict=True)]
 
 
 def _newest(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -57,16 +50,9 @@ _Sum = Annotated[Count, _Together(sum)]
 _Seconds = Annotated[Finite, _Together(sum)]
 _Latest = Annotated[Finite, _Together(max)]
 _Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers"), _Together(_by_key)]
-_BUCKETS = len(RATIO_BOUNDS) + 1
-_Buckets = Annotated[
-    list[Count],
-    Meta(min_length=_BUCKETS, max_length=_BUCKETS, description=f"a list of {_BUCKETS} whole numbers"),
-    _Together(_by_place),
-]
 _Pairs = Annotated[
     dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers"), _Together(_newest)
 ]
-_Shares = Annotated[dict[str, tuple[Finite, Finite]], Meta(description="an object of pairs of finite numbers")]
 _Protections = Annotated[dict[str, Any], Meta(description="an object"), _Together(_protections)]
 
 
@@ -94,12 +80,8 @@ class Status(FromOrigin):
         last_check: When a value was last judged, in seconds since the epoch; 0 before the first.
         step_seconds: Time from the end of a step to the end of the next, summed.
         check_seconds: Time of the detector in these, summed: on the host.
-        ratios: How many values fell into each bucket of value / limit; finite values only.
-        ratio_sum: Sum of value / limit over these.
         checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
         protections: What protects the training; empty before that is known.
-        budget: Of each part of detection the share of a step's time that it has, and the share of what it can look at
-            that it looks at in a step; empty before that is measured.
     """
 
     origin: Origin
@@ -120,25 +102,15 @@ class Status(FromOrigin):
     last_check: _Latest = 0.0
     step_seconds: _Seconds = 0.0
     check_seconds: _Seconds = 0.0
-    ratios: _Buckets = field(default_factory=lambda: [0] * _BUCKETS)
-    ratio_sum: Annotated[Finite, _Together(sum)] = 0.0
     checkpoints: _Pairs = field(default_factory=dict)
     protections: _Protections = field(default_factory=dict)
-    budget: _Shares = field(default_factory=dict)
     machine: Text = ""
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
         """Counts one judged value."""
         self.checks += 1
-        value, limit = verdict.value, verdict.limit
-        self.checkpoints[checkpoint] = value, limit
-        if not math.isfinite(value):
-            self.non_finite += 1  # never in the histogram: its sum would be spoilt for good
-        elif 0 < limit < math.inf:
-            ratio = value / limit
-            if math.isfinite(self.ratio_sum + ratio):  # a denormal limit makes infinity of a finite value
-                self.ratios[bisect.bisect_left(RATIO_BOUNDS, ratio)] += 1
-                self.ratio_sum += ratio
+        self.checkpoints[checkpoint] = verdict.value, verdict.limit
+        self.non_finite += not math.isfinite(verdict.value)
 
     @classmethod
     def together(cls, parts: Iterable[Status]) -> Status:

@@ -19,8 +19,7 @@ from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.exporters.prometheus.rows import LEVELS
 from asd.handler.ledger import Ledger
-from asd.rules.step.status import RATIO_BOUNDS, Status
-from asd.verdict import Verdict
+from asd.rules.step.status import Status
 from tests.support.events import event_maker, made_of
 
 RANK = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
@@ -75,13 +74,6 @@ def test_lost_events_and_verdicts_have_series_once_there_are_some():
     assert value(registry, "asd_replay_verdicts_total", verdict="software") == 1
 
 
-def test_details_are_a_histogram_and_what_each_part_costs():
-    registry = registered(status(budget={"gate": (0.01, 1.0)}), details=True)
-    assert len(series(registry)) == 1 + 20 + len(RATIO_BOUNDS) + 3 + 2
-    assert value(registry, "asd_budget_ratio", part="gate") == 0.01
-    assert value(registry, "asd_coverage_ratio", part="gate") == 1.0
-
-
 def test_names_are_plain_and_described_without_a_scrape():
     registry = registered(status())
     collector = AsdCollector(list, Ledger())
@@ -94,9 +86,6 @@ def test_names_are_plain_and_described_without_a_scrape():
         assert {sample.name.removeprefix(family.name) for sample in family.samples} <= {
             "",
             "_total",
-            "_bucket",
-            "_count",
-            "_sum",
         }
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(collector)
@@ -141,18 +130,6 @@ def test_the_counts_of_a_rank_come_out():
     assert value(registry, "asd_rank_info", device="Ascend:3", vdie_id="") == 1
     versions = {"version": asd.__version__, "python": platform.python_version()}
     assert registry.get_sample_value("asd_build_info", versions) == 1
-
-
-def test_the_share_of_the_limit_is_a_histogram():
-    counted = status()
-    for number in (0.0, 0.05, 0.05, 1.0, 5.0, 1e9, float("nan")):
-        counted.add("a", Verdict(Level.NORMAL, "", number, 1.0))
-    registry = registered(counted, details=True)
-    bounds = [f"{bound:.0e}" if bound < 1e-4 else str(bound) for bound in RATIO_BOUNDS] + ["+Inf"]
-    buckets = [value(registry, "asd_feature_ratio_bucket", le=bound) for bound in bounds]
-    assert buckets == [1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 4, 5, 5, 6]
-    assert value(registry, "asd_feature_ratio_count") == 6
-    assert value(registry, "asd_feature_ratio_sum") == pytest.approx(1e9 + 6.1)
 
 
 def test_a_process_that_ended_without_a_word_is_lost():

@@ -9,7 +9,6 @@ from mindspore import Tensor, nn
 
 from asd import Config
 from asd.operators import StepMonitor
-from asd.rules.step.status import Status
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -25,11 +24,8 @@ def test_the_status_tells_what_the_parts_of_a_training_take_between_two_steps(tm
     for _ in range(33):
         monitor.step(step(x, y))
     status = monitor.monitor.status
-    assert list(status.budget) == ["places", "state"]
-    assert all(cost >= 0 and 0 < coverage <= 1 for cost, coverage in status.budget.values())
     assert re.match(
         r"3 % of a step( and more)?: reading and judging [\d.e-]+ %, weights and moments ",
         status.protections["on"]["budget"],
     )
-    assert Status.from_json(status.to_json()).budget == status.budget
     monitor.close()

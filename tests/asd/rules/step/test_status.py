@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asd import Level, StateError
 from asd.records import members
-from asd.rules.step.status import RATIO_BOUNDS, Status
+from asd.rules.step.status import Status
 from asd.verdict import Verdict
 from tests.support.events import made_of
 
@@ -42,8 +42,6 @@ STATUSES = st.builds(
     last_check=MOMENTS,
     step_seconds=MOMENTS,
     check_seconds=MOMENTS,
-    ratios=st.lists(COUNTS, min_size=len(RATIO_BOUNDS) + 1, max_size=len(RATIO_BOUNDS) + 1),
-    ratio_sum=NUMBERS.filter(math.isfinite),
     checkpoints=st.dictionaries(TEXTS, st.tuples(NUMBERS, NUMBERS), max_size=3),
 )
 
@@ -67,24 +65,6 @@ def test_what_is_written_is_one_line_of_json_without_a_number_that_json_lacks_an
     assert repr(Status.from_json(text)) == repr(status)  # in which nan equals nan
 
 
-def test_a_sum_that_no_float_can_hold_does_not_spoil_the_rest():
-    status = made_of(Status, **ORIGIN)
-    for _ in range(2):
-        status.add("a", verdict(1e308, 1.0))
-    assert status.ratio_sum == 1e308
-    assert Status.from_json(status.to_json()) == status
-
-
-@pytest.mark.parametrize(
-    ("ratio", "bucket"), [(0.0, 0), (1e-9, 0), (1.1e-9, 1), (0.3, 9), (1.0, 10), (1.5, 11), (1e3, 12), (1e4, 13)]
-)
-def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, bucket):
-    status = made_of(Status, **ORIGIN)
-    status.add("a", verdict(ratio, 1.0))
-    assert [index for index, count in enumerate(status.ratios) if count] == [bucket]
-    assert status.ratio_sum == ratio
-
-
 @pytest.mark.parametrize(
     ("value", "limit", "non_finite"),
     [
@@ -93,15 +73,12 @@ def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, buc
         (math.nan, 1.0, 1),
         (1.0, math.inf, 0),
         (1.0, 0.0, 0),
-        (1.0, math.nan, 0),
-        (1.0, -1.0, 0),
-        (1e308, 1e-300, 0),
     ],
 )
-def test_what_has_no_ratio_is_kept_out_of_the_histogram(value, limit, non_finite):
+def test_the_last_value_and_limit_are_kept_and_what_is_not_finite_is_counted(value, limit, non_finite):
     status = made_of(Status, **ORIGIN)
     status.add("a", verdict(value, limit))
-    assert (sum(status.ratios), status.ratio_sum, status.non_finite) == (0, 0.0, non_finite)
+    assert status.non_finite == non_finite
     assert repr(status.checkpoints) == repr({"a": (value, limit)})
 
 
@@ -116,9 +93,8 @@ def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
 @pytest.mark.parametrize(
     ("field", "value", "valid"),
     [
-        ("ratio_sum", "inf", "a number"),
+        ("step_seconds", "inf", "a number"),
         ("anomalies", {"first": "1"}, "an object of whole numbers"),
-        ("ratios", [0], "a list of 14 whole numbers"),
         ("checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
         ("protections", [1], "an object"),
     ],
@@ -177,7 +153,7 @@ def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status()
     other.anomalies["first"] = other.dropped["Sink"] = 2
     whole = Status.together([one, other])
     assert (whole.started, whole.written, whole.active, whole.step) == (1.0, 5.0, True, 7)
-    assert (whole.steps, whole.checks, whole.refused, sum(whole.ratios)) == (10, 2, 1, 2)
+    assert (whole.steps, whole.checks, whole.refused) == (10, 2, 1)
     assert (whole.anomalies, whole.dropped) == ({"first": 2, "second": 0}, {"Sink": 2})
     assert set(whole.checkpoints) == {"n", "Generator.n"}
     assert set(one.checkpoints) == {"n"}
