@@ -42,7 +42,7 @@ ROOMS = (
     Room("asd", ("asd",), 1725, 1700),
     Room("asd/rules", ("asd/rules",), 3649, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
-    Room("asd/handler", ("asd/handler",), 4258, 3300),
+    Room("asd/handler", ("asd/handler",), 4257, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 4028, 2800),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4175, 4300),
-    Room("tests", ("tests",), 41989, 34000),
+    Room("tests", ("tests",), 42029, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42997, 373
+MOST_SOURCE, MOST_FILES = 42996, 373
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -327,14 +327,14 @@ class Strikes:
         row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
         return now if row[0] is None else min(now, float(row[0]))
 
-    def last_counting(self, device: int) -> Event | None:
-        """The first event of the last strike that counts."""
-        row = self._store.db.execute(
-            "SELECT event FROM strike WHERE device = ? AND revoked = '' AND (settled OR verdict <> '') "
-            "ORDER BY time DESC, n DESC LIMIT 1",
+    def counting(self, device: int) -> list[Event]:
+        """The first event of each strike that counts, of the last one first."""
+        rows = self._store.db.execute(
+            "SELECT event FROM strike JOIN device ON device.n = device WHERE device = ? AND time > cleared "
+            "AND revoked = '' AND (settled OR verdict <> '') ORDER BY time DESC, strike.n DESC",
             (device,),
-        ).fetchone()
-        return Event.from_json(row[0]) if row else None
+        )
+        return [Event.from_json(text) for (text,) in rows]
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""

@@ -99,15 +99,16 @@ class Triage:
     def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
         count = count or self.strikes.of(device, self.strikes.now_there(device, now))
-        cause = self.strikes.last_counting(device) if count.is_enough(self._policy.strikes) else None
-        if cause is None or self.strikes.is_stale(cause, now) or self.cases.open_case(device) is not None:
+        causes = self.strikes.counting(device) if count.is_enough(self._policy.strikes) else []
+        if not causes or self.strikes.is_stale(causes[0], now) or self.cases.open_case(device) is not None:
             return None
-        self._id = cause.id
-        minutes = self._policy.window_seconds / 60
-        why = f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes"
+        self._id = causes[0].id
+        why = f"it has {_count(self._policy.strikes, 'strike')} within {self._policy.window_seconds / 60:g} minutes"
         if count.counting < self._policy.strikes:
             why = f"its strikes of the last months come to {count.score:.2f} of {self._policy.strikes}"
-        return self._take_out(device, cause, why, now)
+        found = {cause.rule: cause.checkpoint for cause in causes[::-1]}
+        why += f": {', '.join(f'{rule} at {place}' for rule, place in found.items())}" if len(found) > 1 else ""
+        return self._take_out(device, causes[0], why, now)
 
     def _anomaly(self, event: Event, now: float) -> Decision:
         if not names_device(event):
@@ -169,10 +170,8 @@ class Triage:
                 f"it has {_count(total, 'strike')} of {policy.strikes}{_with(count)}, and is isolated unless "
                 f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
             )
-        minutes = policy.window_seconds / 60
-        return self._say(
-            "strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes{_with(count)}"
-        )
+        why = f"strike {total} of {policy.strikes} within {policy.window_seconds / 60:g} minutes{_with(count)}"
+        return self._say("strike", event, now, why)
 
     def _replay(self, event: Event, now: float) -> Decision:
         counted, verdict = self.strikes.count(event, now), event.verdict

@@ -25,7 +25,7 @@ class Headlines:
         """Whether `event` is told; an anomaly of the weights or of the optimizer's state is no other's place."""
         if event.kind != "anomaly":
             return True
-        if event.step == self._step and not event.key and event.rule != "weight_hash":
+        if event.step == self._step and not event.key:
             return False
         self._step, second = event.step, event.level is Level.WARNING
         self._second += second

@@ -115,8 +115,7 @@ class Reports:
 
         Where no majority is, rank 0 has one that names no device.
         """
-        rank = self._origin.rank
-        anomaly = rank in found.odd or (not found.odd and rank == 0)
+        anomaly = self._origin.rank in (found.odd or (0,))
         event = self._event(
             "anomaly" if anomaly else "follower",
             step,
@@ -127,6 +126,7 @@ class Reports:
             level=Level.ERROR if anomaly else Level.NORMAL,
             rule="weight_hash",
             feature="differing",
+            key="weight_hash",  # so many in the same step of another attempt are no sign of software
         )
         return _of_nobody(event) if anomaly and not found.odd else event
 

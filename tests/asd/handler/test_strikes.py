@@ -1,8 +1,13 @@
 """What one event does to the strikes of the store: which rows are kept, wait or are revoked."""
 
+from dataclasses import replace
+
 import pytest
 
 from asd.handler.decide import strikes
+from asd.origin import Origin
+from asd.rules.diagnosis.weights import Difference
+from asd.rules.step.reports import Reports
 from tests.asd.handler.scene import START, Scene, event
 
 
@@ -85,3 +90,11 @@ def test_a_device_is_heard_of_with_what_it_did(scene):
     for told in ({}, {"kind": "replay", "verdict": "persistent"}, {"kind": "recovery"}):
         tell(scene, 3, **told)
     assert scene.rows("SELECT anomalies, persistent, strikes FROM device") == [(1, 1, 1)]
+
+
+def test_as_many_weights_that_differ_in_the_same_step_of_another_attempt_are_no_sign_of_software(scene):
+    origin = Origin("llama", 1, "node7", "Ascend:1")
+    for attempt in (1, 2, 3):
+        reports = Reports(replace(origin, run=f"llama+{attempt}"), "adaptive", "", lambda: START)
+        decision = scene.handler.handle(reports.weights_differ(50, Difference((1,), ("w", "b"), "rank 1")))
+    assert (decision.action, revoked(scene)) == ("waiting", ["", "", ""])

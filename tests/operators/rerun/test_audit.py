@@ -1,11 +1,18 @@
 """A step made twice now and then: a device that gives other bits is named, a sound one and its training see nothing."""
 
+import math
+import time
+
 import mindspore as ms
 import pytest
+import test_probe
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import nn, ops
 
 from asd import Config, Level
+from asd.handler import FaultHandler, Policy, Store
+from asd.handler.act.no_isolator import NoIsolator
+from asd.handler.device_record import device_records
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit, rerun
 from asd.operators.rerun.audit import FIRST
@@ -136,3 +143,23 @@ def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits
     monkeypatch.setattr(monitor.ranks, "tell", lambda **own: asked.append(own) or [own])
     monitor.make(training.monitor._training.rerun.again, "")
     assert asked == [theirs]
+
+
+def test_findings_of_checks_audit_and_probe_in_three_attempts_are_one_case_of_the_device_that_lists_them(
+    monkeypatch, tmp_path, clean
+):
+    ms.set_context(mode=1)
+    store = Store(None)
+    handler = FaultHandler(store, Policy(settle_seconds=0), NoIsolator(store), [].append)
+
+    def actions(training, steps):
+        return [handler.handle(event).action for _ in range(steps) for event in training.step()]
+
+    assert actions(Training(tmp_path / "first", 2, factor=math.inf), 2)[0] == "strike"
+    assert actions(Training(tmp_path / "second", EVERY + FIRST + 1, factor=1.05), EVERY + FIRST) == ["strike"]
+    test_probe.spoil(monkeypatch, "Exp", lambda found: found * 0)
+    assert actions(test_probe.Training(tmp_path / "third"), 8 * test_probe.EVERY) == ["isolated"]
+    (record,) = device_records(store, handler.policy, time.time())
+    assert record.reason == (
+        "it has 3 strikes within 480 minutes: adaptive at 2.weight, audit at step, probe at probe.Exp"
+    )
