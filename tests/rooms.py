@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4175, 4300),
-    Room("tests", ("tests",), 42029, 34000),
+    Room("tests", ("tests",), 41976, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42996, 373
+MOST_SOURCE, MOST_FILES = 42705, 372
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from asd.exporters.pictures.markup import number
 from asd.exporters.pictures.values import Point
 
-__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "read_text"]
+__all__ = ["Histories", "SavedBundle", "find_bundles", "read_histories"]
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
-_LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
+_LARGEST_CSV = 64 << 20  # bytes
 _MOST_HISTORIES = 32
-_MOST_FACTS = 60
 _MOST_BUNDLES = 10_000
 _LEVELS = {"normal": "", "second": "second", "first": "first"}
 
@@ -51,27 +46,6 @@ class SavedBundle:
     def files(self) -> list[tuple[Path, int]]:
         """Its files and their sizes in bytes, by name."""
         return sorted((path, path.stat().st_size) for path in self.path.iterdir() if path.is_file())
-
-
-def read_text(path: Path, largest: int, unreadable: dict[str, str], name: str) -> str:
-    """All of a file; empty when it is missing, has more than `largest` bytes or can't be read.
-
-    Args:
-        path: The file.
-        largest: So many bytes it may have.
-        unreadable: Takes the reason under `name`, unless it is missing.
-        name: What the file is called there.
-    """
-    try:
-        size = path.stat().st_size
-        if size <= largest:
-            return path.read_text(encoding="utf-8", errors="replace")
-        unreadable[name] = f"it has {size:,} bytes; read are at most {largest:,}."
-    except FileNotFoundError:
-        pass  # it is being written, or there is nothing to say
-    except OSError as error:
-        unreadable[name] = error.strerror or str(error)
-    return ""
 
 
 def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[SavedBundle]:
@@ -115,16 +89,22 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
 
 def _read_values(bundle: SavedBundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
     path, bad = bundle.path / "values.csv", 0
-    lines = read_text(path, _LARGEST_CSV, unreadable, _short(path)).replace("\0", "").splitlines(keepends=True)
     try:
+        size = path.stat().st_size
+        if size > _LARGEST_CSV:
+            unreadable[_short(path)] = f"it has {size:,} bytes; read are at most {_LARGEST_CSV:,}."
+            return
+        lines = path.read_text(encoding="utf-8", errors="replace").replace("\0", "").splitlines(keepends=True)
         for row in csv.DictReader(lines):
             point = _point(row)
             if point is None:
                 bad += 1
             else:
                 yield row["checkpoint"], point
-    except csv.Error as error:
-        unreadable[_short(path)] = str(error)
+    except FileNotFoundError:
+        pass  # it is being written
+    except (OSError, csv.Error) as error:
+        unreadable[_short(path)] = getattr(error, "strerror", None) or str(error)
     if bad:
         rows = "row has" if bad == 1 else "rows have"
         unreadable[_short(path)] = f"{bad} {rows} no step, checkpoint, value and limit."
@@ -138,45 +118,6 @@ def _point(row: Mapping[str, str | None]) -> Point | None:
     if not row.get("checkpoint") or abs(step) >= 1 << 63:
         return None
     return Point(step, value, math.inf if math.isnan(limit) else limit, _LEVELS.get(row.get("level") or "", ""))
-
-
-def facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]]:
-    """What a JSON file says, as names and values in the order of the file; inner objects are joined by dots.
-
-    Args:
-        path: The file; a missing one says nothing.
-        unreadable: Takes the reason why the file can't be read.
-    """
-    return list(islice(_flat("", _read_json(path, unreadable)), _MOST_FACTS))
-
-
-def _read_json(path: Path, unreadable: dict[str, str]) -> Any:
-    """What the file holds; an empty object when it is missing or can't be read."""
-    text = read_text(path, _LARGEST_JSON, unreadable, _short(path))
-    try:
-        return json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        unreadable[_short(path)] = str(error)[:300]
-        return {}
-
-
-def _flat(name: str, content: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(content, dict):
-        for key, value in content.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), value)
-    elif isinstance(content, list) and any(isinstance(item, (dict, list)) for item in content):
-        for i, value in enumerate(content):
-            yield from _flat(f"{name}.{i}" if name else str(i), value)
-    else:
-        yield name, _said(content)
-
-
-def _said(content: Any) -> str:
-    if isinstance(content, list):
-        return ", ".join(map(_said, content[:8])) + (f", … ({len(content)} in all)" if len(content) > 8 else "")
-    if isinstance(content, float):
-        return number(content)
-    return content[:300] if isinstance(content, str) else json.dumps(content)
 
 
 def _short(path: Path) -> str:

@@ -8,13 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from asd import fault_code
-from asd.exporters.pictures.chart import mark
 from asd.exporters.pictures.markup import Html, tag, utc
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
 from asd.exporters.report.document import document
-from asd.exporters.report.tables import note
-from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.values import value_plots
 from asd.exporters.report.words import RunVerdict, counted, verdict_on
 
@@ -34,12 +31,10 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
     """
     where = _link_from(output.parent, data.run_dir)
     body = [
-        sections.section("timeline", "Timeline", _timeline(data)),
         sections.section("ranks", "Ranks and devices", sections.ranks_table(data)),
         sections.section("values", "Feature values and limits", value_plots(data)),
         sections.section("events", "Events", sections.events_table(data, where)),
         sections.section("evidence", "Evidence", sections.evidence(data, where)),
-        sections.section("settings", "Settings and versions", sections.settings(data)),
         # Last: what the sections above could not read is in it.
         sections.section("unreadable", "What could not be read", sections.unreadable(data)),
         tag("footer", tag("p", f"Made {utc(now)} by asd report {version} from {data.run_dir}. All times are UTC.")),
@@ -123,19 +118,3 @@ def _cards(data: RunData) -> Html:
     ]
     shown = [tag("div", tag("dt", name), tag("dd", "-" if value is None else f"{value:,}")) for name, value in cards]
     return tag("dl", shown, class_="cards")
-
-
-def _timeline(data: RunData) -> list[Html]:
-    picture, words = draw_timeline(data)
-    if not picture:
-        return []
-    shown = [sort for sort in SORTS if any(rank.events[sort] for rank in data.ranks)]
-    legend = [_key(SORTS[sort][0], mark(sort, 9, 9)) for sort in shown]
-    if any(rank.status for rank in data.ranks):
-        legend.append(_key("watched", tag("rect", class_="watched", x=1, y=3, width=16, height=12, rx=3)))
-    content = [tag("ul", legend, class_="legend"), tag("div", picture, class_="scroll", tabindex="0")]
-    return [*content, *note(words)]
-
-
-def _key(words: str, drawn: Html) -> Html:
-    return tag("li", sections.symbol(drawn), words)

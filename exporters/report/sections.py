@@ -1,4 +1,4 @@
-"""The tables of the report: ranks, events, evidence, settings."""
+"""The tables of the report: ranks, events, evidence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import quote
 from asd.event import Event
 from asd.exporters.pictures.chart import SPACE, mark
 from asd.exporters.pictures.markup import Html, name, number, tag, utc
-from asd.exporters.report.bundles import SavedBundle, facts
+from asd.exporters.report.bundles import SavedBundle
 from asd.exporters.report.data import Rank, RunData, sort_of
 from asd.exporters.report.tables import Row, note, table
 from asd.exporters.report.words import counted
 
-__all__ = ["events_table", "evidence", "facts_of_rank", "ranks_table", "section", "settings", "symbol", "unreadable"]
+__all__ = ["events_table", "evidence", "facts_of_rank", "ranks_table", "section", "unreadable"]
 
 _OPEN_RANKS, _MOST_RANKS, _MOST_EVENTS, _MOST_GRAVE, _MOST_BUNDLES = 24, 256, 300, 100, 40
 _MOST_OF_HOST = 26  # letters in a row of the events; the table of ranks has the whole name
@@ -28,8 +28,8 @@ def section(place: str, title: str, content: Sequence[Html]) -> Html:
     return tag("section", tag("h2", title), content, id=place) if content else Html("")
 
 
-def symbol(drawn: Html) -> Html:
-    """A mark of the timeline within text."""
+def _symbol(drawn: Html) -> Html:
+    """The mark of a sort of events within text."""
     return tag("svg", drawn, viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=SPACE)
 
 
@@ -126,7 +126,7 @@ def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Sa
         what.append("; its evidence is not here")
     cells = [
         tag("td", utc(event.time, digits=3), class_="time"),
-        tag("td", symbol(mark(sort, 9, 9)), " ", _SHORT.get(sort, sort), class_="sort"),
+        tag("td", _symbol(mark(sort, 9, 9)), " ", _SHORT.get(sort, sort), class_="sort"),
         None if event.rank < 0 else event.rank,
         _device(event, _MOST_OF_HOST),
         event.step or None,
@@ -158,27 +158,10 @@ def evidence(data: RunData, where: str) -> list[Html]:
     return [tag("div", cards, class_="bundles"), *more] if cards else more
 
 
-def settings(data: RunData) -> list[Html]:
-    """Settings and versions as the newest evidence of each run has them."""
-    newest = {bundle.folder: bundle for bundle in sorted(data.bundles, key=lambda bundle: bundle.step)}
-    content = []
-    for folder, bundle in newest.items():
-        whose = f" of {folder}" if len(newest) > 1 else ""
-        for title, file in (("Settings", "config.json"), ("Versions", "versions.json")):
-            known = facts(bundle.path / file, data.unreadable)
-            content += [tag("article", tag("h3", f"{title}{whose}"), *_facts(known))] if known else []
-    return [tag("div", content, class_="bundles")] if content else []
-
-
 def unreadable(data: RunData) -> list[Html]:
     """The files that were passed over, and why."""
     items = [tag("li", tag("code", file, class_="name"), ": ", reason) for file, reason in data.unreadable.items()]
     return [tag("ul", items)] if items else []
-
-
-def _facts(known: Sequence[tuple[str, str]]) -> list[Html]:
-    rows = [tag("tr", tag("th", key, scope="row"), tag("td", value, class_="name")) for key, value in known]
-    return [tag("table", tag("tbody", rows), class_="facts")] if rows else []
 
 
 def _address(data: RunData, path: Path, where: str) -> str:
