@@ -57,13 +57,13 @@ ROOMS = (
         2977,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4175, 4300),
-    Room("tests", ("tests",), 41976, 34000),
+    Room("exporters of the network", ("exporters",), 4075, 4300),
+    Room("tests", ("tests",), 41955, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42705, 372
+MOST_SOURCE, MOST_FILES = 42605, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

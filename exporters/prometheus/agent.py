@@ -1,8 +1,7 @@
 """The node agent: follows the files of many ranks and keeps what they add up to.
 
-It takes no part in any training, so a rank may die and so may the agent. How far it has read and what it has counted
-are saved together in one file: an agent that was killed begins again where both still agree, so no event is lost and
-none is counted twice.
+It takes no part in any training, so a rank may die and so may the agent. Its events, what they add up to and how
+far it has read are kept together in one file: an agent that was killed loses no event and counts none twice.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.exporters.prometheus.agent_state import SavedState, StateLock
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
-from asd.exporters.prometheus.event_journal import EventJournal
+from asd.exporters.prometheus.event_journal import EventJournal, JournalInUseError
 from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -29,7 +27,6 @@ from asd.handler import Policy
 from asd.handler.inputs.owners import may_give_back
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
-from asd.rundir import names as run_dir
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 
@@ -51,7 +48,7 @@ _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
 _MANY_CHARACTERS = 1 << 20  # of a batch behind which there may be more
 _STUCK_INTERVALS = 10
 _MOST_WARNINGS = 100
-_MOST_UNKEPT = 1000  # events that wait for the journal; of more the logs are read again
+_MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are read
 _FEW = 3
 
 _log = logging.getLogger("asd.exporter")
@@ -64,7 +61,7 @@ class Agent:
 
     Args:
         run_dirs: The folders, or what holds them; those that do not exist yet are waited for.
-        state_file: Where it keeps how far it has read; None for a file in the first of `run_dirs`.
+        state_file: Where it keeps its events and how far it has read; None for a file in the first of `run_dirs`.
         host: Takes in only what came from this machine; everything when empty.
         poll_interval: Seconds between two polls in `run`.
         policy: What a strike is, and how many make a device suspect; as the fault handler has it.
@@ -75,7 +72,7 @@ class Agent:
 
     Attributes:
         ledger: What the events add up to.
-        journal: The events for a fault handler that pulls, in a file beside the state file.
+        journal: The events, for a fault handler that pulls; in the state file.
         problems: What went wrong, by reason, one of `PROBLEMS`.
         alive: Tells whether the process of a status lives.
         left_out: Ranks of other machines whose statuses were left out at the last poll.
@@ -103,7 +100,7 @@ class Agent:
             raise ConfigError("run_dirs", run_dirs, "it must name one folder or more")
         self._folders = RunFolders(run_dirs)
         self.run_dirs = self._folders.roots
-        self.state_file = state_file or run_dir.cursor_file(self.run_dirs[0], "exporter")
+        self.state_file = state_file or self.run_dirs[0] / "exporter.sqlite"
         self.host = host
         self.checkpoints = checkpoints
         self.poll_interval = poll_interval
@@ -121,12 +118,12 @@ class Agent:
         self._last_sign = monotonic()
         self._polled = False
         self._warned: set[str] = set()
-        self._lock = StateLock(self.state_file, self.run_dirs)
-        self._lock.take()
-        self.journal = EventJournal(self.state_file.with_name(f"{self.state_file.name}.events.sqlite"))
+        self.journal = EventJournal(self.state_file)
+        self._closed = ""  # why the journal is
         self._unkept: list[Event] = []
-        self._refill = False
-        self._follower = self._begin()
+        self._follower = self._follow(None)
+        self._saved: dict[str, Any] | None = None
+        self._begin(patient=False)
 
     def statuses(self) -> list[Status]:
         """What the ranks counted, at the last poll."""
@@ -153,7 +150,7 @@ class Agent:
                 self.poll(stop)
             except Exception as error:  # metrics that stand still look healthy: say so, and begin where all was well
                 self._problem("event_log", f"the files can't be followed: {type(error).__name__}: {error}")
-                self._follower = self._begin()
+                self.journal.close()
             stop.wait(self.poll_interval)
 
     def poll(self, stop: threading.Event | None = None) -> None:
@@ -163,14 +160,14 @@ class Agent:
             stop: Ends the poll early when it is set; the next one goes on from there.
         """
         while True:
+            self._begin()
             self._look_at_statuses()
-            lines = self._follower.poll(_AT_ONCE)
+            lines = self._follower.poll(_AT_ONCE) if len(self._unkept) < _MOST_UNKEPT else []
             for line in lines:
                 self._take(line)
             self._look_at_follower()
             self._look_at_disks()
-            if self._keep():
-                self._save()
+            self._keep()
             self.last_poll, self._last_sign = self._clock(), self._monotonic()
             if len(lines) < _AT_ONCE and sum(len(line.text) for line in lines) < _MANY_CHARACTERS:
                 self._polled = True
@@ -181,7 +178,6 @@ class Agent:
     def close(self) -> None:
         """Lets another agent use the state file."""
         self.journal.close()
-        self._lock.release()
 
     def _look_at_statuses(self) -> None:
         self._status_files.folders = self._folders.look()
@@ -258,80 +254,66 @@ class Agent:
         number = int(names.id) if names.id.isdecimal() else -1
         return replace(event, serial=names.vdie_id, device_number=number)
 
-    def _keep(self) -> bool:
-        """Puts the new events into the journal; returns whether it has all that was read, and so the cursor may move.
+    def _begin(self, *, patient: bool = True) -> None:
+        """Opens the journal where it is not open, and begins where it ends.
 
-        What can't be kept now is tried again, and read again after a restart.
+        Raises:
+            JournalInUseError: Another agent has it, and this one is not to wait.
         """
-        if not self._lock.has_folder():
-            self._bound_unkept()
-            self.journal.problem = f"{self.state_file.parent} is not there." if self._unkept or self._refill else ""
-            return True  # nothing is saved without a folder
+        if self.journal.is_open or not self._has_folder():
+            return
         try:
-            self._lock.take()
-            self.journal.open()
-            if self._refill or not self.journal.is_whole:
-                self._fill_journal()
-            self.journal.add(self._unkept)
-        except StateError as error:
-            if self._unkept or self._refill:
-                self._problem("cursor", str(error))
-            else:
-                self._warn_once(str(error))  # nothing is lost so far
-            self._bound_unkept()
-            self.journal.problem = str(error)
-            return False
-        self._unkept = []
-        self.journal.problem = ""
-        return True
+            self.state_file.parent.mkdir(parents=True, exist_ok=True)
+            saved = self.journal.open()
+        except (StateError, OSError) as error:
+            if isinstance(error, JournalInUseError) and not patient:
+                raise
+            self._closed = str(error)
+        else:
+            self._unkept, self._closed = [], ""
+            self._go_on(saved or {})
 
-    def _bound_unkept(self) -> None:
-        """Lets too many events go that wait for the journal: they are read again when it can be written."""
-        if len(self._unkept) > _MOST_UNKEPT:
-            self._unkept, self._refill = [], True
-
-    def _fill_journal(self) -> None:
-        """Reads the logs once more for a journal that was made after they were read, or could not be written then."""
-        if self._refill or self._had_state:
-            follower = Follower(self._folders.event_files, links=False)
-            while lines := follower.poll(_AT_ONCE):
-                found = (event for event in map(_event, lines) if event and self.host in ("", event.host))
-                self.journal.add(map(self._of_hardware, found))
-        self.journal.note_whole()
-        self._refill = False
-
-    def _begin(self) -> Follower:
-        """Begins where cursor and counts were last saved together; with the first lines when they were not."""
-        saved = None
-        self._unkept = []
+    def _go_on(self, saved: dict[str, Any]) -> None:
+        """Begins where the journal ends; with the first lines where that can't be told."""
+        if self.journal.lost:
+            self._problem(
+                "cursor", f"{self.state_file} was corrupt and is {self.journal.lost} now; logs are read anew."
+            )
+            self.journal.lost = ""
         try:
-            saved = SavedState.load(self.state_file)
-            follower = self._follow(saved.cursor if saved else None)
-            self.ledger.restore(saved.ledger if saved else Ledger().state())
+            self._follower = self._follow(saved.get("cursor"))
+            self.ledger.restore(saved.get("ledger") or Ledger().state())
         except StateError as error:
             self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
-            follower = self._follow(None)
+            self._follower = self._follow(None)
             self.ledger.restore(Ledger().state())
-        self._saved = follower.state()
-        self._had_state = saved is not None
-        return follower
+        self._saved = self._follower.state() if saved else None
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
         return Follower(self._folders.event_files, cursor, links=False)
 
-    def _save(self) -> None:
-        cursor = self._follower.state()
-        if cursor == self._saved or not self._lock.has_folder():
+    def _has_folder(self) -> bool:
+        """Whether the state file has its folder, or may have it made: those of runs are made by them."""
+        return self.state_file.parent not in self.run_dirs or self.state_file.parent.is_dir()
+
+    def _keep(self) -> None:
+        """Puts the new events into the journal, with how far was read; what can't be kept now is tried again."""
+        problem = self._closed
+        if not self._has_folder():
+            self.journal.problem = f"{self.state_file.parent} is not there." if self._unkept else ""
             return
         try:
-            self._lock.take()
-            SavedState(cursor, self.ledger.state()).save(self.state_file)
-        except (OSError, StateError) as error:
-            reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            self._disk = f"{self.state_file} can't be written: {reason}"
-            self._problem("cursor", self._disk)
-        else:
-            self._saved = cursor
+            cursor = self._follower.state()
+            if self.journal.is_open and (self._unkept or cursor != self._saved):
+                self.journal.add(self._unkept, {"cursor": cursor, "ledger": self.ledger.state()})
+                self._unkept, self._saved = [], cursor
+        except StateError as error:
+            problem = str(error)
+        if problem and self._unkept:
+            self._problem("cursor", problem)
+        elif problem:
+            self._warn_once(problem)  # nothing is lost so far
+        self.journal.problem = problem
 
     def _problem(self, reason: str, sentence: str, count: int = 1) -> None:
         self.problems[reason] += count
@@ -343,9 +325,3 @@ class Agent:
         if topic not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(topic)
             _log.warning("%s", sentence)
-
-
-def _event(line: Line) -> Event | None:
-    with contextlib.suppress(StateError):
-        return Event.from_json(line.text)
-    return None

@@ -1,12 +1,12 @@
-"""What an agent keeps for a fault handler that pulls: its events in the order it took them in, each once.
+"""What outlives an agent: its events in the order it took them in, each once, and what it knew when it had them.
 
-They are numbered, and a cursor is the journal's name with the number of the last event that was fetched. An agent that
-was killed reads the last lines of the logs again; their events have the ids of what is there, and are no news.
+The events are numbered, and the cursor of who pulls them is the journal's name with the number of the last one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from asd.errors import StateError
 from asd.event import Event
@@ -21,7 +22,7 @@ from asd.exporters.http.event_query import Page
 from asd.handler.inputs.cursor import CURSOR, MOST_ANSWER_BYTES
 from asd.rundir.disk import open_own
 
-__all__ = ["EventJournal"]
+__all__ = ["EventJournal", "JournalInUseError"]
 
 _MOST_BYTES = 200 << 20  # of the events that are kept: about 200,000
 _SLACK = 64  # a share more than the most before the oldest are dropped
@@ -29,26 +30,31 @@ _SIZE = "length(CAST(text AS BLOB))"
 _RECENT, _MOST_RECENT = 1000, 4 << 20  # events and characters of what is shown
 _PATIENCE_SECONDS = 1.0
 _TABLES = """
-CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, is_whole INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, state TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, text TEXT NOT NULL);
 """
+
+
+class JournalInUseError(StateError):
+    """Another process has the file."""
 
 
 class EventJournal:
     """Keeps the last 200 MiB of events in a file; every method may be called from any thread.
 
     Args:
-        path: The file, of this process alone. It is made with the first event, in a folder that is there.
+        path: The file, of this process alone.
         most_bytes: So much of them is kept.
 
     Attributes:
-        is_whole: Whether it has all that was read before it was made; see `note_whole`.
         problem: Why events can't be kept now, for who asks for them; empty when they can.
+        lost: Where a file that was corrupt is by now; empty for none.
     """
 
     def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
         self.path = path
-        self.is_whole = False
+        self.lost = ""
+        self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
         self._name = ""
@@ -62,29 +68,42 @@ class EventJournal:
         """The number of the newest event; 0 before the first."""
         return self._last
 
-    def open(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its file."""
+        return self._db is not None
+
+    def open(self) -> dict[str, Any] | None:
         """Opens the file, which is made when it is not there; one that is corrupt gets another name.
 
+        Returns:
+            What `add` was told last; None before.
+
         Raises:
+            JournalInUseError: Another process has it.
             StateError: It can't be opened.
         """
         with self._lock, self._guard():
-            if self._db is None:
-                self._open()
+            self._open()
+            found: dict[str, Any] | None = json.loads(self._state)
+            return found
 
-    def add(self, events: Iterable[Event]) -> None:
-        """Keeps events; they are on the disk once this returns. Those that were kept before are passed over.
+    def add(self, events: Iterable[Event], state: dict[str, Any] | None = None) -> None:
+        """Keeps events, together with what is known by now; all of it is on the disk once this returns.
+
+        Events that were kept before are passed over.
 
         Raises:
             StateError: They can't be written, none of them.
         """
-        rows = [(bytes.fromhex(event.id), _text(event)) for event in events]
+        rows, text = [(bytes.fromhex(event.id), _text(event)) for event in events], json.dumps(state)
         with self._lock, self._guard():
             db = self._db or self._open()
-            if not rows:
+            if not rows and text == self._state:
                 return
             db.execute("BEGIN IMMEDIATE")
             try:
+                db.execute("UPDATE journal SET state = ?", (text,))
                 db.executemany("INSERT OR IGNORE INTO event (id, text) VALUES (?, ?)", rows)
                 size = self._bytes + _size(db, self._last)
                 if size > self._most_bytes * (1 + 1 / _SLACK):
@@ -97,18 +116,8 @@ class EventJournal:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
-            self._bytes = size
+            self._bytes, self._state = size, text
             self._look(db)
-
-    def note_whole(self) -> None:
-        """Notes that the logs were read from their beginning, or as far back as they go, for this journal.
-
-        Raises:
-            StateError: It can't be written.
-        """
-        with self._lock, self._guard():
-            (self._db or self._open()).execute("UPDATE journal SET is_whole = 1")
-            self.is_whole = True
 
     def page(self, after: Sequence[str], limit: int) -> Page:
         """The events after a cursor.
@@ -185,7 +194,8 @@ class EventJournal:
         except sqlite3.OperationalError:  # locked, or of a file system that is read-only
             raise
         except sqlite3.DatabaseError:
-            os.replace(self.path, f"{self.path}.corrupt-{time.time_ns()}")
+            self.lost = f"{self.path}.corrupt-{time.time_ns()}"
+            os.replace(self.path, self.lost)
             for suffix in ("-wal", "-shm"):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             db = self._connect()
@@ -216,12 +226,12 @@ class EventJournal:
         db.execute("BEGIN EXCLUSIVE")
         for statement in _TABLES.split(";"):
             db.execute(statement)
-        row = db.execute("SELECT name, is_whole FROM journal").fetchone()
+        row = db.execute("SELECT name, state FROM journal").fetchone()
         if row is None:
-            row = (uuid.uuid4().hex, 0)
+            row = (uuid.uuid4().hex, "null")
             db.execute("INSERT INTO journal VALUES (?, ?)", row)
         db.execute("COMMIT")
-        self.is_whole = bool(row[1])
+        self._state = str(row[1])
         return str(row[0])
 
     @contextlib.contextmanager
@@ -229,6 +239,10 @@ class EventJournal:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if self._db is None and "locked" in str(error):
+                raise JournalInUseError(
+                    f"the state file {self.path} is in use by another exporter; valid is one of its own for each."
+                ) from error
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise StateError(f"the events in {self.path} can't be kept or read: {reason}.") from error
 

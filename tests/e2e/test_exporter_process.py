@@ -170,7 +170,7 @@ def test_a_second_exporter_of_the_same_run_is_refused_in_one_sentence(exporter, 
     command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("asd: the state file run/exporter.cursor.json is in use by another exporter")
+    assert done.stderr.startswith("asd: the state file run/exporter.sqlite is in use by another exporter")
 
 
 def test_a_thousand_scrapes_at_once_all_succeed_while_ranks_write(exporter, tmp_path):

@@ -95,7 +95,7 @@ def test_agent_and_handler_make_no_system_call_that_their_units_forbid(start, tm
             runs,
             "--host=node7",
             "--state",
-            tmp_path / "a" / "exporter.json",
+            tmp_path / "a" / "exporter.sqlite",
             "--port",
             port,
         ],

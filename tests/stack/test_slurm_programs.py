@@ -82,7 +82,7 @@ def start_agent(start, cluster):
         "--host",
         "n0",
         "--state",
-        start.folder / "agent" / "exporter.json",
+        start.folder / "agent" / "exporter.sqlite",
         "--port",
         cluster.agent_port,
         "--poll",

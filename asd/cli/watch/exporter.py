@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
-    add("--state", Path, "FILE", "where it keeps its counts and how far it has read (default: in the first run folder)")
+    add("--state", Path, "FILE", "its database of events and counts (default: in the first run folder)")
     parser.set_defaults(address="127.0.0.1", port=9464, poll=1.0, checkpoints=0)
 
 

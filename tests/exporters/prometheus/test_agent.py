@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -218,32 +219,41 @@ def test_rotation_loses_and_doubles_nothing(folder, restart, stopped):
     assert problems(agent) == {}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"version": 2}',
-        '{"version": 1}',
-        '{"version": 1, "cursor": {}, "ledger": {}}',
-        "\udcff",
-        '{"version": 1, "cursor": {"version": 1, "files": {}}, "ledger": {"version": 1, "ids": 3}}',
-        '{"version": 1, "cursor": {"version": 1, "files": {"a": 1}}, "ledger": {}}',
-        "[" * 100_000,
-    ],
-)
-def test_a_corrupt_state_is_told_and_everything_is_counted_anew(folder, restart, content, caplog):
+def test_a_corrupt_file_is_told_and_everything_is_counted_anew(folder, restart, caplog):
     write(folder, event(1), event(2))
     agent = restart()
     agent.poll()
-    agent.state_file.write_bytes(content.encode(errors="surrogateescape"))
+    agent.close()
+    agent.state_file.write_bytes(b"no database " * 1000)
     with caplog.at_level(logging.WARNING):
         again = restart()
     again.poll()
     assert second(again) == {0: 2}
     assert problems(again) == {"cursor": 1}
+    assert f"{agent.state_file} was corrupt and is {agent.state_file}.corrupt-" in caplog.text
+    last = restart()
+    assert (second(last), problems(last)) == ({0: 2}, {})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"cursor": {}, "ledger": {}},
+        {"cursor": {"version": 1, "files": {}}, "ledger": {"version": 1, "ids": 3}},
+        {"cursor": {"version": 1, "files": {"a": 1}}, "ledger": {}},
+    ],
+)
+def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, restart, state, caplog):
+    write(folder, event(1), event(2))
+    agent = restart()
+    agent.poll()
+    agent.journal.add([], state)
+    with caplog.at_level(logging.WARNING):
+        again = restart()
+    again.poll()
+    assert (second(again), problems(again)) == ({0: 2}, {"cursor": 1})
     assert f"{agent.state_file} can't be used, and the event logs are read anew: " in caplog.text
+    assert [each.step for each in again.journal.recent()] == [1, 2]
     last = restart()
     assert (second(last), problems(last)) == ({0: 2}, {})
 
@@ -355,10 +365,9 @@ def test_a_folder_that_can_not_be_listed_is_told_and_its_files_are_not_lost(tmp_
 
 
 FULL_DISK = """
-agent = Agent([logs], disk / "state.json")
+agent = Agent([logs], disk / "state")
 write(logs, event(1))
 agent.poll()
-saved = (disk / "state.json").read_bytes()
 try:
     with open(disk / "filler", "wb", buffering=0) as filler:
         while filler.write(b"x" * 4096):
@@ -369,7 +378,6 @@ for step in (2, 3):
     write(logs, event(step))
     agent.poll()
 assert (second(agent), problems(agent)) == ({0: 3}, {"cursor": 2}), agent.problems
-assert (disk / "state.json").read_bytes() == saved
 os.unlink(disk / "filler")
 """
 BEFORE = """
@@ -384,8 +392,8 @@ AFTER = """
 assert "can't be kept or read" in agent.ready(), agent.ready()
 agent.poll()
 agent.close()
-assert sorted(os.listdir(disk)) == [".state.json.lock", "state.json", "state.json.events.sqlite"], os.listdir(disk)
-assert second(Agent([logs], disk / "state.json")) == {0: 3}
+assert os.listdir(disk) == ["state"], os.listdir(disk)
+assert second(Agent([logs], disk / "state")) == {0: 3}
 print("good")
 """
 
@@ -408,7 +416,7 @@ def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(tmp_path):
 def test_two_agents_can_not_share_a_state_file(folder, agents, tmp_path):
     folder.mkdir()
     agent = agents([folder])
-    with pytest.raises(StateError, match=r"the state file .*exporter.cursor.json is in use by another exporter; valid"):
+    with pytest.raises(StateError, match=r"the state file .*exporter.sqlite is in use by another exporter; valid"):
         Agent([folder])
     agents([folder], tmp_path / "elsewhere" / "state.json").poll()
     agent.close()
@@ -477,8 +485,12 @@ def test_the_size_of_its_state_is_bounded(folder, agents):
     write(folder, *(event(step, level=Level.ERROR) for step in range(1, 22_001)))
     agent = agents([folder])
     agent.poll()
-    assert len(json.loads(agent.state_file.read_text())["ledger"]["ids"]) == 20_000 * 16
-    assert agent.state_file.stat().st_size < 1_000_000
+    with sqlite3.connect(":memory:") as memory:
+        agent.close()
+        memory.execute("ATTACH ? AS saved", (str(agent.state_file),))
+        (state,) = memory.execute("SELECT state FROM journal").fetchone()
+    assert len(json.loads(state)["ledger"]["ids"]) == 20_000 * 16
+    assert len(state) < 1_000_000
 
 
 @pytest.mark.parametrize(("checkpoints", "series"), [(0, 0), (2, 4)])
@@ -503,12 +515,12 @@ def test_a_rank_costs_few_bytes_however_many_checkpoints_it_has(folder, agents, 
 
 
 def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, caplog):
-    for name in ("exporter.cursor.json", "status-rank0.json", "events-rank0.jsonl"):
+    for name in ("exporter.sqlite", "status-rank0.json", "events-rank0.jsonl"):
         os.mkfifo(tmp_path / name)  # opening one would wait for a writer
     agent = Agent([tmp_path])
     try:
         agent.poll()
-        assert agent.problems["cursor"] == 1
-        assert "exporter.cursor.json can't be read: it is no regular file" in caplog.text
+        assert agent.ready() in caplog.text
+        assert "exporter.sqlite can't be kept or read: it is no regular file" in agent.ready()
     finally:
         agent.close()
