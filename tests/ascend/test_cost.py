@@ -1,0 +1,43 @@
+"""What the checks cost on Ascend, counted from compiled graphs, stays within what was promised."""
+
+import json
+
+import pytest
+from cost import LAYOUTS, RESULTS, Count, count, measure
+from empty_cann import build, why_not
+
+MOST = {"document": {"tensor": 2.0}, "full": {}}
+USUAL = {"document": 1.0, "full": 3.0}
+PLACES = {"tensor": 358, "sequence": 358, "data": 358, "ZeRO": 358, "experts": 580}
+GRAPH = """
+# Parameters: 3, (<Tensor[BFloat16], (4, 8)>, <Ref[Tensor[Float32]], (4), ref_key=weight>, <Tensor[Float32], (2)>)
+subgraph @1_◂backward(%para1_x, %para2_weight, %para3_y) {
+  %0(x) = PrimFunc_Cast(%para1_x, I64(43)) {instance name: cast}
+      : (<Tensor[BFloat16], (4, 8)>, <Int64, NoShape>) -> (<Tensor[Float32], (4, 8)>)
+  %1(y) = PrimFunc_Reshape(%0, (32))
+      : (<Tensor[Float32], (4, 8)>, <Tuple[Int64*1], TupleShape(NoShape)>) -> (<Tensor[Float32], (32)>)
+}
+"""
+
+
+def test_bytes_launches_and_what_is_kept_for_the_backward_pass_are_read_from_a_graph():
+    assert count(GRAPH) == Count(bytes=4 * 8 * 2 + 4 * 8 * 4, launches=1, kept=4 * 8 * 2 + 2 * 4)
+
+
+@pytest.mark.parametrize("protection", USUAL)
+def test_a_step_costs_no_more_than_its_share(protection):
+    found = json.loads(RESULTS.read_text())
+    assert {"tensor", "sequence", "data", "ZeRO"} <= set(found) <= set(LAYOUTS)
+    for layout, rows in found.items():
+        assert rows[protection]["percent"] <= MOST[protection].get(layout, USUAL[protection]), layout
+        assert rows[protection]["launches"] <= 2.5 * PLACES[layout], layout
+        assert rows[protection]["kept_megabytes"] == 0, layout
+
+
+@pytest.mark.dry_run
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_what_is_stored_is_what_is_compiled_today(tmp_path):
+    found = measure(build(tmp_path / "cann"), "tensor")
+    assert found == json.loads(RESULTS.read_text())["tensor"]
