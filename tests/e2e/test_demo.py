@@ -8,7 +8,7 @@ import time
 import pytest
 
 FAULT = "gradient:layers.1.attention_norm:flip=30:step="
-ALONE, BOTH = ("--parts", "detection"), ("--parts", "detection,unseen")
+BOTH = ("--parts", "detection,unseen")
 DEFAULT = {"ASD_PROTECTION": ""}
 
 
@@ -97,7 +97,7 @@ def test_a_rank_that_crashes_behind_its_last_line_costs_an_attempt_and_the_story
 
 @pytest.mark.slow
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
-    done = runner.asd("demo", *ALONE, "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
+    done = runner.asd("demo", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
     assert done.code == 1
     assert "   NO   the fault was found at its step\n" in done.out
     assert "   yes  no alarm in the clean run\n" in done.out

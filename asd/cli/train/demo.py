@@ -2,8 +2,8 @@
 
 First one process: a corrupted gradient is found and its update refused, and a fault that the document's rule does not
 see is healed. Then a job of two devices and a spare, in three acts: a device that stays broken is replaced, one that
-failed once gets a strike, for poisoned data nobody is blamed. With --fault alone it trains with a fault of your choice
-and says whether, where and after how many steps it was found.
+failed once gets a strike, for poisoned data nobody is blamed. With --fault alone the first part is played with a fault
+of your choice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from asd.cli.shared.quiet import quiet
-from asd.cli.train.demo_fault import help_on_faults, play_fault
 from asd.config import Config
 from asd.errors import ConfigError
-from asd.injection import Fault
+from asd.injection import PATTERNS, TARGETS, Fault
 from asd.rules import RULES
 
 __all__ = ["add_arguments", "run"]
@@ -37,25 +36,17 @@ Examples:
   asd demo --fault weight:layers.0.*w1:scale=1e6:step=10 --mode pynative --json
 
 """
-_CODES = "\n\nexit codes: 0 everything came true, or the fault was found, 1 not, 2 wrong usage, 130 interrupted."
+_CODES = "\n\nexit codes: 0 everything came true, 1 not, 2 wrong usage, 130 interrupted."
 _STEPS = 60
 _FAULT = "gradient:layers.1.attention_norm:flip=30:step=45"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd demo`."""
-    parser.epilog = _EXAMPLES + help_on_faults() + _CODES
+    parser.epilog = _EXAMPLES + _help_on_faults() + _CODES
     parser.add_argument("--parts", metavar="A,B", help=f"some of {','.join(PARTS)} (default all)")
-    parser.add_argument(
-        "--steps",
-        type=int,
-        help=f"training steps (default {_STEPS}, for a fault alone 40)",
-    )
-    parser.add_argument(
-        "--fault",
-        metavar="FAULT",
-        help=f"train with this fault alone; with --parts, that of the first part (default {_FAULT})",
-    )
+    parser.add_argument("--steps", type=int, default=_STEPS, help="of the first part (default %(default)s)")
+    parser.add_argument("--fault", metavar="FAULT", help=f"of the first part, which it plays alone (default {_FAULT})")
     parser.add_argument(
         "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
@@ -66,17 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the story, or a training with one fault; 0 if everything came true or the fault was found."""
+    """Runs the story; 0 if everything came true."""
     fault = Fault.parse(_FAULT if args.fault is None else args.fault)
-    if args.fault is not None and args.parts is None:
-        if args.out is not None:
-            raise ConfigError("--out", str(args.out), "it is valid without --fault, or with --parts")
-        return play_fault(fault, args)
-    args.steps = _STEPS if args.steps is None else args.steps
     told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"} | ({"ASD_RULE": args.rule} if args.rule else {})
     config = Config.from_env({**os.environ, **told})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
-    parts = list(PARTS) if args.parts is None else args.parts.split(",")
+    all_parts = PARTS if args.fault is None else PARTS[:1]
+    parts = list(all_parts) if args.parts is None else args.parts.split(",")
     if not set(parts) <= set(PARTS):
         raise ConfigError("--parts", args.parts, f"valid are some of {', '.join(PARTS)}, with commas between")
     if args.steps < 20:
@@ -97,6 +84,17 @@ def run(args: argparse.Namespace) -> int:
             "      `asd demo --help` for other faults; `asd env` for the settings."
         )
     return 0 if all(result["checks"].values()) else 1
+
+
+def _help_on_faults() -> str:
+    """How a fault is written, with every target and pattern."""
+    lines = [
+        "A fault is target:where:pattern=amount:step=N, with :duration=N :rank=N :elements=N :seed=N as options.",
+        "With :chance=P it is an intermittent device: each call of all matching places is struck with that chance.",
+    ]
+    for title, known in (("targets", TARGETS), ("patterns", PATTERNS)):
+        lines += [f"{title}:", *(f"  {name:<12} {meaning}" for name, meaning in known.items())]
+    return "\n".join(lines)
 
 
 def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:

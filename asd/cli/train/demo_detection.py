@@ -71,10 +71,11 @@ class Detection(Story):
         event = broken.anomaly
         # Of the step before, or, where a second look made the step again, of the step without the fault.
         kept_away = event is not None and event.refused and broken.digest in (broken.digest_then, bare.digest_then)
+        struck = broken.changes[0].step if broken.changes else fault.step
         checks = {
             "detection changes no number": same,
             "no alarm in the clean run": alarms == 0,
-            "the fault was found at its step": event is not None and event.step == fault.step,
+            "the fault was found at its step": event is not None and event.step == struck,
             "at its checkpoint": event is not None and event.checkpoint == broken.where,
             "the bad update was kept away from weights and optimizer": kept_away,
         }
