@@ -43,9 +43,9 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 3649, 3300),
     Room("asd/rundir", ("asd/rundir",), 1580, 1500),
     Room("asd/handler", ("asd/handler",), 4257, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2784, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2760, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3920, 2800),
+    Room("asd/cli", ("asd/cli",), 3894, 2800),
     Room("operators", ("operators",), 6744, 7500),
     Room("operators/rerun and the like", RERUN, 3621, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4075, 4300),
-    Room("tests", ("tests",), 41904, 34000),
+    Room("tests", ("tests",), 41864, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42497, 370
+MOST_SOURCE, MOST_FILES = 42447, 370
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

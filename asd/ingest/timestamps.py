@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import datetime, timedelta, tzinfo
 
-from asd.errors import ConfigError
-
-__all__ = ["LAST", "read_time", "read_zone"]
+__all__ = ["LAST", "read_time"]
 
 LAST = 253402214400.0
 """Times from here on, the last day of the year 9999, can't be written as a date everywhere."""
@@ -26,7 +24,6 @@ _SYSLOG = re.compile(
     re.ASCII,
 )
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)?", re.ASCII)
 _EARLY = timedelta(days=1)  # a clock may be ahead by this much before a date counts as last year's
 
 
@@ -49,30 +46,9 @@ def read_time(text: str, zone: tzinfo | None, now: Callable[[], float]) -> float
     return None
 
 
-def read_zone(text: str) -> tzinfo | None:
-    """The zone that `text` names, as in `Asia/Shanghai`, `UTC` or `+08:00`; None for this machine's, if it is empty.
-
-    Raises:
-        ConfigError: There is no such zone.
-    """
-    if not text:
-        return None
-    if (match := _OFFSET.fullmatch(text)) and int(match[2]) < 24:
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-        return timezone(-offset if match[1] == "-" else offset)
-    if text.upper() in ("UTC", "Z", "GMT"):
-        return timezone.utc
-    try:
-        return ZoneInfo(text)
-    except (OSError, ValueError, KeyError) as error:
-        valid = "it must be a zone this machine knows, for example Asia/Shanghai, UTC or +08:00"
-        raise ConfigError("--timezone", text, valid) from error
-
-
 def _epoch(parts: dict[str, str | None], zone: tzinfo | None, now: Callable[[], float]) -> float | None:
-    named = parts.get("zone")
-    if named:
-        zone = timezone.utc if named == "Z" else read_zone(named)
+    with contextlib.suppress(ValueError):  # no such zone
+        zone = datetime.strptime(parts.get("zone") or "", "%z").tzinfo
     month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts["month"] or 0)
     digits = (parts.get("fraction") or "").replace(".", "")
     latest = datetime.fromtimestamp(now(), zone) + _EARLY

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from asd.cli.shared.event_table import EventTable
 from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
 from asd.errors import StateError
 from asd.event import KINDS, LEVEL_NAMES, Event
-from asd.records import read_time
 from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files
 
@@ -29,13 +27,11 @@ _EXAMPLES = """\
 Examples:
   asd events                                     all events of the run in ASD_RUN_DIR
   asd events --follow --level first              the first-level anomalies, and each new one as it comes
-  asd events --since 2h --device Ascend:3        what happened on one device in the last two hours
+  asd events --device Ascend:3                   what happened on one device
   asd events --json | python -m json.tool --json-lines
 
-times: 2026-01-31T12:00 (local, unless it names a zone), or how long ago: 30s, 10m, 2h, 3d.
 exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as --follow ends."""
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PAUSE = 0.25  # seconds between two looks
 _REMEMBERED = 100_000  # events, to know doubles while following
 
@@ -45,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_run_dir(parser)
     parser.add_argument("--follow", action="store_true", help="go on with new events until interrupted")
-    parser.add_argument("--since", metavar="WHEN", type=_moment, default=float("-inf"), help="only events from then on")
     parser.add_argument("--device", action="append", help="only of this device, for example Ascend:3")
     parser.add_argument("--rank", action="append", type=whole_number(-1), help="only of this rank; -1: not known")
     parser.add_argument("--level", action="append", choices=tuple(LEVEL_NAMES.values()), help="only of this level")
@@ -125,8 +120,7 @@ class _EventReader:
     def _wanted(self, event: Event) -> bool:
         args = self._args
         return (
-            args.since <= event.time
-            and (args.rank is None or event.rank in args.rank)
+            (args.rank is None or event.rank in args.rank)
             and (args.device is None or event.device in args.device)
             and (args.level is None or LEVEL_NAMES[event.level] in args.level)
             and (args.kind is None or event.kind in args.kind)
@@ -139,13 +133,3 @@ def _print(found: Sequence[tuple[Event, str]], table: EventTable | None) -> None
     elif found:
         sys.stdout.write("".join(f"{text}\n" for _, text in found))
         sys.stdout.flush()
-
-
-def _moment(text: str) -> float:
-    if match := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text, re.ASCII):
-        return time.time() - float(match.group(1)) * _UNITS[match.group(2)]
-    try:
-        return read_time(text).timestamp()
-    except (ValueError, OverflowError, OSError) as error:
-        valid = "it must be a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d"
-        raise argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}") from error

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.options import matching, number, run_dir_of, whole_number
+from asd.cli.shared.options import matching, run_dir_of, whole_number
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import ConfigError, StateError
@@ -26,7 +26,6 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.ingest.alarms import Alarms
 from asd.ingest.log_files import LogFiles, default_places
 from asd.ingest.reader import Ingest
-from asd.ingest.timestamps import read_zone
 from asd.records import load_if_there
 from asd.rundir.disk import HeldError, sync, take_lock, write_whole
 from asd.rundir.names import cursor_file, event_files, ingest_file
@@ -41,12 +40,13 @@ Examples:
   asd ingest                                        follow the logs of this machine
   asd ingest --once ~/ascend/log worker_0.log       read what is there, say what was found, and end
   kubectl -n kube-system get cm mindx-dl-deviceinfo-node7 -o json > now.txt; asd ingest --once now.txt --host node7
-  asd ingest '/var/log/npu/**/device-*.log' --timezone Asia/Shanghai
+  TZ=Asia/Shanghai asd ingest '/var/log/npu/**/device-*.log'   where the logs have another zone than this machine
 
 Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it ended: no line is lost and none doubled.
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed, 2 wrong usage."""
 
+_PAUSE = 1.0  # seconds between two looks
 _NAME = matching(r"[^\x00-\x1f\x7f]{1,1024}", "a name of printable characters, not empty")
 
 
@@ -55,13 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("paths", nargs="*", metavar="PATH", help="logs to read; default: where Ascend puts them")
     parser.add_argument("--run-dir", type=_NAME, metavar="D", help="folder of the run; default: ASD_RUN_DIR")
-    parser.add_argument(
-        "--run", dest="name", type=_NAME, metavar="NAME", help="name of the run in the events; default: ingest"
-    )
     parser.add_argument("--host", type=_NAME, help="machine the logs are from; default: ASD_NODE, or this one")
-    parser.add_argument(
-        "--timezone", default="", metavar="Z", help="zone of the times in the logs; default: this machine's"
-    )
     parser.add_argument(
         "--chips-per-card",
         type=whole_number(1, 16),
@@ -70,17 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="chips on one card, to tell the device from the device plugin's numbers; default 1",
     )
     parser.add_argument("--once", action="store_true", help="read what is there and end")
-    parser.add_argument(
-        "--interval", type=number(0.01, 3600), default=1.0, metavar="S", help="seconds between two looks; default 1"
-    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads the logs, until they end with `--once`, or until it is stopped."""
     config = Config.of_process()
-    host = args.host or config.name_of_node()
-    alarms = Alarms(args.name or "ingest", host, read_zone(args.timezone), chips_per_card=args.chips_per_card)
+    alarms = Alarms("ingest", args.host or config.name_of_node(), chips_per_card=args.chips_per_card)
     folder = run_dir_of(args)
     files = _files(args, folder)
     with _locked(folder), stopped() as stop:
@@ -88,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         if args.once:
             job.read_all()
         else:
-            job.follow(stop, args.interval)
+            job.follow(stop)
         print(job.summary(), flush=True)
     return 0
 
@@ -120,7 +110,7 @@ class _IngestJob:
             self._complain()
         self._complain()
 
-    def follow(self, stop: threading.Event, interval: float) -> None:
+    def follow(self, stop: threading.Event) -> None:
         """Reads on until `stop` is set."""
         while not stop.is_set():
             try:
@@ -133,7 +123,7 @@ class _IngestJob:
                 self._once("write", f"{error.filename or self._folder}: {error.strerror or error}; trying again.")
             self._complain()
             if not more:
-                stop.wait(interval)
+                stop.wait(_PAUSE)
 
     def summary(self) -> str:
         """What was read, for people or as JSON."""

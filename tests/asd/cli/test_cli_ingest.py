@@ -66,22 +66,18 @@ def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, 
     )
 
 
-def test_run_host_and_zone_are_options_and_the_folder_comes_from_the_environment(tmp_path, log, monkeypatch):
+def test_the_host_is_an_option_and_the_folder_comes_from_the_environment(tmp_path, log, monkeypatch):
     monkeypatch.setenv("ASD_RUN_DIR", "o")
     log.write_text(first(1))
-    main(["ingest", "--once", str(tmp_path), "--run", "r9", "--host", "h9", "--timezone", "+08:00"])
+    main(["ingest", "--once", str(tmp_path), "--host", "h9"])
     (event,) = written(tmp_path / "o")
-    assert (event.run, event.host, event.time) == ("r9", "h9", 1740480209.395610)
+    assert (event.run, event.host) == ("ingest", "h9")
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--interval", "0"], "--interval has the value '0', which is not valid: it must be a number from 0.01"),
-        (["--interval", "nan"], "--interval has the value 'nan'"),
-        (["--timezone", "Mars"], "--timezone has the value 'Mars', which is not valid: it must be a zone"),
         (["--chips-per-card", "x"], "--chips-per-card has the value 'x'"),
-        (["--run", ""], "--run has the value ''"),
         (["--run-dir", ""], "--run-dir has the value ''"),
         (["--once", "nowhere.log"], "PATH has the value 'nowhere.log'"),
         (["--once", "no/*.log"], "PATH has the value 'no/*.log'"),
@@ -158,7 +154,7 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path, log):
 
 def start(*options):
     return subprocess.Popen(
-        [sys.executable, "-m", "asd", "ingest", "--interval", "0.02", *options],
+        [sys.executable, "-m", "asd", "ingest", *options],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

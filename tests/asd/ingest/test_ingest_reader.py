@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.ingest.alarms import Alarms
 from asd.ingest.log_files import LogFiles, default_places
 from asd.ingest.log_line import device_of_path, rank_of_path
 from asd.ingest.reader import Ingest
-from asd.ingest.timestamps import read_zone
 
 
 def alarm(step, level="ERROR"):
@@ -277,18 +276,3 @@ def test_the_default_places_follow_the_environment(tmp_path):
 )
 def test_device_and_rank_are_told_by_the_path(path, device, rank):
     assert (device_of_path(Path(path)), rank_of_path(Path(path))) == (device, rank)
-
-
-@pytest.mark.parametrize(("text", "hours"), [("UTC", 0), ("+08:00", 8), ("-0330", -3.5), ("UTC+8", 8)])
-def test_a_zone_may_be_an_offset(text, hours):
-    assert read_zone(text).utcoffset(None).total_seconds() == hours * 3600
-
-
-@pytest.mark.parametrize("text", ["Mars/Olympus", "+25:00", "../etc", "\0"])
-def test_a_zone_that_does_not_exist_is_an_error(text):
-    with pytest.raises(ConfigError, match="--timezone has the value"):
-        read_zone(text)
-
-
-def test_the_machines_zone_is_the_default():
-    assert read_zone("") is None
