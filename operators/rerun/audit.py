@@ -1,12 +1,17 @@
-"""A step made twice now and then, the first time with the gate closed: both must come to the same bits."""
+"""A step made once more now and then, with the gate closed: its own, or that of one rank by all of them."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import mindspore as ms
+from mindspore import Parameter
 
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.probe.vendor import VendorTools
+from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep, is_known
 from asd.rules.diagnosis.rerun import StepResult, difference
 from asd.rundir.manifest import Health
@@ -16,6 +21,7 @@ __all__ = ["EVERY", "FIRST", "Audit"]
 FIRST, EVERY = 10, 200
 """The first audit shows whether a step gives the same twice at all; later ones take 0.5 % of the time. In none of these
 steps results of layers are sampled, which a step that is made twice would see once."""
+_TWO = 2  # of which nobody knows which one is wrong
 _ROUNDING = 2.0**-10
 """What is less than so much apart, relative, may be the order of a sum that changes by itself: nobody is blamed."""
 
@@ -34,18 +40,27 @@ class Audit(Part):
     def __init__(self, health: Health, vendor: VendorTools) -> None:
         self._health, self._vendor = health, vendor
         self.first: StepResult | None = None
-        self._ended, self._is_proved = "", False
+        self._ended, self._is_proved, self._apart = "", False, ""
 
     def watch(self) -> None:
         """A training begins."""
-        self._ended, self._is_proved, self.first = "", False, None
+        self._ended, self._is_proved, self._apart, self.first = "", False, "", None
 
-    def make(self, again: RepeatableStep, obstacle: str) -> None:
-        """Makes the step that comes without a trace; in data parallel a call of all ranks.
+    @property
+    def has_found(self) -> bool:
+        """Whether there is something to compare, or to report, behind the step that comes."""
+        return self.first is not None or bool(self._apart)
+
+    def make(self, again: RepeatableStep, obstacle: str, number: int, weights: Sequence[Parameter]) -> None:
+        """Makes the step that comes without a trace, in data parallel every second time that of one rank on all.
+
+        That is a call of all ranks then.
 
         Args:
             again: The step.
             obstacle: Why steps like the last one must not be made again, if so.
+            number: Of the step.
+            weights: What has to be alike on the ranks.
 
         Raises:
             RankLostError: Another rank did not answer.
@@ -56,10 +71,38 @@ class Audit(Part):
         if reasons:
             self._end(reasons[0])
             return
-        self._say(f"one step of {EVERY} is made twice")
+        shared = ", every second one with one rank's batch on all" if self.ranks.size > 1 else ""
+        self._say(f"one step of {EVERY} is made twice{shared}")
+        turn, is_shared = divmod(number // EVERY, 2)
         with self._vendor.products(), again.without_a_trace():
+            if shared and is_shared:
+                self._compare_ranks(again, turn % self.ranks.size, weights)
+                return
             first, failure = again.rerun_discarding()
         self.first = None if failure else first
+
+    def _compare_ranks(self, again: RepeatableStep, root: int, weights: Sequence[Parameter]) -> None:
+        """All ranks make the step of `root`; one that comes to something else than all others has a bad device."""
+        ranks = self.ranks
+        is_root = ranks.rank == root
+        parcel = again.pack() if is_root else b""
+        parcel = ranks.broadcast(parcel, root, ranks.tell(size=len(parcel))[root]["size"])
+        answer, failure = again.rerun_discarding(b"" if is_root else parcel)
+        text = answer._replace(loss="").to_json()  # which may be a mean over the ranks
+        told = ranks.tell(failed=bool(failure), held=total_of(hashes_of(weights)), bits=total_of(text.encode()))
+        bits = [each["bits"] for each in told]
+        if len(set(bits)) == 1 or any(each["failed"] for each in told):
+            return
+        answers = [StepResult.from_json(each["answer"]) for each in ranks.tell(answer=text)]
+        common = bits.index(Counter(bits).most_common(1)[0][0])
+        odd = [rank for rank in range(ranks.size) if bits[rank] != bits[common]]
+        far = difference(answers[odd[0]], answers[common], with_loss=False, least=_ROUNDING)
+        if len({each["held"] for each in told}) > 1 or len(odd) > 1 or ranks.size == _TWO or not far:
+            self._end(f"ranks {odd[0]} and {common} do not come to the same: {far or 'other bits'}")
+            if far and ranks.rank == 0:
+                self.monitor.problem(self._ended)
+        elif odd == [ranks.rank]:
+            self._apart = f"on this rank the batch of rank {root} came to something else than on all others: {far}"
 
     def _obstacle(self, again: RepeatableStep) -> str:
         if not self.ranks.groups.whole:
@@ -75,6 +118,9 @@ class Audit(Part):
     def compare(self, step: StepRecord) -> None:
         """Compares the step with what was made before it; adds a first-level event of the device if it differs."""
         first, self.first = self.first, None
+        apart, self._apart = self._apart, ""
+        if apart:
+            self.accuse(step, self._health, rule="audit", where="replica", reason=apart, wrong=1)
         if first is None or step.refused or step.again or step.readings is None:
             return
         second = StepResult.of(bits_of_first(step.outputs), step.readings)

@@ -113,7 +113,7 @@ class Rerun(Part):
         obstacle = again.obstacle_to_such() if audits else ""
         again.remember(step)
         if audits:
-            self.audit.make(again, obstacle)
+            self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
             self._armed = self._allowance.next_step() and again.is_repeatable and not self._lost
             self._write_limits(second_level=self._armed)

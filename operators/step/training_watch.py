@@ -244,7 +244,7 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if self._step % EVERY == 0 or self.rerun.audit.first is not None or self._vendor.is_on:
+        if self._step % EVERY == 0 or self.rerun.audit.has_found or self._vendor.is_on:
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
@@ -291,7 +291,7 @@ class TrainingWatch:
     def _test_device(self, step: StepRecord) -> None:
         """Compares a step that was made twice, and does known work, where that is due."""
         try:
-            if self.rerun.audit.first is not None:
+            if self.rerun.audit.has_found:
                 self.rerun.audit.compare(step)
             if step.number % EVERY == 0:
                 self._probe.end_step(step)

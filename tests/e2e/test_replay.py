@@ -90,3 +90,22 @@ def test_where_no_rank_can_be_given_another_s_batch_all_make_their_own_step_agai
     assert [verdicts(rank) for rank in ours] == [set(), {verdict}]
     for name in ("losses", "digests", "changes", "refused"):
         assert [rank[name] for rank in ours] == [rank[name] for rank in theirs], name
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks"), [("pynative", 3), pytest.param("graph", 3, marks=SLOW), pytest.param("pynative", 2, marks=SLOW)]
+)
+def test_a_rank_that_is_always_wrong_is_named_once_all_make_the_step_of_one_and_of_two_nobody(runner, mode, ranks):
+    [found] = train_together(runner, mode, ("weight gradient audited", "1"), ranks=ranks)
+    odd = [[line[:2] for line in rank["named"] if line[2] == "ERROR"] for rank in found]
+    words = {rank["audit"] for rank in found}
+    if ranks == 2:
+        assert odd == [[], []]
+        (reason,) = (event[3] for rank in found for event in rank["events"])
+        assert reason.startswith("ranks 1 and 0 do not come to the same: extra is ")
+        assert words == {f"not audited: {reason}"}
+        return
+    assert odd == [[], [[22, "anomaly"]], []]
+    (reason,) = (event[3] for event in found[1]["events"])
+    assert reason.startswith("on this rank the batch of rank 0 came to something else than on all others: extra is ")
+    assert words == {"one step of 12 is made twice, every second one with one rank's batch on all"}

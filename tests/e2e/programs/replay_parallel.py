@@ -13,16 +13,18 @@ from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, gradient_fault
 from asd.operators.drill.workload import digest
-from asd.operators.rerun import sibling_runs
+from asd.operators.rerun import audit, rerun, sibling_runs
 from asd.operators.table.slots import table
 
 DIVIDED = sibling_runs.operators_are_divided
+audit.EVERY = rerun.EVERY = 12
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
     "forward": "output:norm:scale=-1e9:step=3:duration=9:rank=1",
     "weight gradient": "gradient:extra:scale=1e12:step=8:duration=9:rank=1",
     "weight gradient once": "gradient:extra:scale=2e4:step=8:rank=1",
+    "weight gradient audited": "gradient:extra:scale=3:step=15:duration=99:rank=1",
     "weight gradient never": "gradient:extra:scale=1:step=99",
     "poisoned": None,
     "weights apart": None,
@@ -94,9 +96,9 @@ def train(told, replay):
     if STORIES[story] and not judged_by_tiers:
         injector = FaultInjector(Fault.parse(STORIES[story]))
         injector.attach(train_step)
-    step = monitor.watch_step(train_step)
+    step = monitor.watch_step(train_step, audit=story.endswith("audited"))
     losses, digests = [], []
-    for number in range(1, 10 if judged_by_tiers else 7):
+    for number in range(1, 24 if story.endswith("audited") else 10 if judged_by_tiers else 7):
         if injector is not None:
             injector.begin_step()
         if story == "weights apart" and number == 3 and rank == 1:
@@ -118,6 +120,7 @@ def train(told, replay):
         "digests": digests,
         "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
         "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
+        "audit": monitor.monitor.protections.on.get("audit"),
         "refused": monitor.monitor.status.refused,
         "changes": len(injector.changes) if injector else 0,
     }

@@ -137,11 +137,11 @@ def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits
     theirs = {"obstacle": "the step does not give the same twice: loss"}
     monkeypatch.setattr(monitor.ranks, "tell", lambda **own: [own, theirs])
     calls = training.calls
-    monitor.make(training.monitor._training.rerun.again, "")
+    monitor.make(training.monitor._training.rerun.again, "", FIRST, ())
     assert (training.calls, training.told) == (calls, f"not audited: {theirs['obstacle']}")
     asked = []
     monkeypatch.setattr(monitor.ranks, "tell", lambda **own: asked.append(own) or [own])
-    monitor.make(training.monitor._training.rerun.again, "")
+    monitor.make(training.monitor._training.rerun.again, "", FIRST, ())
     assert asked == [theirs]
 
 
