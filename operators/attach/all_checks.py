@@ -10,6 +10,7 @@ from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.errors import UnsupportedError
+from asd.operators.attach.fallback import compile_without_what_fails
 from asd.operators.attach.install import install
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
@@ -75,6 +76,7 @@ class Checks(Part):
             if reason := why_layers_are_unchecked():
                 protections.lacks("NPU_ASD_ENABLE", reason)
             else:
+                compile_without_what_fails()
                 installation = install(net, include=self._include, exclude=self._exclude)
                 _LOG.info("%s", str(installation).replace("\n", "; "))
                 sites = installation.sites

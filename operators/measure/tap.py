@@ -20,14 +20,22 @@ from asd.operators.private.names import find
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["alias", "hidden", "make_observer", "make_tap", "note"]
+__all__ = ["alias", "hidden", "living_taps", "make_observer", "make_tap", "note"]
 
 Tap = Callable[[Any], Any]
+_living: weakref.WeakSet[_Tap] = weakref.WeakSet()
 
 
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
-    return _Tap(site)
+    tap = _Tap(site)
+    _living.add(tap)
+    return tap
+
+
+def living_taps() -> list[Any]:
+    """All of this process; what is compiled while `enable_check` of one is False has none."""
+    return list(_living)
 
 
 class _Tap(CheckCell):

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from asd.errors import AnomalyDetected, ConfigError, RankLostError
 
-__all__ = ["at_exit", "listen", "shielded"]
+__all__ = ["at_exit", "listen", "report", "shielded"]
 
 _LOG = logging.getLogger("asd")
 _MEANT = (AnomalyDetected, ConfigError, RankLostError)
@@ -54,13 +54,14 @@ def shielded(function: _Function) -> _Function:
         except _MEANT:
             raise
         except Exception as error:  # whatever it is: a detector's own failure must not end a training
-            _report(f"{function.__name__} failed, and what it checks is not checked: {error!r}")
+            report(f"{function.__name__} failed, and what it checks is not checked: {error!r}")
             return None
 
     return cast("_Function", call)
 
 
-def _report(reason: str) -> None:
+def report(reason: str) -> None:
+    """Reports a problem to all who listen, and logs it once."""
     for listener in list(_listeners):
         try:
             listener.once(reason)

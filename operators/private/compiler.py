@@ -17,6 +17,7 @@ __all__ = [
     "compiled_functions",
     "compiled_graph",
     "executors",
+    "graph_compilers",
     "wait_for_pynative",
 ]
 
@@ -24,6 +25,11 @@ __all__ = [
 def executors() -> tuple[Any, Any]:
     """The classes that compile and run jitted functions, and cells."""
     return api._JitExecutor, api._CellGraphExecutor
+
+
+def graph_compilers() -> tuple[Any, Any]:
+    """The classes whose `compile` is called for what is not compiled yet: jitted functions, and cells."""
+    return api.JitExecutor_, api.GraphExecutor_
 
 
 def compiled_functions() -> frozenset[str]:

@@ -72,3 +72,46 @@ def test_a_compiled_training_of_a_rare_kind_is_checked_and_has_the_bits_of_one_w
     assert_same_bits(found, trained(kind)[0])
     assert [event.sentence() for event in events if event.level is Level.ERROR or event.kind == "problem"] == []
     assert checks > 16
+
+
+class Penalty(nn.Cell):
+    """As in a GAN: the loss is made of the gradient of a network, so its own gradient is a second derivative."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.SequentialCell(nn.Dense(4, 8), nn.LayerNorm((8,)), nn.Tanh(), nn.Dense(8, 1))
+        self.gradient = ops.GradOperation()
+
+    def construct(self, x):
+        return ops.mean((self.gradient(self.net)(x) - 1) ** 2)
+
+
+def test_a_network_that_does_not_compile_with_checks_on_its_layers_is_trained_without_them_which_is_said(
+    clean, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)  # MindSpore writes what it could not compile into a file
+    ms.set_context(mode=ms.GRAPH_MODE)
+    monkeypatch.setitem(KINDS, "a penalty", (Penalty, rows, False))
+    found, events, checks = trained("a penalty", Config(enable=1, run_dir=str(tmp_path)))
+    assert_same_bits(found, trained("a penalty")[0])
+    assert checks > 16  # of the gradients of the weights
+    assert [event for event in events if event.level is Level.ERROR] == []
+    said = [record.message for record in caplog.records if "can't compile this network with checks" in record.message]
+    assert len(said) == 1
+
+
+def test_what_does_not_compile_without_checks_either_is_the_users_own_error_and_the_checks_stay(
+    clean, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = fill(Square(nn.Dense(4, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)))
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[])
+    monitor.attach(cell, optimizer)
+    with pytest.raises(ValueError, match="MatMul|mat"):
+        cell(Tensor(np.ones((6, 5), np.float32)))
+    events = monitor.step(cell(Tensor(rows(0))))
+    assert [event.reason for event in events if event.kind == "problem"] == []
+    assert "net.1" in monitor.monitor.history

@@ -1,0 +1,42 @@
+"""Where MindSpore can't compile a network with checks on its layers, it is compiled without them, and that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from asd.operators.measure.tap import living_taps
+from asd.operators.private import patches
+from asd.operators.private.boundary import report
+from asd.operators.private.compiler import graph_compilers
+
+__all__ = ["compile_without_what_fails"]
+
+_LEFT_OUT = "MindSpore can't compile this network with checks on its layers, so their gradients are not checked there"
+
+
+def compile_without_what_fails() -> None:
+    """Has every compilation that fails tried again without the taps, until `disable`."""
+    for kind in graph_compilers():
+        patches.wrap(kind, "compile", _compile, "fallback")
+
+
+def _compile(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return original(*args, **kwargs)
+    except Exception as error:
+        taps = [tap for tap in living_taps() if tap.enable_check]
+        if not taps:
+            raise
+        for tap in taps:
+            tap.enable_check = False
+        try:
+            compiled = original(*args, **kwargs)
+        except Exception:
+            # It does not compile without us either: what is wrong is the user's own.
+            raise error from None
+        finally:
+            for tap in taps:
+                tap.enable_check = True
+        report(f"{_LEFT_OUT}: {str(error).strip().splitlines()[0]}")
+        return compiled
