@@ -1,4 +1,4 @@
 """The evidence of a first-level anomaly: one folder per step.
 
-May import: `pictures`, `report`.
+May import: nothing of `asd.exporters`.
 """
