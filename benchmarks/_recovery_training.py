@@ -91,11 +91,11 @@ def job(steps: int, every: int, saves: bool, faults: list[str]) -> None:
     def save(step: int) -> None:
         folder.mkdir(exist_ok=True, parents=True)
         file = folder / f"step{step}.ckpt"
-        state = monitor.save_state(file)
+        monitor.save_state(file)
         if rank == 0:  # every rank has rules of its own, but the weights are alike
             ms.save_checkpoint(optimizer, str(file))
             origin = monitor.monitor.origin
-            write_manifest(file, step=step, updates=step, origin=origin, health=health, rule_state=state.name)
+            write_manifest(file, step=step, origin=origin, health=health)
 
     for step in range(begin, steps + 1):
         began = time.perf_counter()

@@ -18,7 +18,7 @@ from pathlib import Path
 from asd.errors import StateError
 from asd.event import Event
 from asd.origin import FromOrigin, Origin
-from asd.records import Count, Finite, Text, fill, load, members, read
+from asd.records import Count, Finite, Text, fill, load, members
 from asd.rundir.checkpoint_places import note_checkpoint_place
 from asd.rundir.disk import write_whole
 from asd.verdict import Level
@@ -47,26 +47,20 @@ class Manifest(FromOrigin):
 
     Attributes:
         step: The last step of the training before it, from 0.
-        updates: Updates the optimizer had applied by then; fewer than `step` when some were refused.
         sha256: Hash of the checkpoint file, in hex.
         size: Its size in bytes.
         origin: Run, rank, host and device; they can be read from the manifest too.
         tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
         anomalies: How many first-level anomalies there were since the checkpoint before.
-        problems: Problems of the detector since the checkpoint before.
-        rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
         time: When it was written, in seconds since the epoch.
     """
 
     step: Count
-    updates: Count
     sha256: Text
     size: Count
     origin: Origin
     tainted_from: Count = 0
     anomalies: Count = 0
-    problems: Count = 0
-    rule_state: Text = ""
     time: Finite = field(default_factory=time.time)
 
     @property
@@ -78,15 +72,6 @@ class Manifest(FromOrigin):
         """One JSON object."""
         return json.dumps({"version": VERSION, **members(self)}, allow_nan=False, indent=1)
 
-    @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Reads what `to_json` wrote.
-
-        Raises:
-            StateError: The text is no manifest; the sentence names the field.
-        """
-        return read(text, cls, "manifest", _VALID, version=VERSION)
-
 
 class Health:
     """What happened since the last checkpoint, and since when the weights can't be trusted.
@@ -94,16 +79,14 @@ class Health:
     Attributes:
         tainted_from: The first step whose weights may have a first-level anomaly in them; 0 for none.
         count: First-level anomalies since the last checkpoint.
-        problems: Problems of the detector since the last checkpoint.
     """
 
     def __init__(self, tainted_from: int = 0) -> None:
         self.tainted_from = tainted_from
-        self.count = self.problems = 0
+        self.count = 0
 
     def add(self, event: Event) -> None:
         """Takes in one event of this rank."""
-        self.problems += event.kind == "problem"
         if event.kind == "anomaly" and event.level is Level.ERROR:
             self.count += 1
             if not event.refused:
@@ -115,7 +98,7 @@ class Health:
 
     def begin_next(self) -> None:
         """Begins anew after a checkpoint; weights that are tainted stay so."""
-        self.count = self.problems = 0
+        self.count = 0
 
     def begin_at(self, tainted_from: int) -> None:
         """Begins anew with the weights of a checkpoint, tainted from that step on; 0 if they are not."""
@@ -133,10 +116,8 @@ def write_manifest(
     checkpoint_file: str | Path,
     *,
     step: int,
-    updates: int,
     origin: Origin,
     health: Health,
-    rule_state: str = "",
     run_dir: Path | None = None,
 ) -> Path:
     """Writes the manifest of a checkpoint file that is complete, and begins a new stretch of `health`.
@@ -146,10 +127,8 @@ def write_manifest(
     Args:
         checkpoint_file: The file; it is read once for its hash.
         step: The last step before it, from 0.
-        updates: Updates the optimizer had applied by then.
         origin: Where it was trained.
         health: What happened since the last checkpoint.
-        rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
         run_dir: Where to note the folder of this checkpoint, so that others find it; None for nowhere.
 
     Raises:
@@ -158,14 +137,11 @@ def write_manifest(
     sha256, size = digest_of(checkpoint_file)
     manifest = Manifest(
         step=step,
-        updates=updates,
         sha256=sha256,
         size=size,
         origin=origin,
         tainted_from=health.tainted_from,
         anomalies=health.count,
-        problems=health.problems,
-        rule_state=rule_state,
     )
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())

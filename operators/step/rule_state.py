@@ -65,21 +65,14 @@ class RuleState(Part):
         save_state(path, {**self.monitor.state(), "step": step, "updates": updates, "tainted_from": tainted_from})
         return path
 
-    def save_manifest(self, file: Path, optimizer: nn.Cell | None, step: int) -> None:
+    def save_manifest(self, file: Path, step: int) -> None:
         """Says beside `file` whether the steps before it were clean, with its hash.
 
         Raises:
             OSError: The checkpoint can't be read or the manifest not be written.
         """
-        write_manifest(
-            file,
-            step=step,
-            updates=resumed_step(optimizer),
-            origin=self.monitor.origin,
-            health=self._health,
-            rule_state=state_path(file, self.monitor.origin.rank, self.label).name,
-            run_dir=Path(self._config.run_dir),
-        )
+        run_dir = Path(self._config.run_dir)
+        write_manifest(file, step=step, origin=self.monitor.origin, health=self._health, run_dir=run_dir)
 
     def resume(self, optimizer: nn.Cell | None) -> bool:
         """Takes over the state of the training that goes on with `optimizer`, if it has made steps already.

@@ -367,7 +367,7 @@ class TrainingWatch:
     def save_manifest(self, file: Path) -> None:
         """Says beside a checkpoint file whether the steps before it were clean."""
         self._active()
-        self._rule_state.save_manifest(file, self._optimizer, self._step)
+        self._rule_state.save_manifest(file, self._step)
 
     def save_new_states(self) -> None:
         """Saves what belongs beside each checkpoint file that was written since the last call."""

@@ -43,7 +43,7 @@ def save(folder, step, health=None, text=None, **origin):
     path = folder / f"step{step}-rank{origin.get('rank', 0)}.ckpt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text if text is not None else f"weights of step {step}")
-    write_manifest(path, step=step, updates=step, origin=Origin(**{**ORIGIN, **origin}), health=health or Health())
+    write_manifest(path, step=step, origin=Origin(**{**ORIGIN, **origin}), health=health or Health())
     return path
 
 
@@ -54,9 +54,9 @@ def test_a_manifest_holds_the_hash_of_the_file_and_the_health_of_the_steps_befor
     path = save(tmp_path, 6, health, text="abc")
     manifest = load_manifest(manifest_path(path))
     assert manifest.sha256 == hashlib.sha256(b"abc").hexdigest()
-    assert (manifest.step, manifest.size, manifest.anomalies, manifest.problems) == (6, 3, 1, 1)
+    assert (manifest.step, manifest.size, manifest.anomalies) == (6, 3, 1)
     assert manifest.clean
-    assert (health.count, health.problems) == (0, 0)
+    assert health.count == 0
 
 
 def test_an_applied_anomaly_taints_every_checkpoint_from_then_on(tmp_path):
@@ -178,7 +178,6 @@ numbers = st.integers(0, 2**40)
     st.builds(
         partial(made_of, Manifest),
         step=numbers,
-        updates=numbers,
         sha256=st.text(),
         size=numbers,
         run=st.text(),
@@ -186,13 +185,13 @@ numbers = st.integers(0, 2**40)
         host=st.text(),
         device=st.text(),
         tainted_from=numbers,
-        rule_state=st.text(),
         time=st.floats(0, 1e10),
     )
 )
-def test_a_manifest_comes_back_as_it_was(manifest):
-    text = manifest.to_json()
-    assert Manifest.from_json(text).to_json() == text
+def test_a_manifest_comes_back_as_it_was(tmp_path_factory, manifest):
+    path = tmp_path_factory.getbasetemp() / "a.json"
+    path.write_text(manifest.to_json())
+    assert load_manifest(path) == manifest
 
 
 @given(
@@ -202,9 +201,11 @@ def test_a_manifest_comes_back_as_it_was(manifest):
         lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["version", "step", "time", "x"]), x),
     ).map(json.dumps)
 )
-def test_whatever_is_no_manifest_is_a_state_error(text):
+def test_whatever_is_no_manifest_is_a_state_error(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "b.json"
+    path.write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(StateError):
-        Manifest.from_json(text)
+        load_manifest(path)
 
 
 def test_folders_are_noted_once_and_found_again(tmp_path):

@@ -92,7 +92,7 @@ for step in range(len(made) + 1, 9):
         file = run_dir / "kept" / f"{run}-step{step}.ckpt"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(made))
-        write_manifest(file, step=step, updates=step, origin=origin, health=Health())
+        write_manifest(file, step=step, origin=origin, health=Health())
     print("step", step, flush=True)
     time.sleep(plan.get("pause", 0))
 print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)

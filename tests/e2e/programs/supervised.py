@@ -77,7 +77,7 @@ def save(step):
     """Every rank has rules of its own, but the weights are alike."""
     folder.mkdir(exist_ok=True, parents=True)
     file = folder / f"step{step}.ckpt"
-    state = monitor.save_state(file)
+    monitor.save_state(file)
     if rank:
         return
     ms.save_checkpoint(optimizer, str(file))
@@ -85,9 +85,7 @@ def save(step):
         os.truncate(file, file.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
     origin = monitor.monitor.origin
-    write_manifest(
-        file, step=step, updates=resumed_step(optimizer), origin=origin, health=health, rule_state=state.name
-    )
+    write_manifest(file, step=step, origin=origin, health=health)
 
 
 loss = Tensor(float("nan"))  # where an attempt has nothing left to do

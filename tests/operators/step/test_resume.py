@@ -14,7 +14,7 @@ def save(folder, step, rank=0, run="job"):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{run}-step{step}.ckpt"
     path.write_text(f"{run} {rank} {step}")
-    write_manifest(path, step=step, updates=step, origin=Origin(run, rank, "h", "CPU:0"), health=Health())
+    write_manifest(path, step=step, origin=Origin(run, rank, "h", "CPU:0"), health=Health())
     return path
 
 

@@ -44,7 +44,7 @@ def test_a_manifest_learns_later_that_its_weights_can_not_be_trusted(tmp_path):
     file.write_bytes(b"weights")
     taint(file, 3)
     assert not manifest_path(file).exists()
-    write_manifest(file, step=4, updates=4, origin=Origin("r", 0, "h", "CPU:0"), health=Health())
+    write_manifest(file, step=4, origin=Origin("r", 0, "h", "CPU:0"), health=Health())
     taint(file, 3)
     taint(file, 9)
     assert load_manifest(manifest_path(file)).tainted_from == 3
