@@ -124,7 +124,7 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
     cases = Cases(store)
     rows = store.db.execute(
         f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound, serial "
-        "FROM device ORDER BY host, length(name), name, shared_rank, last"
+        "FROM device ORDER BY host, length(name), name, last"
     ).fetchall()
     strikes = Strikes(store, policy).of_all(now)
     unheard = {agent.node: agent.since for agent in silent_agents(store).values()}

@@ -6,9 +6,8 @@ import re
 
 from asd.event import Event
 from asd.records import members
-from asd.rules.step.strikes import device_key
 
-__all__ = ["device_key", "job_of", "names_device", "whole", "whole_event"]
+__all__ = ["job_of", "names_device", "whole", "whole_event"]
 
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 

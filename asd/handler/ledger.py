@@ -16,7 +16,7 @@ from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.device_record import DeviceRecord
-from asd.handler.identity import device_key, whole_event
+from asd.handler.identity import whole_event
 from asd.handler.policy import Policy
 from asd.origin import Origin
 from asd.records import members
@@ -24,7 +24,7 @@ from asd.verdict import Level
 
 __all__ = ["Ledger", "RankCounts"]
 
-VERSION = 4
+VERSION = 5
 _TABLES = ("device", "strike", "passed", "software", "sighting")
 _MOST_IDS = 20_000
 _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has a chance of 1 in 10**11
@@ -69,7 +69,7 @@ class Ledger:
         self._ids: deque[str] = deque()
         self._known: set[str] = set()
         self._runs: dict[str, dict[Origin, RankCounts]] = {}  # the last used stands last
-        self._isolated: dict[tuple[str, str, int], None] = {}
+        self._isolated: dict[tuple[str, str], None] = {}
         self._store = Store(None)
         self._strikes = Strikes(self._store, self.policy)
         self._unpruned = 0
@@ -93,18 +93,22 @@ class Ledger:
         with self._lock:
             return self._copies()
 
-    def records(self, now: float) -> dict[tuple[str, str, int], DeviceRecord]:
-        """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by its `device_key`."""
+    def records(self, now: float) -> dict[tuple[str, str], DeviceRecord]:
+        """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by host and name."""
         with self._lock:
             isolated = self._isolated.copy()
             found = self._strikes.of_all(now)
-            named = self._store.db.execute("SELECT n, host, name, shared_rank FROM device ORDER BY last, n").fetchall()
-        in_use = {(host, name, rank): number for number, host, name, rank in named}  # in place of what was replaced
-        strikes = {key: found[number].strikes for key, number in in_use.items() if number in found}
+            named = self._store.db.execute("SELECT n, host, name, rank FROM device ORDER BY last, n").fetchall()
+        in_use = {(host, name): (number, rank) for number, host, name, rank in named}  # in place of what was replaced
+        strikes = {key: found[number].strikes for key, (number, _) in in_use.items() if number in found}
         limit = self.policy.strikes
         return {
             key: DeviceRecord(
-                *key, strikes=strikes.get(key, 0), limit=limit, state="isolated" if key in isolated else "in use"
+                *key,
+                in_use.get(key, (0, -1))[1],
+                strikes=strikes.get(key, 0),
+                limit=limit,
+                state="isolated" if key in isolated else "in use",
             )
             for key in (*strikes, *(each for each in isolated if each not in strikes))
         }
@@ -136,7 +140,7 @@ class Ledger:
             for saved in state["tallies"]:
                 origin, counts = _counts_of(saved)
                 runs.setdefault(origin.run, {})[origin] = counts
-            isolated = {(str(host), str(device), int(rank)): None for host, device, rank in state["isolated"]}
+            isolated = {(str(host), str(device)): None for host, device in state["isolated"]}
             for table in _TABLES:
                 _fill_table(strikes, table, state["strikes"][table])
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, StateError) as error:
@@ -170,7 +174,7 @@ class Ledger:
         elif event.kind in ("isolation", "recovery", "stress"):
             self._counts(event.origin)
         if event.kind in ("isolation", "recovery"):
-            key = device_key(event.host, event.device, event.rank)
+            key = event.host, event.device
             self._isolated.pop(key, None)
             if event.kind == "isolation":
                 self._isolated[key] = None

@@ -170,7 +170,7 @@ class Job:
             self._say(f"processes {', '.join(map(str, left))} can't be killed.")
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
-            self._handling.know(list(watch.ranks.values()), devices)
+            self._handling.know(list(watch.ranks.values()))
         attempt.ended = self._clock()
         return attempt, ending, watch
 
@@ -217,15 +217,15 @@ class Job:
         ripe = [
             each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
         ]
-        self._handling.know(list(watch.ranks.values()), attempt.devices)
-        self._handling.tell(ripe, attempt.devices)
+        self._handling.know(list(watch.ranks.values()))
+        self._handling.tell(ripe)
         self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
         """What follows from an attempt that was not done."""
         attempt.step = watch.step
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
-        self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
+        self._handling.tell(evidence(watch.events, attempt.devices))
         end = None
         if self._record.is_stuck() and attempt.resume_step > 0 and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)

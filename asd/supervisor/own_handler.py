@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from asd.errors import ConfigError
@@ -91,7 +90,6 @@ class OwnHandler:
     ) -> None:
         self._devices, self._say, self._clock = devices, say, clock
         self._store = Store(state_file(run_dir))
-        self._store.number_devices()
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
@@ -110,31 +108,25 @@ class OwnHandler:
         """Lets another handler act."""
         self._handler.close()
 
-    def know(self, ranks: Sequence[Device], devices: Sequence[int]) -> None:
+    def know(self, ranks: Sequence[Device]) -> None:
         """Notes which devices there are, for `asd devices`."""
-        found = {each._replace(device=_named(each.device, devices[each.rank])) for each in ranks}
+        found = set(ranks)
         if found - self._known:
             self._handler.know(found - self._known)
             self._known |= found
 
-    def tell(self, events: Sequence[Event], devices: Sequence[int]) -> None:
+    def tell(self, events: Sequence[Event]) -> None:
         """Has the handler decide about events of an attempt, each once.
 
         Args:
             events: As `asd.supervisor.cause.evidence` chose them.
-            devices: The device of each rank.
 
         Raises:
             StateError: The database can't be written; they may be told again.
         """
         new = [event for event in events if event.id not in self._told]
         if new:
-            found = self._handler.handle_many(
-                [
-                    replace(event, origin=replace(event.origin, device=_named(event.device, devices[event.rank])))
-                    for event in new
-                ]
-            )
+            found = self._handler.handle_many(new)
             self._told.update(event.id for event in new)
             self._tell_people(found)
 
@@ -195,10 +187,6 @@ class OwnHandler:
         ).fetchall()
         suspects = [int(number) for (name,) in rows if (number := _number(name)).isdigit()]
         self._devices.bench = [number for number in suspects if number not in self._devices.out]
-
-
-def _named(device: str, number: int) -> str:
-    return f"{device.partition(':')[0]}:{number}"
 
 
 def _number(device: str) -> str:

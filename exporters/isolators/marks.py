@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from asd.event import CODE
-from asd.handler.identity import device_key
 from asd.isolator import Device
 
 __all__ = ["chip", "event_mark", "label", "marks_in", "plain", "reason_for"]
@@ -21,17 +20,17 @@ _MARK = re.compile(r"(\S+) (evt-\S+)", re.ASCII)
 
 
 def label(device: Device) -> str:
-    """The name of `device` on its host: letters, digits and `:._~%@-` only, at most some 70 of them.
+    """The name of `device` on its host: letters, digits and `:._~%-` only, at most 64 of them.
 
-    >>> label(Device("n1", "Ascend:3", 5)), label(Device("n1", "CPU:0", 1)), label(Device("n1", "a b", -1))
-    ('Ascend:3', 'CPU:0@1', 'a%20b')
+    >>> label(Device("n1", "Ascend:3", 5)), label(Device("n1", "a b", -1))
+    ('Ascend:3', 'a%20b')
     """
-    _, name, rank = device_key(*device)
+    name = device.device
     written = quote(name, safe=":", errors="backslashreplace")
     if len(written) > _LONGEST:
         digest = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:16]
         written = f"{written[: _LONGEST - len(digest) - 1]}-{digest}"
-    return written if rank < 0 else f"{written}@{rank}"
+    return written
 
 
 def chip(device: Device) -> int | None:

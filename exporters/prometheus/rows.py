@@ -11,7 +11,6 @@ from asd.handler.device_record import DeviceRecord
 from asd.handler.ledger import Ledger, RankCounts
 from asd.origin import Origin
 from asd.rules.step.status import Status
-from asd.rules.step.strikes import device_key
 
 __all__ = ["LABELS", "LEVELS", "RankRow", "clean", "make_rows", "nearest"]
 
@@ -97,7 +96,7 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
             clean(names.vdie_id),
             newest.get(key),
             counts.get(key) or RankCounts(),
-            records.get(device_key(key.host, key.device, key.rank), unknown),
+            records.get((key.host, key.device), unknown),
         )
         if labels not in rows or _is_newer(row, rows[labels]):
             rows[labels] = row

@@ -19,7 +19,6 @@ from asd.handler import Policy
 from asd.handler.ledger import Ledger
 from asd.origin import FromOrigin, Origin
 from asd.rules.step.status import Status
-from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_files
 from asd.verdict import Level
 
@@ -202,7 +201,7 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         ledger.add(event)
     records = ledger.records(now)
     for rank in ranks.values():
-        record = records.get(device_key(rank.host, rank.device, rank.rank))
+        record = records.get((rank.host, rank.device))
         rank.strikes = record.strikes if record else 0
     by_start = sorted(ranks.values(), key=lambda rank: (starts[rank.run], rank.run, rank.rank, rank.host, rank.device))
     return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable, ledger.policy)

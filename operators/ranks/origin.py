@@ -20,7 +20,7 @@ def origin_of_process(config: Config) -> Origin:
     """Run, rank, host and device of this process."""
     rank = get_rank() if GlobalComm.INITED else 0
     target, number = ms.get_context("device_target"), ms.get_context("device_id")
-    named = device_name(target, number, visible_devices(), mounted_chips())
+    named = device_name(target, rank if target == "CPU" else number, visible_devices(), mounted_chips())
     device = f"{target}:{config.device}" if config.device else named
     return Origin(_name_of_run(config), rank, config.name_of_node(), device)
 

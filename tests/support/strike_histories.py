@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd import Event, Level
-from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing, moved
 
@@ -121,19 +120,8 @@ HISTORIES = [
     history("a clock that is ahead", first(1, ago=-120), first(2, ago=-120), d3=2),
 ]
 
-SHARED = History(
-    "ranks-that-share-a-device",
-    tuple(
-        first(step, ago, "CPU:0", rank, host="ranks-that-share-a-device", run="shared")
-        for step, ago, rank in ((1, 30, 0), (2, 25, 1), (3, 20, 1))
-    ),
-    {"CPU:0 rank 0": 1, "CPU:0 rank 1": 2},
-    {"CPU:0 rank 0": 1, "CPU:0 rank 1": 2},
-)
-NAMELESS = History(
-    "nobody", (first(1, device="unknown", rank=0, host="nobody"),), {"unknown rank 0": 0}, {"unknown rank 0": 0}
-)
-ALL = (*HISTORIES, SHARED, NAMELESS)
+NAMELESS = History("nobody", (first(1, device="unknown", rank=0, host="nobody"),), {"unknown": 0}, {"unknown": 0})
+ALL = (*HISTORIES, NAMELESS)
 
 
 def expected(options):
@@ -147,17 +135,10 @@ def expected(options):
     return counts
 
 
-def named(host, device, rank):
-    """How `expected` names a device."""
-    shared = device_key(host, device, rank)[2]
-    return host, device if shared < 0 else f"{device} rank {shared}"
-
-
 def device_of(labels):
     """The same from the labels of a series."""
     host, number = labels["node"], labels["id"]
-    device = "unknown" if host == NAMELESS.name else f"CPU:{number}" if host == SHARED.name else f"Ascend:{number}"
-    return named(host, device, int(labels["rank"]))
+    return host, "unknown" if host == NAMELESS.name else f"Ascend:{number}"
 
 
 def write(run_dir, events):

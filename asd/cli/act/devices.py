@@ -11,7 +11,7 @@ from pathlib import Path
 
 from asd.cli.act.leading import check_leads
 from asd.cli.shared.isolation import IsolationLog, open_isolator
-from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
+from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
@@ -49,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="what to do (default: list)")
     parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
-    parser.add_argument("--rank", type=whole_number(-1), help="which, where several ranks share a device")
     parser.add_argument(
         "--serial", default="", help="with repaired: of the device that is there now, where it is another"
     )
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "list":
             return _list(args, store)
         check_leads(store)
-        number = find_device(store, args.host, args.device, args.rank)
+        number = find_device(store, args.host, args.device)
         if args.action == "release":
             return _release(args, store, number, folder)
         if args.action == "drop":
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace, store: Store) -> int:
     records = device_records(store, policy_of(store), time.time())
     if args.host is not None:
-        number = find_device(store, args.host, args.device, args.rank)
+        number = find_device(store, args.host, args.device)
         records = [each for each in records if each.number == number]
     if args.json:
         print(records_json(records))
@@ -106,8 +105,7 @@ def _list(args: argparse.Namespace, store: Store) -> int:
 def _print_health(records: list[DeviceRecord], *, heads: bool) -> None:
     for each in records:
         if heads:
-            rank = f" rank {each.rank}" if each.device.startswith("CPU") else ""
-            print(printable(f"{each.host} {each.device}{rank}"))
+            print(printable(f"{each.host} {each.device}"))
         for name, value in each.health.items():
             print(f"{name:<30} : {value}")
 

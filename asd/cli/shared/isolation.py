@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
         if settings:
             raise ConfigError("--option", options[0], "the isolator none has no options")
         return NoIsolator(store)
-    if name == "local" and store.numbered:
+    if name == "local" and json.loads(store.meta("isolator", "[0]"))[0] == name:
         from asd.supervisor.own_handler import LocalIsolator
 
         return LocalIsolator(store)

@@ -24,8 +24,8 @@ class NoIsolator:
         """Whether its case is open and was carried out."""
         row = self._store.db.execute(
             "SELECT state FROM cases JOIN device ON device.n = cases.device "
-            "WHERE host = ? AND name = ? AND shared_rank = ? AND closed IS NULL",
-            self._store.device_key(*device),
+            "WHERE host = ? AND name = ? AND closed IS NULL",
+            device[:2],
         ).fetchone()
         return IsolationOwner.OURS if row is not None and row[0] in ("isolated", "releasing") else IsolationOwner.FREE
 

@@ -9,34 +9,27 @@ from asd.handler.db.store import Store
 __all__ = ["ask_release", "clear_device", "drop_verdict", "find_device", "note_repair"]
 
 
-def find_device(store: Store, host: str, device: str, rank: int | None = None) -> int:
+def find_device(store: Store, host: str, device: str) -> int:
     """The number of a device.
 
     Args:
         store: What is known.
         host: Its machine.
         device: Its name, for example `Ascend:3`.
-        rank: Which, where several ranks share a device.
 
     Raises:
-        ConfigError: There is no such device, or there are several.
+        ConfigError: There is no such device.
     """
-    wanted = None if rank is None else store.device_key(host, device, rank)[2]
-    rows = store.db.execute(
-        "SELECT n, shared_rank FROM device WHERE host = ? AND name = ? ORDER BY shared_rank, "
-        "n IN (SELECT device FROM cases WHERE closed IS NULL), last, n",
+    found = store.db.execute(  # the last that was there: what was there before was replaced
+        "SELECT n FROM device WHERE host = ? AND name = ? "
+        "ORDER BY n IN (SELECT device FROM cases WHERE closed IS NULL) DESC, last DESC, n DESC LIMIT 1",
         (host, device),
-    ).fetchall()
-    in_use = {row[1]: row for row in rows}  # of each place the last: what was there before was replaced
-    found = [row for row in in_use.values() if wanted is None or row[1] == wanted]
-    if not found:
+    ).fetchone()
+    if found is None:
         known = store.db.execute("SELECT host || ' ' || name FROM device ORDER BY last DESC LIMIT 3").fetchall()
         listed = ", ".join(sorted({str(row[0]) for row in known})) or "none is known yet"
         raise ConfigError("HOST DEVICE", f"{host} {device}", f"it must be a known device, such as {listed}")
-    if len(found) > 1:
-        ranks = ", ".join(str(row[1]) for row in found)
-        raise ConfigError("--rank", "", f"several ranks share {device} on {host}: it must be one of {ranks}")
-    return int(found[0][0])
+    return int(found[0])
 
 
 def ask_release(store: Store, number: int, now: float) -> str:
@@ -103,8 +96,8 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
         if serial and serial != before:
             # A row of its own, even where what was there had no serial: another device begins anew.
             there = db.execute(
-                "INSERT INTO device (host, name, shared_rank, rank, serial, last) "
-                "SELECT host, name, shared_rank, rank, ?, ? FROM device WHERE n = ? "
+                "INSERT INTO device (host, name, rank, serial, last) "
+                "SELECT host, name, rank, ?, ? FROM device WHERE n = ? "
                 "ON CONFLICT DO UPDATE SET last = excluded.last RETURNING n",
                 (serial, now, number),
             ).fetchone()[0]

@@ -191,10 +191,10 @@ def _devices(store: Store) -> Callable[[int], _Hardware]:
     """What tells the device of a number from others in any store."""
 
     def named(number: int) -> _Hardware:
-        host, name, shared_rank, rank, serial = store.db.execute(
-            "SELECT host, name, shared_rank, rank, serial FROM device WHERE n = ?", (number,)
+        found: _Hardware = store.db.execute(
+            "SELECT host, name, rank, serial FROM device WHERE n = ?", (number,)
         ).fetchone()
-        return host, name, rank if shared_rank < 0 else shared_rank, serial
+        return found
 
     return named
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 5
+VERSION = 6
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- Every device that was ever heard of: the hardware, where its serial is known, else what sits in a place of a host.
--- shared_rank is -1 unless several ranks share what has this name. tested is when its last stress test was,
--- sound whether it passed.
+-- tested is when its last stress test was, sound whether it passed.
 CREATE TABLE device (
-    n INTEGER PRIMARY KEY, host TEXT NOT NULL, name TEXT NOT NULL, shared_rank INTEGER NOT NULL,
-    rank INTEGER NOT NULL, last REAL NOT NULL, cleared REAL NOT NULL DEFAULT 0, strikes INTEGER NOT NULL DEFAULT 0,
+    n INTEGER PRIMARY KEY, host TEXT NOT NULL, name TEXT NOT NULL, rank INTEGER NOT NULL,
+    last REAL NOT NULL, cleared REAL NOT NULL DEFAULT 0, strikes INTEGER NOT NULL DEFAULT 0,
     anomalies INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, persistent INTEGER NOT NULL DEFAULT 0,
     software INTEGER NOT NULL DEFAULT 0, undetermined INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '',
     tested REAL NOT NULL DEFAULT 0, sound INTEGER NOT NULL DEFAULT 0, serial TEXT NOT NULL DEFAULT '',
-    UNIQUE (host, name, shared_rank, serial));
+    UNIQUE (host, name, serial));
 
 -- One training step in which a device was at fault. It counts when it is not revoked and either settled or confirmed.
 -- vouched is whether the job is known to run on the host, by others than the host itself.

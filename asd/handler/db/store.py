@@ -12,7 +12,6 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.handler.db.schema import SCHEMA, VERSION
-from asd.handler.identity import device_key
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
 __all__ = ["Store", "events_file", "state_file"]
@@ -42,7 +41,6 @@ class Store:
 
     Attributes:
         db: The connection. Everything that changes something happens within `transaction`.
-        numbered: Whether every device has a number of its own, as those of `asd run --ranks` do on a CPU too.
 
     Raises:
         StateError: The file is corrupt, is something else, or is of another version.
@@ -55,21 +53,6 @@ class Store:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.db = self._open()
-        self.numbered = bool(self.meta("numbered"))
-
-    def number_devices(self) -> None:
-        """Notes that every device has a number of its own, whatever rank works on it.
-
-        Raises:
-            StateError: The database can't be written.
-        """
-        with self.transaction():
-            self.set_meta("numbered", "yes")
-        self.numbered = True
-
-    def device_key(self, host: str, device: str, rank: int) -> tuple[str, str, int]:
-        """What tells devices apart here."""
-        return (host, device, -1) if self.numbered else device_key(host, device, rank)
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

@@ -117,7 +117,7 @@ class Strikes:
         self._store = store
         self._policy = policy
         self._hosts_of = hosts_of
-        self._numbers: dict[tuple[str, str, int, str], int] = {}
+        self._numbers: dict[tuple[str, str, str], int] = {}
         self.written = 0
         self.begin()
 
@@ -135,11 +135,11 @@ class Strikes:
         Args:
             host: Its machine.
             device: Its name there.
-            rank: Whose it is, where several share what has this name.
+            rank: Of which training it is heard.
             now: Seconds since the epoch.
             serial: Of the hardware; without it, what was last heard of in this place is meant.
         """
-        key = (*self._store.device_key(host, device, rank), serial)
+        key = host, device, serial
         number = self._numbers.get(key)
         if number is None:
             number = self._hardware(*key) or self._new_device(key, rank, now)
@@ -148,14 +148,14 @@ class Strikes:
             self._numbers[key] = number
         return number
 
-    def _hardware(self, host: str, name: str, shared_rank: int, serial: str) -> int:
+    def _hardware(self, host: str, name: str, serial: str) -> int:
         """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
-        place = "host = ? AND name = ? AND shared_rank = ?"
-        where, values = f"{place} ORDER BY last DESC, n DESC", [host, name, shared_rank]
+        where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
         if serial:
-            where = f"host = ? AND serial = ? AND shared_rank = ? OR ({place} AND serial = '') ORDER BY serial DESC"
-            values = [host, serial, shared_rank, *values]
-        row = self._store.db.execute(f"SELECT n, name, serial FROM device WHERE {where} LIMIT 1", values).fetchone()
+            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]
+        row = self._store.db.execute(
+            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
+        ).fetchone()
         if row is None:
             return 0
         if serial and row[1:] != (name, serial):
@@ -163,7 +163,7 @@ class Strikes:
             self.forget_cache()
         return int(row[0])
 
-    def _new_device(self, key: tuple[str, str, int, str], rank: int, now: float) -> int:
+    def _new_device(self, key: tuple[str, str, str], rank: int, now: float) -> int:
         """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
         db, host = self._store.db, key[0]
         self.forget_cache()
@@ -172,7 +172,7 @@ class Strikes:
             for table, column in (("strike", "device"), ("passed", "device"), ("device", "n")):
                 db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
         row = db.execute(
-            "INSERT INTO device (host, name, shared_rank, serial, rank, last) VALUES (?, ?, ?, ?, ?, ?) RETURNING n",
+            "INSERT INTO device (host, name, serial, rank, last) VALUES (?, ?, ?, ?, ?) RETURNING n",
             (*key, rank, now),
         ).fetchone()
         return int(row[0])

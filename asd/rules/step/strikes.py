@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asd.event import Event
 
-__all__ = ["COOLDOWN_SECONDS", "LIMIT", "WINDOW_SECONDS", "device_key", "moment"]
+__all__ = ["COOLDOWN_SECONDS", "LIMIT", "WINDOW_SECONDS", "moment"]
 
 LIMIT = 3
 WINDOW_SECONDS = 480 * 60.0
@@ -19,10 +19,3 @@ def moment(event: Event) -> int:
     which many share a run: the same number is not the same moment.
     """
     return 0 if event.key else event.step
-
-
-def device_key(host: str, device: str, rank: int) -> tuple[str, str, int]:
-    """What tells devices apart: an accelerator is the same in every run and under every rank."""
-    kind, colon, _ = device.partition(":")
-    shared = not colon or kind == "CPU"  # every process of a machine has the CPU:0
-    return host, device, rank if shared else -1

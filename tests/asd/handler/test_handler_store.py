@@ -9,12 +9,11 @@ import pytest
 
 from asd import StateError
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
-from asd.handler.act.release import ask_release, find_device
+from asd.handler.act.release import ask_release
 from asd.handler.db.store import state_file
 from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.ledger import Ledger
-from asd.isolator import Device
 from tests.asd.handler.scene import START, Engine, Scene
 from tests.support.events import event_maker, growing
 
@@ -185,7 +184,7 @@ def test_another_version_is_refused(tmp_path, version, how):
     with sqlite3.connect(tmp_path / "h") as db:
         db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    sentence = rf"^the fault handler's state .*h has version {version}; valid is 5: {how}"
+    sentence = rf"^the fault handler's state .*h has version {version}; valid is 6: {how}"
     with pytest.raises(StateError, match=sentence):
         Store(tmp_path / "h")
 
@@ -225,14 +224,6 @@ def test_lines_whose_batch_failed_are_read_again(tmp_path):
 
 
 # What others see
-
-
-def test_of_ranks_that_share_a_device_one_must_be_named(tmp_path):
-    first = handler(tmp_path / "h")
-    first.know([Device("n", "CPU:0", rank) for rank in (0, 1)])
-    with pytest.raises(ValueError, match="several ranks share CPU:0 on n: it must be one of 0, 1"):
-        find_device(first.store, "n", "CPU:0")
-    assert find_device(first.store, "n", "CPU:0", 1) == 2
 
 
 def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):

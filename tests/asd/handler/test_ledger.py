@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import asd.handler.ledger
 from asd import Level, StateError
 from asd.handler.device_record import DeviceRecord
-from asd.handler.identity import device_key
 from asd.handler.ledger import Ledger
 from asd.origin import Origin
 from tests.support.events import event_maker
@@ -22,8 +21,7 @@ event = event_maker(**asdict(KEY))
 
 
 def record(ledger, device, rank, now):
-    key = device_key("node7", device, rank)
-    return ledger.records(now).get(key, DeviceRecord(*key))
+    return ledger.records(now).get(("node7", device), DeviceRecord("node7", device, rank))
 
 
 def shown(ledger, device, rank, now):
@@ -116,7 +114,7 @@ def test_events_count_once_in_whatever_order_they_come(events, random):
         {"version": 1},
         {"ids": "ä"},
         {"tallies": [["r", 0]]},
-        {"isolated": [["h", "d", "x"]]},
+        {"isolated": [["h", "d", 1]]},
         {"strikes": {}},
         {"strikes": {"device": {"columns": ["n"], "rows": [[1]]}}},
         {"strikes": {"device": {"columns": ["other"], "rows": []}}},

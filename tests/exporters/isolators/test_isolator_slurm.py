@@ -50,7 +50,7 @@ def test_what_is_no_line_of_a_node_is_not_taken_for_one(text):
 
 
 def test_a_reason_is_read_as_it_was_written():
-    marks = {"Ascend:3": "evt-1", "%E6%98%87:1": "evt-2", "CPU:0@1": "evt-3"}
+    marks = {"Ascend:3": "evt-1", "%E6%98%87:1": "evt-2", "CPU:1": "evt-3"}
     assert parse_node(line("IDLE+DRAIN", reason_for(marks))).marks == marks
 
 

@@ -24,7 +24,6 @@ from strike_histories import (
     device_of,
     everything,
     expected,
-    named,
     write,
 )
 
@@ -56,16 +55,16 @@ def of_handler(folder, options, capsys):
         proven = device["verdicts"]["persistent"] or device["host"] == "a-value-that-moves-with-the-device"
         assert device["limit"] == limit
         assert (device["state"] == "isolated") == bool(device["strikes"] >= limit or proven), device
-    counts = known((named(each["host"], each["device"], each["rank"]), each["strikes"]) for each in devices)
+    counts = known(((each["host"], each["device"]), each["strikes"]) for each in devices)
     # It hears of a device by a fault, or by the status that its rank leaves.
-    return {**dict.fromkeys((("no-strikes", "Ascend:3"), ("nobody", "unknown rank 0")), 0), **counts}
+    return {**dict.fromkeys((("no-strikes", "Ascend:3"), ("nobody", "unknown")), 0), **counts}
 
 
 def of_report(folder, options, capsys):
     """What `asd report` shows."""
     assert main(["report", str(folder), "--json", *options]) == 0
     ranks = json.loads(capsys.readouterr().out)["ranks"]
-    return known((named(each["host"], each["device"], each["rank"]), each["strikes"]) for each in ranks)
+    return known(((each["host"], each["device"]), each["strikes"]) for each in ranks)
 
 
 def page_of_exporter(folder, options):
