@@ -45,7 +45,7 @@ ROOMS = (
     Room("asd/handler", ("asd/handler",), 4235, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2748, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3893, 2800),
+    Room("asd/cli", ("asd/cli",), 3892, 2800),
     Room("operators", ("operators",), 6796, 7500),
     Room("operators/rerun and the like", RERUN, 3667, 4500),
     Room(
@@ -57,13 +57,13 @@ ROOMS = (
         2685,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4073, 4300),
-    Room("tests", ("tests",), 41882, 34000),
+    Room("exporters of the network", ("exporters",), 4016, 4300),
+    Room("tests", ("tests",), 41831, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42423, 371
+MOST_SOURCE, MOST_FILES = 42365, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

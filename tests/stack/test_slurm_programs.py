@@ -129,5 +129,5 @@ def test_what_a_job_raises_is_seen_by_the_agent_of_its_node(cluster, start):
         f"touch $ASD_RUN_DIR/go; timeout 6 {sys.executable} {RANK}; ls $ASD_RUN_DIR",
     )
     assert "events-rank0.jsonl" in done.stdout, done.stderr
-    url = f"http://127.0.0.1:{cluster.agent_port}/events?level=first"
+    url = f"http://127.0.0.1:{cluster.agent_port}/events"
     assert eventually(lambda: {each["data"]["host"] for each in json.loads(get(url))}) == {"n0"}

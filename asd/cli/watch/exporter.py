@@ -29,7 +29,7 @@ Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
   asd exporter --checkpoints 5                             with values and limits of the 5 checkpoints nearest to theirs
-  curl 'http://127.0.0.1:9464/events?level=first&limit=10'
+  curl 'http://127.0.0.1:9464/events?limit=10'
 
 In Prometheus' configuration:
   scrape_configs:
@@ -38,9 +38,8 @@ In Prometheus' configuration:
       static_configs:
         - targets: ["127.0.0.1:9464"]
 
-It serves /metrics, /healthz, /readyz and /events; /events takes the filters device, rank, level, kind, run and
-limit. The web configuration has the form that Prometheus' own exporters take; a change of it or of a
-certificate is taken over without a restart.
+It serves /metrics, /healthz, /readyz and /events. The web configuration has the form that Prometheus' own exporters
+take; a change of it or of a certificate is taken over without a restart.
 
 Strikes are counted as `asd handler` and `asd report` count them: give all the same --strikes, --window and --many.
 

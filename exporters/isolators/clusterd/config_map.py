@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lightkube.resources.core_v1 import ConfigMap
@@ -14,7 +13,7 @@ from lightkube.types import PatchType
 from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 from asd.exporters.isolators.public_fault import message_text, validate
 
-__all__ = ["FaultConfigMap", "MessageAllowance", "SavedFaults"]
+__all__ = ["FaultConfigMap", "SavedFaults"]
 
 _LABEL = {"mc-consumer-publicfault": "true"}
 _KEY = "PublicFault"
@@ -33,34 +32,6 @@ class SavedFaults(NamedTuple):
     version: str = ""
 
 
-class MessageAllowance:
-    """ClusterD takes 100 messages at once, then one a second; more are dropped, so they are not sent.
-
-    Args:
-        clock: Seconds that never go back.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, burst: float = 100.0) -> None:
-        self._clock = clock
-        self._burst = burst
-        self._left = burst
-        self._seen = clock()
-
-    def take(self) -> None:
-        """Uses one message.
-
-        Raises:
-            KubeError: There is none left now.
-        """
-        now = self._clock()
-        self._left = min(self._burst, self._left + now - self._seen)
-        self._seen = now
-        if self._left < 1:
-            words = f"ClusterD takes no more messages than one a second; the next may go in {1 - self._left:.1f} s"
-            raise KubeError(words, retry=True)
-        self._left -= 1
-
-
 class FaultConfigMap:
     """One ConfigMap with all faults. ClusterD reads it whenever it changes, and once more when it starts.
 
@@ -74,7 +45,6 @@ class FaultConfigMap:
         self._api = api
         self._name = name
         self._namespace = namespace
-        self._allowance = MessageAllowance()
 
     def read(self) -> SavedFaults:
         """What was reported last.
@@ -102,7 +72,6 @@ class FaultConfigMap:
         """
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace, "labels": _LABEL}
         data = {_KEY: message_text(message)}
-        self._allowance.take()
         try:
             if before.message is None:
                 made: Any = ConfigMap.from_dict({"metadata": metadata, "data": data})

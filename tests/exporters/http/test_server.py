@@ -254,10 +254,10 @@ def test_events_are_cloud_events_with_the_newest_first(served):
     assert [Event.from_json(json.dumps(each)) for each in json.loads(body)] == [event(9), served.events[2], event(2)]
 
 
-def test_a_wrong_filter_is_400_with_one_sentence(served):
+def test_a_wrong_parameter_is_400_with_one_sentence(served):
     response, body = served.ask("/events?limit=0")
     assert (response.status, response.headers["Content-Type"]) == (400, "application/json")
-    assert json.loads(body) == {"error": "the filter 'limit' is '0'; valid is a whole number from 1 to 1000."}
+    assert json.loads(body) == {"error": "the parameter 'limit' is '0'; valid is a whole number from 1 to 1000."}
 
 
 @pytest.mark.parametrize(

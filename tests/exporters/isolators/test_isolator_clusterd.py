@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.errors import IsolationError
-from asd.exporters.isolators.clusterd.config_map import MessageAllowance
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
-from asd.exporters.isolators.kubernetes.api import KubeError
 from asd.exporters.isolators.public_fault import CODES, message_text, registered, validate
 from asd.isolator import Device
 
@@ -177,20 +175,6 @@ def test_the_hundred_and_first_device_is_refused():
         message, _ = with_occurrence(message, f"n{number}", 0, code="020011001", reason="r", event_id="e", now=NOW)
     with pytest.raises(ValueError, match="100 devices are out already"):
         with_occurrence(message, "n100", 0, code="020011001", reason="r", event_id="e", now=NOW)
-
-
-def test_a_hundred_messages_go_at_once_and_then_one_a_second():
-    now = [0.0]
-    allowance = MessageAllowance(clock=lambda: now[0])
-    for _ in range(100):
-        allowance.take()
-    with pytest.raises(KubeError, match=r"the next may go in 1\.0 s") as caught:
-        allowance.take()
-    assert caught.value.retry
-    now[0] = 1.0
-    allowance.take()
-    with pytest.raises(KubeError):
-        allowance.take()
 
 
 @pytest.fixture

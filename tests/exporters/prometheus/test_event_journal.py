@@ -159,16 +159,16 @@ def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_withou
         assert waiting.result()[0] == [4]
     assert refusal(server, "after=x") == (
         400,
-        "the filter 'after' is 'x', one of 1; valid are at most 20 cursors from the header X-ASD-Cursor, or an empty "
-        "text for all events.",
+        "the parameter 'after' is 'x', one of 1; valid are at most 20 cursors from the header X-ASD-Cursor, or an "
+        "empty text for all events.",
     )
     assert refusal(server, "after=&rank=1") == (
         400,
-        "the filter 'rank' does not go with 'after'; valid are after, limit, wait.",
+        "the parameter 'rank' does not go with 'after'; valid are after, limit, wait.",
     )
     assert refusal(server, "after=&wait=61") == (
         400,
-        "the filter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
+        "the parameter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
     )
     server.close()
     agent.close()
