@@ -16,7 +16,7 @@ Each message says what was wrong, where, which value it had, and what would be v
 from __future__ import annotations
 
 import copyreg
-from typing import Any, Protocol
+from typing import Any
 
 from asd.isolator import Device
 
@@ -105,13 +105,6 @@ class RankLostError(ASDError, RuntimeError):
         super().__init__(f"rank {rank} gave up an exchange of the ranks after {seconds:.1f} s: {why}.")
 
 
-class _Event(Protocol):
-    """What is needed of an `asd.Event`, whose module imports this one and so can't be imported here."""
-
-    def sentence(self) -> str:
-        """The event as one line."""
-
-
 class AnomalyDetected(ASDError, RuntimeError):
     """Training was ended because a checked value broke its first-level limit.
 
@@ -119,9 +112,7 @@ class AnomalyDetected(ASDError, RuntimeError):
         event: The `asd.Event` of the anomaly.
     """
 
-    event: Any
-
-    def __init__(self, event: _Event) -> None:
+    def __init__(self, event: Any) -> None:  # its module imports this one
         self.event = event
         super().__init__(event.sentence())
 

@@ -39,13 +39,13 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1725, 1700),
+    Room("asd", ("asd",), 1716, 1700),
     Room("asd/rules", ("asd/rules",), 3642, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1556, 1500),
+    Room("asd/rundir", ("asd/rundir",), 1552, 1500),
     Room("asd/handler", ("asd/handler",), 4235, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2748, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3892, 2800),
+    Room("asd/cli", ("asd/cli",), 3844, 2800),
     Room("operators", ("operators",), 6796, 7500),
     Room("operators/rerun and the like", RERUN, 3667, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4016, 4300),
-    Room("tests", ("tests",), 41831, 34000),
+    Room("tests", ("tests",), 41811, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42365, 371
+MOST_SOURCE, MOST_FILES = 42304, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

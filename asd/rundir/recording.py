@@ -112,7 +112,6 @@ class Recording:
 
     Attributes:
         settings: Those of the last line.
-        torn: Lines that were left torn by a kill, in the last pass over the steps.
 
     Raises:
         ConfigError: The folder holds no recorded values.
@@ -121,7 +120,6 @@ class Recording:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.torn = 0
         self._files = value_files(run_dir)
         settings = None
         for path in self._files:
@@ -144,7 +142,7 @@ class Recording:
         Raises:
             StateError: As the class.
         """
-        self.torn = read = 0
+        read = 0
         for path in self._files:
             for line in self._lines(path):
                 read += len(line.values) * len(line.checkpoints) * _BYTES
@@ -166,13 +164,11 @@ class Recording:
                         raise StateError(
                             f"{path}, line {number} has more than {MAX_LINE} bytes, the most there can be."
                         )
-                    self.torn += 1
                     return
                 if text == b"\n":
                     continue
                 if not text.endswith(b"}\n") and _BEGIN.startswith(text[: len(_BEGIN)].rstrip()):
-                    self.torn += 1
-                    continue
+                    continue  # a kill left it torn
                 try:
                     yield _checked(text)
                 except (ValueError, RecursionError) as error:

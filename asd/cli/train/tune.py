@@ -8,13 +8,11 @@ values say about a budget they are too few for is extrapolated, and said to be.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from asd.cli.shared.options import number
 from asd.cli.shared.printable import aligned, printable
@@ -51,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warnings", type=number(0, 1), default=1e-4, help="false alarms of either level per check (default: 1e-4)"
     )
     parser.add_argument("--rule", choices=tuple(RULES), help="judge by another rule (default: that of the run)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     except StateError as error:
         raise ConfigError("RUN_DIR", str(run_dir), str(error).removesuffix(".")) from error
     source.close()
-    print(json.dumps(_facts(recording, proposal), indent=1) if args.json else _text(run_dir, proposal))
+    print(_text(run_dir, proposal))
     return 0
 
 
@@ -88,37 +85,6 @@ class _Source:
 
     def _show(self, read: int) -> None:
         self._bar.show(read, f"pass {self._passes}")
-
-
-def _facts(recording: Recording, proposal: Proposal) -> dict[str, Any]:
-    today, scores = proposal.today, proposal.unavoidable.scores
-    return {
-        "rule": proposal.config.rule,
-        "tiers": proposal.config.active_tiers,
-        "steps": today.steps,
-        "checks": today.checks,
-        "left_out": dict(today.left_out),
-        "torn_lines": recording.torn,
-        "values_needed": proposal.needed,
-        "tests": [
-            {
-                "test": test.name,
-                "what": test.what,
-                "variable": _VARIABLES[test.setting],
-                "seen": scores[test.name].count,
-                "largest": scores[test.name].extreme,
-                "exceeding": exceeding,
-            }
-            for test, exceeding in proposal.exceeding.items()
-        ],
-        "today": _alarms(today),
-        "proposed": {**_alarms(proposal.proposed), "exports": _exports(proposal), "within_budget": proposal.keeps},
-        "by_own_margins": _alarms(proposal.unavoidable),
-    }
-
-
-def _alarms(replayed: Replayed) -> dict[str, int]:
-    return {"first": replayed.first, "second": replayed.second}
 
 
 def _exports(proposal: Proposal) -> dict[str, str]:

@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="chips on one card, to tell the device from the device plugin's numbers; default 1",
     )
     parser.add_argument("--once", action="store_true", help="read what is there and end")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     folder = run_dir_of(args)
     files = _files(args, folder)
     with _locked(folder), stopped() as stop:
-        job = _IngestJob(folder, files, alarms, as_json=args.json)
+        job = _IngestJob(folder, files, alarms)
         if args.once:
             job.read_all()
         else:
@@ -86,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
 class _IngestJob:
     """One run of the command."""
 
-    def __init__(self, folder: Path, files: LogFiles, alarms: Alarms, *, as_json: bool) -> None:
-        self._folder, self._files, self._as_json = folder, files, as_json
+    def __init__(self, folder: Path, files: LogFiles, alarms: Alarms) -> None:
+        self._folder, self._files = folder, files
         self._cursor = cursor_file(folder, "ingest")
         self._log = EventLog(ingest_file(folder))
         self._unsynced = False
@@ -126,20 +125,8 @@ class _IngestJob:
                 stop.wait(_PAUSE)
 
     def summary(self) -> str:
-        """What was read, for people or as JSON."""
+        """What was read."""
         ingest, events = self.ingest, self.ingest.events
-        if self._as_json:
-            facts = {
-                "files": len(self._files()),
-                "lines": ingest.lines,
-                "events": dict(events),
-                "skipped_lines": ingest.follower.skipped,
-                "lost_files": ingest.follower.lost,
-                "unreadable": self._unreadable(),
-                "unexplained": sorted(map(str, ingest.unexplained)),
-                "event_log": str(self._log.path),
-            }
-            return json.dumps(facts)
         return (
             f"{len(self._files())} files, {ingest.lines} lines, {sum(events.values())} new events ({events['first']} "
             f"first level, {events['second']} second level, {events['normal']} recovered); events are in "
@@ -149,8 +136,7 @@ class _IngestJob:
     def _append(self, event: Event) -> None:
         self._log(event)
         self._unsynced = True
-        if not self._as_json:
-            print(event.sentence(), flush=True)
+        print(event.sentence(), flush=True)
 
     def _save(self, state: dict[str, Any]) -> None:
         if self._unsynced:  # the cursor must never be ahead of the events, not even after a power cut
