@@ -57,13 +57,13 @@ ROOMS = (
         2685,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4016, 4300),
-    Room("tests", ("tests",), 41811, 34000),
+    Room("exporters of the network", ("exporters",), 4003, 4300),
+    Room("tests", ("tests",), 41799, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42304, 371
+MOST_SOURCE, MOST_FILES = 42291, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
-    "CODES",
+    "CODE",
     "MOST_FAULTS",
     "RESOURCE",
     "_Message",
@@ -23,17 +23,13 @@ __all__ = [
     "validate",
 ]
 
-CODES = {
-    "000011001": "NotHandleFaultCodes",
-    "010011001": "SubHealthFaultCodes",
-    "020011001": "SeparateNPUCodes",
-    "110011001": "SubHealthFaultCodes",
-}
-"""Our nine-digit codes and the list each is to be registered in."""
+CODE = "020011001"
+"""Of a chip (0), by default to be separated (2), made by a user (1)."""
 RESOURCE = "asd"
 MOST_FAULTS = 100
 
 _SHIPPED_RESOURCES = ("CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage")
+_OURS = "SeparateNPUCodes"
 _LISTS = ("NotHandleFaultCodes", "SubHealthFaultCodes", "SeparateNPUCodes", "PreSeparateNPUCodes")
 _LARGEST = 1024 * 1024
 _NODE_NAME = r"(?a)\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
@@ -46,29 +42,24 @@ _Chips = Annotated[list[Annotated[int, Meta(ge=0, le=31)]], Meta(min_length=1, m
 
 class _Influence(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     deviceIds: _Chips  # noqa: N815 - the names of the message
-    nodeName: Annotated[str, Meta(pattern=rf"{_NODE_NAME}|\A\Z")] = ""  # noqa: N815
-    nodeSN: str = ""  # noqa: N815
+    nodeName: Annotated[str, Meta(pattern=_NODE_NAME)]  # noqa: N815
 
     def __post_init__(self) -> None:
-        if not self.nodeName and not self.nodeSN:
-            raise ValueError("nodeSN must be a text where nodeName is empty")
         if len(set(self.deviceIds)) < len(self.deviceIds):
             raise ValueError(f"deviceIds must have each number once, not {self.deviceIds}")
 
 
 class _Fault(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     faultId: _Id  # noqa: N815
-    faultType: Literal["NPU", "Node", "Network", "Storage"]  # noqa: N815
-    faultCode: str  # noqa: N815
+    faultType: Literal["NPU"]  # noqa: N815
+    faultCode: Literal["020011001"]  # noqa: N815
     faultTime: _Milliseconds  # noqa: N815
-    assertion: Literal["occur", "recover", "once"]
+    assertion: Literal["occur", "recover"]
     influence: Annotated[list[_Influence], Meta(min_length=1, max_length=1000)]
     faultLocation: Annotated[dict[str, str], Meta(max_length=10)] = {}  # noqa: N815
     description: Annotated[str, Meta(pattern=r"(?a)\A[\S ]{0,512}\Z")] = ""
 
     def __post_init__(self) -> None:
-        if self.faultCode not in CODES:
-            raise ValueError(f"faultCode must be one of {', '.join(CODES)}, not {self.faultCode[:80]!r}")
         for key, value in self.faultLocation.items():
             if _bytes(key) > 16 or _bytes(value) > 128:
                 raise ValueError("faultLocation must have keys of at most 16 bytes and values of at most 128")
@@ -99,12 +90,11 @@ def registered(shipped: Mapping[str, Any] | None = None) -> dict[str, Any]:
         shipped: What stands in that file now; it replaces the lists that ClusterD comes with, so they must stay in it.
 
     Returns:
-        The same with our codes and our resource.
+        The same with our code and our resource.
     """
     before = shipped or {}
     codes = {name: list(before.get("publicFaultCode", {}).get(name, ())) for name in _LISTS}
-    for code, name in CODES.items():
-        codes[name] += [code] * (code not in codes[name])
+    codes[_OURS] += [CODE] * (CODE not in codes[_OURS])
     resources = list(before.get("publicFaultResource", _SHIPPED_RESOURCES))
     return {"publicFaultCode": codes, "publicFaultResource": resources + [RESOURCE] * (RESOURCE not in resources)}
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from asd.event import CODE
+from asd.exporters.isolators import public_fault
 from asd.exporters.isolators.marks import plain
 from asd.exporters.isolators.public_fault import MOST_FAULTS, RESOURCE
 
 __all__ = ["latest", "with_occurrence", "with_recovery"]
 
-_KINDS = {"0": "NPU", "1": "Node", "2": "Network", "3": "Storage"}
 _LONGEST_DESCRIPTION = 512
 _LONGEST_VALUE = 128
 
@@ -32,7 +32,7 @@ def latest(message: Message | None, node: str, number: int) -> Mapping[str, Any]
 
 
 def with_occurrence(
-    message: Message | None, node: str, number: int, *, code: str, reason: str, event_id: str, now: float
+    message: Message | None, node: str, number: int, *, reason: str, event_id: str, now: float
 ) -> tuple[dict[str, Any], str]:
     """The message with a new fault, and its id: each occurrence has an id of its own.
 
@@ -41,8 +41,8 @@ def with_occurrence(
     """
     fault = {
         "faultId": f"asd-{uuid.uuid4().hex}",
-        "faultType": _KINDS[code[0]],
-        "faultCode": code,
+        "faultType": "NPU",
+        "faultCode": public_fault.CODE,
         "faultTime": _milliseconds(now),
         "assertion": "occur",
         "faultLocation": {"code": CODE, "event": _ascii(event_id, _LONGEST_VALUE)},

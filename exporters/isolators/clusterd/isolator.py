@@ -12,8 +12,8 @@ from asd.exporters.isolators.clusterd.config_map import FaultConfigMap, SavedFau
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
 from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.exporters.isolators.marks import chip
-from asd.exporters.isolators.options import choice, seconds, text
-from asd.exporters.isolators.public_fault import CODES, is_node_name
+from asd.exporters.isolators.options import seconds, text
+from asd.exporters.isolators.public_fault import is_node_name
 from asd.isolator import Device, IsolationOwner
 
 __all__ = ["ClusterD"]
@@ -32,7 +32,6 @@ class ClusterD:
         context: A context of it; without one the current context.
         namespace: Namespace of the ConfigMap.
         config_map: Name of the ConfigMap.
-        code: The nine-digit fault code, one of those that are registered with ClusterD.
         timeout: Seconds that a request may take.
 
     Raises:
@@ -48,10 +47,8 @@ class ClusterD:
         context: str = "",
         namespace: str = "mindx-dl",
         config_map: str = "asd-public-fault",
-        code: str = "020011001",
         timeout: float | str = 10.0,
     ) -> None:
-        self._code = choice("code", code, tuple(CODES))
         self._clock: Callable[[], float] = time.time
         place = text("namespace", namespace, _NAME, _VALID_NAME), text("config_map", config_map, _NAME, _VALID_NAME)
         api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
@@ -77,7 +74,7 @@ class ClusterD:
             if held is IsolationOwner.OURS:
                 return None
             message, _ = with_occurrence(
-                saved.message, node, number, code=self._code, reason=reason, event_id=event_id, now=self._clock()
+                saved.message, node, number, reason=reason, event_id=event_id, now=self._clock()
             )
             return message
 
