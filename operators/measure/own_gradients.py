@@ -20,6 +20,7 @@ from asd.rules.readings.reading import WEIGHT_GRADIENT
 
 __all__ = [
     "OwnGradients",
+    "alike_on_ranks",
     "look_before_reduction",
     "look_in_backward_pass",
     "reducer_of",
@@ -67,6 +68,15 @@ def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
     state = {id(each) for each in optimizer.get_parameters()} if optimizer is not None else set()
     state -= {id(each) for each in getattr(optimizer, "parameters", ())}
     return [each for each in net.trainable_params() if id(each) not in state]
+
+
+def alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Parameter]:
+    """What ranks that hold the same have bit for bit: the weights, and the state of an optimizer that has them all."""
+    own = list(getattr(optimizer, "parameters", ()))
+    if net is None:
+        return own
+    weights = weights_in(net, optimizer)
+    return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
 
 
 def _reduces(cell: nn.Cell, gradients: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -54,19 +54,21 @@ class VendorTools(Part):
 
     Attributes:
         is_on: Whether they are used.
+        products: Has the device check its products inside; no more than `nullcontext` where they are not used.
     """
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self.is_on = self._runs = self._found = self._saved = False
         self._tested = -_DAY
+        self.products: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def watch(self) -> None:
         """Uses them from now on, if this is a device that has them and MindSpore's switch is set."""
         why = "" if ms.get_context("device_target") == "Ascend" else "absent"
         if not why and os.getenv(_SWITCH) != "1":  # noqa: TID251 - a switch of MindSpore's
             why = f"off: {_SWITCH} is not 1"
-        self.is_on = not why
+        self.is_on, self.products = not why, nullcontext if why else self._check_inside
         self.monitor.protections.has(vendor=why or "products of some steps, the device after an anomaly or a save")
 
     def start(self) -> None:
@@ -82,8 +84,7 @@ class VendorTools(Part):
             self._found = self._found or self._call("get_sdc_detect_result") is True
 
     @contextmanager
-    def products(self) -> Iterator[None]:
-        """Has the device check its products inside."""
+    def _check_inside(self) -> Iterator[None]:
         self.start()
         try:
             yield

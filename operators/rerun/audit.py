@@ -35,21 +35,17 @@ class Audit(Part):
 
     Attributes:
         first: What the step that comes came to with the gate closed; None in most steps.
+        apart: What another rank's step came to on this rank alone, in words; mostly empty.
     """
 
     def __init__(self, health: Health, vendor: VendorTools) -> None:
         self._health, self._vendor = health, vendor
         self.first: StepResult | None = None
-        self._ended, self._is_proved, self._apart = "", False, ""
+        self._ended, self._is_proved, self.apart = "", False, ""
 
     def watch(self) -> None:
         """A training begins."""
-        self._ended, self._is_proved, self._apart, self.first = "", False, "", None
-
-    @property
-    def has_found(self) -> bool:
-        """Whether there is something to compare, or to report, behind the step that comes."""
-        return self.first is not None or bool(self._apart)
+        self._ended, self._is_proved, self.apart, self.first = "", False, "", None
 
     def make(self, again: RepeatableStep, obstacle: str, number: int, weights: Sequence[Parameter]) -> None:
         """Makes the step that comes without a trace, in data parallel every second time that of one rank on all.
@@ -102,7 +98,7 @@ class Audit(Part):
             if far and ranks.rank == 0:
                 self.monitor.problem(self._ended)
         elif odd == [ranks.rank]:
-            self._apart = f"on this rank the batch of rank {root} came to something else than on all others: {far}"
+            self.apart = f"on this rank the batch of rank {root} came to something else than on all others: {far}"
 
     def _obstacle(self, again: RepeatableStep) -> str:
         if not self.ranks.groups.whole:
@@ -118,7 +114,7 @@ class Audit(Part):
     def compare(self, step: StepRecord) -> None:
         """Compares the step with what was made before it; adds a first-level event of the device if it differs."""
         first, self.first = self.first, None
-        apart, self._apart = self._apart, ""
+        apart, self.apart = self.apart, ""
         if apart:
             self.accuse(step, self._health, rule="audit", where="replica", reason=apart, wrong=1)
         if first is None or step.refused or step.again or step.readings is None:

@@ -79,13 +79,14 @@ class RepeatableStep:
 
     Attributes:
         step: The step that was made last, or None where it is not known.
-        is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
+        is_repeatable: Whether the first step of the training could have been made again, None before the second;
+            `obstacle` knows of others.
     """
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter]) -> None:
         self.step: Step | None = None
         self._moving_before: list[np.ndarray] = []
-        self.is_repeatable = False
+        self.is_repeatable: bool | None = None
         self._is_current = False
         self._optimizer = optimizer
         self._updates_before = (0, 0)
@@ -97,7 +98,6 @@ class RepeatableStep:
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._at_sum: tuple[list[np.ndarray], Any] | None = None  # when gradients began to add up
-        self._searched = False
 
     @property
     def _gate(self) -> Gate:
@@ -130,10 +130,9 @@ class RepeatableStep:
         # Of a method its object tells one step from another, for the method is a new one each time.
         known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
         is_new = known is not getattr(step.run, "__self__", step.run)
-        if self.step is not None and not self._searched:
+        if self.step is not None and self.is_repeatable is None:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self.obstacle_to_such()
-            self._searched = True
         self.step, self._is_current = step, True
         if is_new:
             self._find_parameters()
@@ -263,10 +262,9 @@ class RepeatableStep:
         try:
             outputs = self._make(parcel)
             loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
-        except UnsupportedError as error:
-            return StepResult("", ()), str(error)
         except Exception as error:  # the other ranks must hear of it
-            return StepResult("", ()), f"the step can't be made again: {error!r}"
+            is_plain = isinstance(error, UnsupportedError)
+            return StepResult("", ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
         return StepResult.of(loss, slots.read(self._sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:

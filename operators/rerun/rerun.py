@@ -115,7 +115,7 @@ class Rerun(Part):
         if audits:
             self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
-            self._armed = self._allowance.next_step() and again.is_repeatable and not self._lost
+            self._armed = self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
             self._write_limits(second_level=self._armed)
 
     # It was made.

@@ -16,7 +16,7 @@ from asd.operators.attach.all_checks import Checks
 from asd.operators.gate.accumulation import Accumulation
 from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
-from asd.operators.measure.own_gradients import weights_in
+from asd.operators.measure.own_gradients import alike_on_ranks
 from asd.operators.private.boundary import at_exit
 from asd.operators.private.cells import callbacks_in
 from asd.operators.probe.probe import EVERY, Probe
@@ -167,7 +167,7 @@ class TrainingWatch:
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
-        weights = _alike_on_ranks(net, optimizer)
+        weights = alike_on_ranks(net, optimizer)
         ranks.divide(find_groups(ranks, weights))
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
@@ -233,7 +233,7 @@ class TrainingWatch:
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that has just been made, and acts on what is found; returns its events."""
-        monitor, gate = self.monitor, self._gate
+        monitor, gate, audit = self.monitor, self._gate, self.rerun.audit
         if monitor is None or gate is None or self._table.replaying:
             return []
         self._forgotten.is_called = True
@@ -244,7 +244,7 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if self._step % EVERY == 0 or self.rerun.audit.has_found or self._vendor.is_on:
+        if self._step % EVERY == 0 or audit.first is not None or audit.apart or self._vendor.is_on:
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
@@ -291,7 +291,7 @@ class TrainingWatch:
     def _test_device(self, step: StepRecord) -> None:
         """Compares a step that was made twice, and does known work, where that is due."""
         try:
-            if self.rerun.audit.has_found:
+            if self.rerun.audit.first is not None or self.rerun.audit.apart:
                 self.rerun.audit.compare(step)
             if step.number % EVERY == 0:
                 self._probe.end_step(step)
@@ -341,7 +341,8 @@ class TrainingWatch:
         """Takes the limits away."""
         self._forgotten.stop()
         self._sampling.remove()
-        self._vendor.stop()
+        if self._vendor.is_on:
+            self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
             self._table.arm(False, self._gate)
@@ -386,15 +387,6 @@ class TrainingWatch:
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
-
-
-def _alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Parameter]:
-    """What ranks that hold the same have bit for bit: the weights, and the state of an optimizer that has them all."""
-    own = list(getattr(optimizer, "parameters", ()))
-    if net is None:
-        return own
-    weights = weights_in(net, optimizer)
-    return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
 
 
 def _wait(outputs: Any) -> None:

@@ -35,9 +35,13 @@ class WeightWatch(Part):
 
     @property
     def words(self) -> str:
-        """How often they are compared; empty for never."""
+        """How often they are compared, and which share of memory is compared with itself between two updates: none."""
         comparison = self._comparison
-        return f"over the ranks, every {comparison.every} steps" if comparison.active else ""
+        return (
+            f"over the ranks, every {comparison.every} steps"
+            if comparison.active
+            else "none, 0 % of memory between updates"
+        )
 
     def wrote(self, checkpoint_file: Path) -> None:
         """Says that this rank wrote a checkpoint; the next comparison says whether its weights were those of all."""

@@ -87,6 +87,7 @@ def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path, larg
     told = ours.monitor.monitor.protections
     assert told.on["probe"] == f"16 of {len(WORKS)} pieces of known work every {EVERY} steps, each made twice"
     assert "probe" not in told.missing
+    assert told.on["weight comparison"] == "none, 0 % of memory between updates"
     assert set(ours.monitor._training._probe._known) == {work.name for work in WORKS}
 
 
