@@ -53,7 +53,6 @@ class Isolator(Protocol):
         Raises:
             IsolationError: The engine does not say.
         """
-        ...
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Takes `device` out and marks it as ours; nothing happens to one that is ours already.
@@ -66,7 +65,6 @@ class Isolator(Protocol):
         Raises:
             IsolationError: It may or may not be out; `held` tells.
         """
-        ...
 
     def release(self, device: Device) -> None:
         """Gives `device` back if it is ours; nothing happens to one that is free.
@@ -74,4 +72,3 @@ class Isolator(Protocol):
         Raises:
             IsolationError: It may or may not be out; `held` tells.
         """
-        ...

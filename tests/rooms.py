@@ -39,7 +39,7 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1716, 1700),
+    Room("asd", ("asd",), 1703, 1700),
     Room("asd/rules", ("asd/rules",), 3642, 3300),
     Room("asd/rundir", ("asd/rundir",), 1552, 1500),
     Room("asd/handler", ("asd/handler",), 4235, 3300),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41750, 34000),
+    Room("tests", ("tests",), 41749, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42292, 371
+MOST_SOURCE, MOST_FILES = 42262, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -25,7 +25,7 @@ __all__ = [
 
 _SMALLEST, _LARGEST = 3, 2**63 - 1  # of a threshold
 _LONGEST_NAME = 128
-_PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
+_PAIR = re.compile(r"\s*([0-9]{1,100})\s*,\s*([0-9]{1,100})\s*", re.ASCII)
 
 
 class ValueFormat(NamedTuple):
@@ -92,21 +92,11 @@ def names(known: Collection[str]) -> ValueFormat:
 def pair(example: tuple[int, int]) -> ValueFormat:
     """Two thresholds, the first above the second."""
     return ValueFormat(
-        _parse_pair,
+        lambda text: (int(match[1]), int(match[2])) if (match := _PAIR.fullmatch(text)) else None,
         _is_pair,
         f"it must be two whole numbers, first,second, each from {_SMALLEST} to {_LARGEST} and the first larger than "
         f"the second, for example {example[0]},{example[1]}",
     )
-
-
-def _parse_pair(text: str) -> tuple[int, int] | None:
-    match = _PAIR.fullmatch(text)
-    if match is None:
-        return None
-    first, second = (digits.lstrip("0") or "0" for digits in match.groups())
-    if max(len(first), len(second)) > len(str(_LARGEST)):  # int() refuses texts of thousands of digits
-        return None
-    return int(first), int(second)
 
 
 def _is_pair(value: object) -> bool:

@@ -13,7 +13,7 @@ from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
 from asd.exporters.report.document import document
 from asd.exporters.report.values import value_plots
-from asd.exporters.report.words import RunVerdict, counted, verdict_on
+from asd.exporters.report.words import RunVerdict, verdict_on
 
 __all__ = ["render", "summary"]
 
@@ -87,7 +87,6 @@ def _header(data: RunData, verdict: RunVerdict) -> Html:
         "header",
         tag("h1", "Report of run ", tag("span", names or data.run_dir.name, class_="name")),
         tag("section", banner, class_=f"verdict {verdict.tone}"),
-        _cards(data) if data.ranks else "",
     )
 
 
@@ -102,19 +101,3 @@ def _about_code(code: str) -> Html:
     ]
     said = "; ".join(filter(None, words)) or "not a code of the driver's layout"
     return tag("p", "Fault code ", tag("code", code), f": {said}", class_="code")
-
-
-def _cards(data: RunData) -> Html:
-    devices = {(rank.host, rank.device) for rank in data.ranks}
-    checks = sum(rank.checks for rank in data.ranks) if any(rank.status for rank in data.ranks) else None
-    cards = [
-        (f"{'rank' if len(data.ranks) == 1 else 'ranks'} on {counted(len(devices), 'device')}", len(data.ranks)),
-        ("last step", max(rank.last_step for rank in data.ranks)),
-        ("values checked", checks),
-        ("first-level anomalies", data.count("first")),
-        ("second-level anomalies", data.count("second")),
-        ("updates refused", data.refused),
-        ("detector problems", data.count("problem")),
-    ]
-    shown = [tag("div", tag("dt", name), tag("dd", "-" if value is None else f"{value:,}")) for name, value in cards]
-    return tag("dl", shown, class_="cards")
