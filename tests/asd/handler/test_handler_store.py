@@ -152,6 +152,20 @@ def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     assert first.handle(event(1, time=START)).action == "stale"  # though its id is forgotten
 
 
+def test_the_strikes_of_one_host_are_bounded_in_bytes_and_push_out_none_of_another():
+    scene = Scene()
+    scene.tell(1, host="node8")
+    scene.handler.handle_many(
+        [event(1, device=f"Ascend:{number}", reason="x" * 2000, time=scene.clock.now) for number in range(1000)]
+    )
+    scene.after(301.0)
+    sizes = dict(
+        scene.rows("SELECT host, sum(length(event)) FROM strike JOIN device ON device.n = device GROUP BY host")
+    )
+    assert 1_000_000 < sizes["node7"] <= 1 << 20
+    assert sizes["node8"] > 0
+
+
 def line(told):
     return told.to_json() + "\n"
 

@@ -297,13 +297,6 @@ def test_a_client_that_leaves_in_the_middle_is_no_harm(served):
     assert served.ask("/healthz")[0].status == 200
 
 
-def test_a_client_that_never_sends_loses_its_place(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.3)
-    server = endpoint.start()
-    with socket.create_connection((server.address, server.port), timeout=20) as client:
-        assert client.recv(1) == b""
-
-
 @pytest.mark.parametrize(
     ("begin", "more"),
     [

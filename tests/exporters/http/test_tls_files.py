@@ -1,5 +1,6 @@
 """Certificates on both sides: real ones over real sockets, and each mistake named in one sentence."""
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -16,7 +17,9 @@ from asd import ConfigError, UnsupportedError
 from asd.exporters.http import server as server_module
 from asd.exporters.http.routes import start_server
 from asd.exporters.http.tls_files import ClientConfig, WebConfig
-from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs import agent_client
+from asd.handler.inputs.agent_client import Access, AgentError, AgentLink
+from asd.handler.inputs.targets import Target
 
 TLS = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 MUTUAL = TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
@@ -112,6 +115,17 @@ def test_tls_is_spoken_when_there_is_a_certificate(serve, authority, stranger):
 def test_plain_http_gets_no_answer_from_a_tls_port(serve):
     with pytest.raises((ConnectionError, http.client.BadStatusLine)):
         ask(serve(TLS))
+
+
+@pytest.mark.parametrize(
+    ("text", "speaks_tls", "said"), [("", True, "plain HTTP is spoken"), (TLS, False, "wants TLS")]
+)
+def test_a_handler_says_which_protocol_its_agent_speaks(serve, authority, monkeypatch, text, speaks_tls, said):
+    monkeypatch.setattr(agent_client, "_CONNECT_SECONDS", 0.5)
+    server, access = serve(text), Access(client_context(authority) if speaks_tls else None)
+    link = AgentLink(Target("127.0.0.1", server.port, "node7", "127.0.0.1"), asyncio.Semaphore(1))
+    with pytest.raises(AgentError, match=said):
+        asyncio.run(link.fetch(access, [], limit=1))
 
 
 def test_none_or_one_of_another_authority_is_refused(serve, authority, stranger):

@@ -301,13 +301,6 @@ def node(checkpoints=0):
     return registry, ledger
 
 
-def test_a_node_has_few_series_unless_checkpoints_are_asked_for():
-    counts = {text: len(series(node(text)[0])) for text in (0, 5, 9999)}
-    assert counts[0] == 1 + 8 * 20
-    assert counts[5] == counts[0] + 8 * 5 * 2
-    assert counts[9999] == counts[0] + 8 * 200 * 2
-
-
 def calls_of(function, *arguments):
     """How many functions it calls: its work, whatever else the machine does."""
     count = 0
