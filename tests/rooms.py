@@ -47,7 +47,7 @@ ROOMS = (
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 3844, 2800),
     Room("operators", ("operators",), 6802, 7500),
-    Room("operators/rerun and the like", RERUN, 3662, 4500),
+    Room("operators/rerun and the like", RERUN, 3668, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
     ),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41744, 34000),
+    Room("tests", ("tests",), 41745, 34000),
     Room("benchmarks", ("benchmarks",), 4782, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 42262, 371
+MOST_SOURCE, MOST_FILES = 42268, 371
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

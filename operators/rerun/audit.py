@@ -41,16 +41,18 @@ class Audit(Part):
     def __init__(self, health: Health, vendor: VendorTools) -> None:
         self._health, self._vendor = health, vendor
         self.first: StepResult | None = None
-        self._ended, self._is_proved, self.apart = "", False, ""
+        self._ended = self._alone = self.apart = ""
+        self._is_proved = False
 
     def watch(self) -> None:
         """A training begins."""
-        self._ended, self._is_proved, self.apart, self.first = "", False, "", None
+        self._ended = self._alone = self.apart = ""
+        self._is_proved, self.first = False, None
 
     def make(self, again: RepeatableStep, obstacle: str, number: int, weights: Sequence[Parameter]) -> None:
-        """Makes the step that comes without a trace, in data parallel every second time that of one rank on all.
+        """Makes the step that comes without a trace; in data parallel a call of all ranks.
 
-        That is a call of all ranks then.
+        There every second one is the step of one rank, made by all.
 
         Args:
             again: The step.
@@ -67,11 +69,10 @@ class Audit(Part):
         if reasons:
             self._end(reasons[0])
             return
-        shared = ", every second one with one rank's batch on all" if self.ranks.size > 1 else ""
-        self._say(f"one step of {EVERY} is made twice{shared}")
+        self._say_how()
         turn, is_shared = divmod(number // EVERY, 2)
         with self._vendor.products(), again.without_a_trace():
-            if shared and is_shared:
+            if is_shared and self.ranks.size > 1 and not self._alone:
                 self._compare_ranks(again, turn % self.ranks.size, weights)
                 return
             first, failure = again.rerun_discarding()
@@ -94,9 +95,10 @@ class Audit(Part):
         odd = [rank for rank in range(ranks.size) if bits[rank] != bits[common]]
         far = difference(answers[odd[0]], answers[common], with_loss=False, least=_ROUNDING)
         if len({each["held"] for each in told}) > 1 or len(odd) > 1 or ranks.size == _TWO or not far:
-            self._end(f"ranks {odd[0]} and {common} do not come to the same: {far or 'other bits'}")
+            self._alone = f"ranks {odd[0]} and {common} do not come to the same: {far or 'other bits'}"
+            self._say_how()
             if far and ranks.rank == 0:
-                self.monitor.problem(self._ended)
+                self.monitor.problem(f"with the batch of rank {root} {self._alone}")
         elif odd == [ranks.rank]:
             self.apart = f"on this rank the batch of rank {root} came to something else than on all others: {far}"
 
@@ -132,6 +134,10 @@ class Audit(Part):
     def _end(self, reason: str) -> None:
         self._ended = reason
         self._say(f"not audited: {reason}")
+
+    def _say_how(self) -> None:
+        shared = f"none with one rank's batch on all: {self._alone}" if self._alone else "every second one by all ranks"
+        self._say(f"one step of {EVERY} is made twice" + (f", {shared}" if self.ranks.size > 1 else ""))
 
     def _say(self, words: str) -> None:
         self.monitor.protections.has(audit=words)

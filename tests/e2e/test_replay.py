@@ -102,10 +102,11 @@ def test_a_rank_that_is_always_wrong_is_named_once_all_make_the_step_of_one_and_
     if ranks == 2:
         assert odd == [[], []]
         (reason,) = (event[3] for rank in found for event in rank["events"])
-        assert reason.startswith("ranks 1 and 0 do not come to the same: extra is ")
-        assert words == {f"not audited: {reason}"}
+        assert reason.startswith("with the batch of rank 0 ranks 1 and 0 do not come to the same: extra is ")
+        why = reason.removeprefix("with the batch of rank 0 ")
+        assert words == {f"one step of 12 is made twice, none with one rank's batch on all: {why}"}
         return
     assert odd == [[], [[22, "anomaly"]], []]
     (reason,) = (event[3] for event in found[1]["events"])
     assert reason.startswith("on this rank the batch of rank 0 came to something else than on all others: extra is ")
-    assert words == {"one step of 12 is made twice, every second one with one rank's batch on all"}
+    assert words == {"one step of 12 is made twice, every second one by all ranks"}
