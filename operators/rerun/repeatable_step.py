@@ -20,8 +20,7 @@ from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun import random_state
 from asd.operators.table.gate import Gate
-from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.table import Table
 from asd.rules.diagnosis.rerun import StepResult
 
 __all__ = ["RepeatableStep", "Step", "is_known"]
@@ -74,7 +73,8 @@ class RepeatableStep:
     Args:
         net: The network or the training cell around it; must not be compiled yet.
         optimizer: A guarded optimizer.
-        sites: The checkpoints whose values belong to the answer of a step.
+        slots: The table.
+        gate: What the training has of it; the values at its checkpoints belong to the answer of a step.
         also: More Parameters that a step may change, such as those of a loss scaler.
 
     Attributes:
@@ -83,14 +83,14 @@ class RepeatableStep:
             `obstacle` knows of others.
     """
 
-    def __init__(self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter]) -> None:
+    def __init__(self, net: nn.Cell, optimizer: nn.Cell, slots: Table, gate: Gate, also: Sequence[Parameter]) -> None:
         self.step: Step | None = None
         self._moving_before: list[np.ndarray] = []
         self.is_repeatable: bool | None = None
         self._is_current = False
         self._optimizer = optimizer
         self._updates_before = (0, 0)
-        self._net, self._sites = net, sites
+        self._net, self._slots, self._gate = net, slots, gate
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
@@ -98,12 +98,6 @@ class RepeatableStep:
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._at_sum: tuple[list[np.ndarray], Any] | None = None  # when gradients began to add up
-
-    @property
-    def _gate(self) -> Gate:
-        guard = getattr(self._optimizer, "asd_gate", None)
-        gate: Gate = guard.gate if guard is not None else table().gates.default
-        return gate
 
     def _find_parameters(self) -> None:
         """What a step may change besides what a guarded optimizer does."""
@@ -185,7 +179,7 @@ class RepeatableStep:
         """Updates by the optimizer, where it counts them, and by other monitors'; to read it waits for the step."""
         count = getattr(self._optimizer, "global_step", None)
         own = int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
-        return own, sum(table().updates(other) for other in table().gates.others(self._gate))
+        return own, sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -214,13 +208,13 @@ class RepeatableStep:
         step = self.step
         after = [to_host(parameter) for parameter in self._written], random_state.save()
         users = step.saved() if step is not None else None
-        slots = table()
+        slots = self._slots
         slots.begin_replay()
         try:
             yield
         finally:
             slots.end_replay()
-            slots.read(self._sites, self._gate)
+            slots.read(self._gate.sites, self._gate)
             self._put(self._written, after[0])
             random_state.restore(after[1])
             if step is not None:
@@ -234,8 +228,8 @@ class RepeatableStep:
         Returns:
             What it returned, and why it was not made if so.
         """
-        slots, streams = table(), random_state.save()
-        slots.replaying = True
+        streams = random_state.save()
+        self._slots.replaying = True
         try:
             for parameter, value in zip(self._moving, self._moving_before, strict=True):
                 parameter.copy_(tensor_like(parameter, value))
@@ -245,7 +239,7 @@ class RepeatableStep:
         except Exception as error:  # the other ranks must hear of it
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
-            slots.replaying = False
+            self._slots.replaying = False
             random_state.restore(streams)
         return outputs, ""
 
@@ -258,14 +252,13 @@ class RepeatableStep:
         Returns:
             The answer, and why there is none if so.
         """
-        slots = table()
         try:
             outputs = self._make(parcel)
             loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
         except Exception as error:  # the other ranks must hear of it
             is_plain = isinstance(error, UnsupportedError)
             return StepResult("", ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
-        return StepResult.of(loss, slots.read(self._sites, self._gate)), ""
+        return StepResult.of(loss, self._slots.read(self._gate.sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:
         assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it

@@ -82,7 +82,7 @@ class Rerun(Part):
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         also = [value for value in held if isinstance(value, Parameter)]
-        self.again = RepeatableStep(net, optimizer, self.gate.sites, also)
+        self.again = RepeatableStep(net, optimizer, self.table, self.gate, also)
         self._weights = weights_in(net, optimizer)
         self.audit.watch()
 
