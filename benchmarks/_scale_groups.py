@@ -14,19 +14,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from asd import Config
 from asd.rules.diagnosis.attribution import Seen
 from asd.rules.diagnosis.flow import RankReport
 from asd.rules.diagnosis.groups import Groups, Shard
 from asd.rules.readings.reading import GRADIENT, WEIGHT_GRADIENT, Reading
-from asd.rules.step.detectors import Detectors, Judged
-from asd.verdict import Level, Verdict
 
 TENSOR, STAGES = 8, 16
 DATA = (2, 5, 10, 20, 40, 80)
 CHECKPOINTS = 200
 """Of one rank: layers of one stage of sixteen."""
-_TOLD = ("step", "hash", "refused")
+_TOLD = ("hash", "refused")
 EVERY = 16
 """Steps between two comparisons of weights, as the option `weight_hash`."""
 
@@ -102,7 +99,6 @@ def _timed(repeats: int, call: Callable[[], Any]) -> float:
 def job(data: int, repeats: int) -> dict[str, Any]:
     """The figures of a job with `data` replicas."""
     from asd.operators.ranks.attribution import attribution_of
-    from asd.operators.ranks.features import RankFeatures
     from asd.operators.ranks.weights import WeightComparison
 
     held = shards(data)
@@ -114,30 +110,7 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     near = len(groups.members)
     own = groups.members.index(rank)
 
-    # Each step: what each checkpoint saw, among the replicas.
-    parcels: list[bytes] = []
-    for member in groups.members:
-        catcher = Ranks(0, 1, groups, lambda message: [message])
-        kept: list[bytes] = []
-        catcher.others = lambda message, kept=kept: kept.append(message) or [message]  # type: ignore[misc, return-value]
-        RankFeatures(catcher).gather(readings(member), 1.0)  # type: ignore[arg-type]
-        parcels.append(kept[-1])
-    exchange = Ranks(own, near, groups, lambda message: parcels if len(message) > 4 else [message] * near, 2)
-    features = RankFeatures(exchange)  # type: ignore[arg-type]
-    judges = Detectors(Config(protection="document", enable=1, rule="adaptive"))
     mine = readings(rank)
-
-    def compare() -> None:
-        seen = features.gather(mine, 1.0)
-        for each in mine:
-            judges.among(each.checkpoint, each.kind, seen[each.checkpoint], own, _NORMAL)
-        judges.end_step()
-
-    for _ in range(110):  # what compares over many steps has them then
-        compare()
-    exchange.sent = 0
-    step_ms = _timed(repeats, compare)
-    step_bytes = exchange.sent // repeats + 4 + 4  # the gate's vote, and whether ranks differ elsewhere
 
     # Every so many steps: hashes of weights. Hashing them is the same however many ranks there are.
     world = Ranks(rank, size, groups)
@@ -170,18 +143,11 @@ def job(data: int, repeats: int) -> dict[str, Any]:
         "data": data,
         "ranks": size,
         "start_ms": start,
-        "step_bytes": step_bytes,
-        "step_ms": step_ms,
         "hash_bytes": hash_bytes,
         "hash_ms": hash_ms,
         "refused_bytes": blame_bytes,
         "refused_ms": blame_ms,
-        "usual_step_bytes": step_bytes + hash_bytes / EVERY,
-        "usual_step_ms": step_ms + hash_ms / EVERY,
     }
-
-
-_NORMAL = Judged(Verdict(Level.NORMAL, "", 1.0, 2.0), "l2")
 
 
 def _calm(members: Sequence[int]) -> list[bytes]:
@@ -202,5 +168,5 @@ def curve(repeats: int, data: Sequence[int] = DATA) -> list[dict[str, Any]]:
         row = job(each, repeats)
         rows.append(row)
         told = [f"{row[f'{name}_bytes'] / 1024:7.1f} KiB, {row[f'{name}_ms']:6.1f} ms" for name in _TOLD]
-        print(f"  {row['ranks']:>6} ranks (x {each}): each step {told[0]}; weights {told[1]}; a refused step {told[2]}")
+        print(f"  {row['ranks']:>6} ranks (x {each}): weights {told[0]}; a refused step {told[1]}")
     return rows

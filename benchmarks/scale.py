@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "groups" in options.parts:
         print("Groups of ranks; the collectives are simulated")
         rows = curve(options.repeats, DATA[:3] if options.quick else DATA)
-        slopes = {field: exponent(rows, field) for field in ("usual_step_ms", "usual_step_bytes", "refused_ms")}
+        slopes = {field: exponent(rows, field) for field in ("hash_ms", "hash_bytes", "refused_ms")}
         report["groups"] = {
             "checkpoints": CHECKPOINTS,
             "simulated": "the collectives",
@@ -307,8 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "exponents": slopes,
         }
         print(
-            f"  with the ranks grow, as their power: time of a step {slopes['usual_step_ms']:.2f}, its bytes "
-            f"{slopes['usual_step_bytes']:.2f}, time of a refused step {slopes['refused_ms']:.2f}"
+            f"  with the ranks grow, as their power: time of the weights {slopes['hash_ms']:.2f}, their bytes "
+            f"{slopes['hash_bytes']:.2f}, time of a refused step {slopes['refused_ms']:.2f}"
         )
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -12,10 +12,9 @@ from __future__ import annotations
 from asd.rules.adaptive import Adaptive
 from asd.rules.base import Rule
 from asd.rules.combined import Combined
-from asd.rules.ranks import Ranks
 from asd.rules.registry import RULES, make_rule
 from asd.rules.silent_check_v3 import SilentCheckV3
 from asd.rules.state_bound import StateBound
 from asd.rules.threshold import Threshold
 
-__all__ = ["RULES", "Adaptive", "Combined", "Ranks", "Rule", "SilentCheckV3", "StateBound", "Threshold", "make_rule"]
+__all__ = ["RULES", "Adaptive", "Combined", "Rule", "SilentCheckV3", "StateBound", "Threshold", "make_rule"]

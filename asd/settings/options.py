@@ -12,7 +12,7 @@ from asd.settings.variable import Variable
 __all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "with_options"]
 
 ASD_OPTIONS = "ASD_OPTIONS"
-TIERS = ("state", "ranks", "checksum")
+TIERS = ("state", "checksum")
 _MOST_STEPS = 10**9 - 1
 
 
@@ -21,7 +21,7 @@ OPTIONS = (
         "tiers",
         "tiers",
         names(TIERS),
-        "which detector tiers are on beside the rule, `state+ranks+checksum` or some of them, empty for none; with "
+        "which detector tiers are on beside the rule, `state+checksum` or one of them, empty for none; with "
         "rule `adaptive` `state` is, else none",
     ),
     Variable(

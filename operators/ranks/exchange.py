@@ -130,14 +130,6 @@ class Exchange:
             return self._sum(words).tobytes()[:size]
         return self._call(lambda: _array(P.Broadcast(root)((_tensor(words),))[0])).tobytes()[:size]
 
-    def any(self, yes: bool) -> bool:  # noqa: FBT001 - the answer of this rank
-        """Whether any rank says yes; four bytes, however many ranks there are.
-
-        Raises:
-            RankLostError: As `gather`.
-        """
-        return yes if self.size == 1 else bool(self._sum(np.array([yes], np.int32))[0])
-
     def _meet(self) -> None:
         """Once: who the others are, so that one that does not answer can be named."""
         if self._processes is None:

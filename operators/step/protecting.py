@@ -20,7 +20,7 @@ from asd.rules.step.protections import PLACES
 __all__ = ["after_first_step", "before_first_step", "tell_groups"]
 
 _ADAPTIVE = "ASD_RULE=adaptive"
-_STATE, _RANKS, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS=tiers:ranks", "ASD_OPTIONS:weight_hash"
+_STATE, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, training goes on",
@@ -79,14 +79,7 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
     """Says which ranks hold the same, and why none are compared where none do."""
     found, groups = monitor.protections, ranks.groups
     found.has(groups=groups.words)
-    found.missing.pop(_RANKS, None)
     found.missing.pop(_WEIGHTS, None)
-    if "ranks" in config.active_tiers and not groups.any_alike:
-        found.lacks(
-            _RANKS, f"no two ranks hold the same: {groups.source}" if ranks.size > 1 else "there is one rank only"
-        )
-    elif "ranks" in config.active_tiers and ranks.near.size == 1:
-        found.lacks(_RANKS, "no other rank holds what this one holds")
     if ranks.size > 1 and config.weight_hash and not groups.holders:
         found.lacks(_WEIGHTS, f"no two ranks hold the same weights: {groups.source}")
 

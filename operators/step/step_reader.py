@@ -12,12 +12,9 @@ from asd.event import Event
 from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
-from asd.operators.ranks.features import RankFeatures
 from asd.operators.table.site import Site
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import SCORES, Reading
-from asd.rules.step.monitor import Outcome
 from asd.rundir.manifest import Health
 
 __all__ = ["StepReader"]
@@ -45,7 +42,6 @@ class StepReader(Part):
     def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
-        self._features: RankFeatures | None = None
         self._config, self._health, self._problems = config, health, problems
 
     @property
@@ -56,13 +52,7 @@ class StepReader(Part):
     def begin(self) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
         self.gate.refused = self.table.refused(self.gate)
-        self.compare_ranks()
         self.write_limits()
-
-    def compare_ranks(self) -> None:
-        """Compares the ranks that hold the same from now on, if that is wanted and any rank has another like it."""
-        wanted = "ranks" in self._config.active_tiers and self.ranks.groups.any_alike
-        self._features = RankFeatures(self.ranks) if wanted else None
 
     def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
         """Tells the gate what to compare the next step with.
@@ -103,8 +93,6 @@ class StepReader(Part):
             overflow_expected=self.loss_scale.dynamic and not gate.updated,
             refused=step.refused,
             attribution=step.attribution,
-            ranks=self._seen_by_ranks(step.readings) if self._features is not None else None,
-            place=self.ranks.near.rank,
             vanished=step.vanished,
         )
         if outcome.events:
@@ -114,9 +102,8 @@ class StepReader(Part):
             withheld = monitor.publish(monitor.reports.withheld(step.number, step.withheld))
             self._add(step, [withheld])
             step.fatal = step.fatal or withheld
-        elsewhere = outcome.elsewhere or (self._features is not None and self._differs_elsewhere(outcome))
-        if step.fatal is None and (step.refused or elsewhere or step.elsewhere or step.lost):
-            step.fatal = self._follow(step, elsewhere=elsewhere)
+        if step.fatal is None and (step.refused or step.elsewhere or step.lost):
+            step.fatal = self._follow(step)
             self._add(step, [] if step.fatal is None else [step.fatal])
         if not step.readings:
             self._problems.once(_NOTHING)
@@ -143,16 +130,7 @@ class StepReader(Part):
         strays = self.drop_strays()
         return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 
-    def _differs_elsewhere(self, outcome: Outcome) -> bool:
-        """Whether ranks of which this one sees nothing differ from one another; a call of all ranks."""
-        if self.ranks.groups.whole:
-            return False
-        try:
-            return self.ranks.any(outcome.elsewhere)
-        except RankLostError:  # the exchange keeps it, which ends the step
-            return False
-
-    def _follow(self, step: StepRecord, *, elsewhere: bool) -> Event | None:
+    def _follow(self, step: StepRecord) -> Event | None:
         """Reports that another rank has a first-level anomaly where this one has none."""
         monitor, attribution = self.monitor, step.attribution
         if step.elsewhere:
@@ -161,8 +139,6 @@ class StepReader(Part):
             lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
             monitor.problem(f"{lost}: {step.lost}")
             return None
-        if not step.refused:
-            return monitor.publish(monitor.reports.follower(step.number, refused=False)) if elsewhere else None
         return monitor.publish(monitor.reports.follower(step.number, attribution))
 
     def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
@@ -178,11 +154,3 @@ class StepReader(Part):
         except Exception as error:  # as in `StepMonitor.step`
             monitor.problem(f"the ranks could not be compared: {error!r}")
         return None
-
-    def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[float]] | None:
-        assert self._features is not None
-        try:
-            return self._features.gather([each for each in readings if each.kind in KINDS], self.scale)
-        except Exception as error:  # a rank may have died; what this one saw is judged all the same
-            self._problems.once(f"the ranks could not be compared: {error}")
-            return None

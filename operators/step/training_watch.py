@@ -318,7 +318,6 @@ class TrainingWatch:
         if found is not None:
             ranks.divide(found)
             self._weights.watch(self._held, self.config.weight_hash)
-            self.judging.compare_ranks()
             tell_groups(monitor, self.config, ranks)
 
     def end(self, fatal: Event | None, damage: Event | None = None) -> None:

@@ -193,11 +193,11 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         manifest=not replay,
         record=replay,
         device="2",
-        tiers=("state", "ranks"),
+        tiers=("state", "checksum"),
         protection="document",
     )
     options = {
-        "tiers": "state+ranks",
+        "tiers": "state+checksum",
         "confirm": "0",
         "replay": str(int(replay)),
         "weight_hash": str(config.weight_hash),
@@ -252,7 +252,7 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
         ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:"}, ()),
         ({"ASD_RULE": "combined"}, ()),
         ({"ASD_OPTIONS": "tiers:state"}, ("state",)),
-        ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "tiers:ranks+state+checksum"}, ("ranks", "state", "checksum")),
+        ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "tiers:checksum+state"}, ("checksum", "state")),
     ],
 )
 def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
@@ -262,10 +262,10 @@ def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
 @pytest.mark.parametrize(
     ("environ", "valid"),
     [
-        ({"ASD_OPTIONS": "tiers:all"}, "some of state, ranks, checksum, each once"),
+        ({"ASD_OPTIONS": "tiers:all"}, "some of state, checksum, each once"),
         ({"ASD_OPTIONS": "tiers:state+state"}, "each once"),
         ({"ASD_OPTIONS": "tiers:state+"}, "with \\+ between them"),
-        ({"ASD_OPTIONS": "tiers:adaptive"}, "some of state, ranks, checksum"),
+        ({"ASD_OPTIONS": "tiers:adaptive"}, "some of state, checksum"),
     ],
 )
 def test_tiers_that_are_unknown_are_refused(environ, valid):

@@ -50,19 +50,3 @@ def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
     assert (first[-1]["kinds"], second[-1]["kinds"]) == (["follower"], ["anomaly"])
     assert "asd.errors.AnomalyDetected: in the wake of another anomaly" in logs[0]
     assert f"asd.errors.AnomalyDetected: {KEYWORD}" in logs[1]
-
-
-@pytest.mark.slow
-def test_the_rank_whose_weights_are_wrong_is_named_by_the_others_and_each_of_them_is_told(runner):
-    done, logs = runner.ranks("ranks_tier.py", count=3, timeout=180)
-    assert done.code == 0, done
-    for rank, log in enumerate(logs):
-        events = [json.loads(line.partition("EVENT ")[2]) for line in log.splitlines() if line.startswith("EVENT ")]
-        assert min(event[1] for event in events) == 8
-        found = [event[2:] for event in events if event[1] == 8 and not event[2].startswith("averaged.")]
-        if rank == 2:
-            ((*what, reason),) = found
-            assert what == ["norm", "anomaly", "ERROR"]
-            assert "bits above the median of the other ranks" in reason
-        else:
-            assert found == [["", "follower", "NORMAL", "another rank differs from the rest"]]

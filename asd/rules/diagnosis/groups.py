@@ -85,11 +85,6 @@ class Groups:
         return len(self._found) == 1
 
     @property
-    def any_alike(self) -> bool:
-        """Whether any two ranks hold the same."""
-        return len(self._found) < self.size
-
-    @property
     def holders(self) -> dict[str, tuple[int, ...]]:
         """By label of weights the ranks that hold them; labels of one rank alone are left out."""
         if self._holders is None:

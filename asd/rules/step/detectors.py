@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules import RULES, Adaptive, Ranks, Rule, StateBound, make_rule
+from asd.rules import RULES, Adaptive, Rule, StateBound, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
 from asd.rules.margins import Margin
@@ -54,7 +54,6 @@ class Detectors:
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
         have_tiers: Whether sites share margins, or any tier is on: then `end_step` ends each step.
-        other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
     """
 
     def __init__(self, config: Config) -> None:
@@ -65,9 +64,7 @@ class Detectors:
         self._kinds: dict[str, str] = {}
         self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
         self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
-        self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
-        self.other_rank_flagged = False
         self.feature: str = self._new(GRADIENT).feature
 
     def update(self, name: str, kind: str, value: float) -> Judged:
@@ -125,23 +122,6 @@ class Detectors:
         value = unscaled(reading, loss_scale)
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
-    def among(self, name: str, kind: str, values: Sequence[float], rank: int, own: Judged) -> Judged:
-        """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
-        tier = self._ranks.get(name)
-        if tier is None or tier.size != len(values):
-            tier = self._ranks[name] = Ranks(kind, len(values))
-        verdicts = tier.update(values)
-        self.other_rank_flagged |= any(
-            verdict.level is Level.ERROR for other, verdict in enumerate(verdicts) if other != rank
-        )
-        verdict = verdicts[rank]
-        if verdict.level is Level.NORMAL:
-            return own
-        if own.verdict.level >= verdict.level:
-            return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
-        broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
-        return Judged(verdict, statistic_of(self._config), broken)
-
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
     ) -> tuple[Verdict, str]:
@@ -155,7 +135,6 @@ class Detectors:
 
     def end_step(self) -> None:
         """Says that every checkpoint of a step was judged."""
-        self.other_rank_flagged = False
         for margin in self._margins.values():
             margin.refit()
         for name, bias in self._judges.items():
@@ -172,7 +151,6 @@ class Detectors:
             state["tiers"] = {
                 "kinds": learned,
                 "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
-                "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
             }
         return state
@@ -210,9 +188,6 @@ class Detectors:
         try:
             for symbol, margin in self._margins.items():
                 margin.restore(tiers["margins"][symbol])
-            for name, (symbol, size, values) in tiers["ranks"].items():
-                self._ranks[name] = Ranks(symbol, size)
-                self._ranks[name].restore(values)
             self._bound.restore(tiers["bound"])
             self.end_step()
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError

@@ -38,12 +38,10 @@ class Outcome(NamedTuple):
         events: New events, in the order of the backward pass.
         fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
             first one is nearest to where it went wrong.
-        elsewhere: Whether the tier that compares ranks found a first-level anomaly of another rank.
     """
 
     events: list[Event]
     fatal: Event | None
-    elsewhere: bool = False
 
 
 class Monitor:
@@ -107,8 +105,6 @@ class Monitor:
         overflow_expected: bool = False,
         refused: bool = False,
         attribution: Attribution | None = None,
-        ranks: Mapping[str, Sequence[float]] | None = None,
-        place: int | None = None,
         vanished: Sequence[Reading] = (),
     ) -> Outcome:
         """Judges the readings of one step.
@@ -121,8 +117,6 @@ class Monitor:
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
             refused: Whether the gate kept the update of this step away from the weights.
             attribution: Whose fault it was, when the ranks compared: of another's, anomalies here become followers.
-            ranks: What each rank that holds the same saw at each checkpoint, by rank, for the tier that compares them.
-            place: Which of these this rank is; its number if not given.
             vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
@@ -139,19 +133,16 @@ class Monitor:
                 reading,
                 loss_scale,
                 overflow_expected=overflow_expected,
-                ranks=ranks.get(reading.checkpoint) if ranks else None,
-                place=self.origin.rank if place is None else place,
             )
             if judged.verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
-        elsewhere = self.judges.other_rank_flagged
         if self.judges.have_tiers:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
         fatal = self._publish_found(events) if events else None
         self.write_status(events)
-        return Outcome(events, fatal, elsewhere)
+        return Outcome(events, fatal)
 
     def _publish_found(self, events: list[Event]) -> Event | None:
         """Publishes what a step came to, first what matters most, with the other places; returns it if an error."""
@@ -302,8 +293,6 @@ class Monitor:
         loss_scale: float,
         *,
         overflow_expected: bool,
-        ranks: Sequence[float] | None,
-        place: int,
     ) -> Judged:
         """The verdict on one checkpoint, counted and kept."""
         name, value = reading.checkpoint, unscaled(reading, loss_scale)
@@ -312,8 +301,6 @@ class Monitor:
             judged = Judged(Verdict(Level.WARNING, reason, value, limit), self.feature)
         else:
             judged = self.judges.update(name, reading.kind, value)
-            if ranks is not None:
-                judged = self.judges.among(name, reading.kind, ranks, place, judged)
         verdict = judged.verdict
         self.status.add(name, verdict)
         if name not in self.history:

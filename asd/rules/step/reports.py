@@ -99,12 +99,12 @@ class Reports:
             "anomaly", step, verdict.reason, value=verdict.value, limits=limits, level=verdict.level, **words
         )
 
-    def follower(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
+    def follower(self, step: int, attribution: Attribution | None = None) -> Event:
         """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
-        reason = "another rank refused the update" if refused else "another rank differs from the rest"
+        reason = "another rank refused the update"
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
-        return self._event("follower", step, reason, refused=refused)
+        return self._event("follower", step, reason, refused=True)
 
     def withheld(self, step: int, reason: str) -> Event:
         """The update of `step` was refused for what an earlier step flagged."""

@@ -11,7 +11,6 @@ def groups() -> str:
     rows = [
         (
             count(row["ranks"]),
-            f"{row['step_bytes'] / 1024:.0f} KiB, {row['step_ms']:.0f} ms",
             f"{row['hash_bytes'] / 1024:.0f} KiB, {row['hash_ms']:.1f} ms",
             f"{row['refused_bytes'] / 1024:.0f} KiB, {row['refused_ms']:.0f} ms",
         )
@@ -20,11 +19,10 @@ def groups() -> str:
     powers = found["exponents"]
     last = (
         "grows with the ranks to the power of",
-        f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time",
-        "",
+        f"{powers['hash_bytes']:.2f} in bytes, {powers['hash_ms']:.2f} in time",
         f"{powers['refused_ms']:.2f} in time",
     )
-    return table(("ranks", "each step", "weights, each 16 steps", "a refused step"), [*rows, last])
+    return table(("ranks", "weights, each 16 steps", "a refused step"), [*rows, last])
 
 
 def ascend(language: str = "en") -> str:

@@ -39,7 +39,7 @@ def levels(rule, *sizes):
 
 def plain(sizes):
     """Levels and trace by the formulas as they are written down, before any margin is fitted."""
-    mu = dev = env = rise = None
+    env = rise = None
     found, n, high = [], 0, 0
     for size in sizes:
         x, level = log2(size), Level.NORMAL
@@ -50,13 +50,10 @@ def plain(sizes):
                 level = Level.ERROR if high >= 3 or x > most + 14 else Level.WARNING
         found.append(level)
         if n == 0:
-            mu, dev, env, rise, n = x, 0.2, x, 0.0, 1
+            env, rise, n = x, 0.0, 1
         elif level is Level.NORMAL:
-            distance = abs(x - mu)
-            mu += max(0.05, 1 / (n + 1)) * (x - mu)
-            dev += max(0.02, 1 / (n + 1)) * (min(distance, 4 * dev + 0.05) - dev)
             rise, env, n = max(x - env, 0.9 * rise), max(x, env - 0.01), n + 1
-    return found, {"mu": mu, "dev": dev, "env": env, "rise": rise}
+    return found, {"env": env, "rise": rise}
 
 
 @every_kind
@@ -176,7 +173,7 @@ def test_after_twenty_alarms_in_a_row_the_level_is_learned_anew():
     assert levels(rule, *[2.0**-4] * 22) == ["WARNING"] * 2 + ["ERROR"] * 20
     assert rule.state()["trace"] == before
     assert levels(rule, *[2.0**-4] * 60) == ["ERROR"] + ["NORMAL"] * 59
-    assert rule.state()["trace"]["mu"] == -4
+    assert rule.state()["trace"]["env"] == -4
 
 
 @pytest.mark.parametrize("bits", [1000, 1006, 1018])

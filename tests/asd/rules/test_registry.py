@@ -80,7 +80,7 @@ def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
 
 
 NAN, INF = math.nan, math.inf
-TRACE = {"mu": 0.0, "dev": 0.2, "env": 0.0, "rise": 0.0, "low": -0.5, "n": 3}
+TRACE = {"env": 0.0, "rise": 0.0, "low": -0.5, "n": 3}
 NORMS = {"pre": 1.0, "min": 1.0, "max": 2.0, "count": 3}
 SAVED = {
     "threshold": NORMS,
@@ -112,8 +112,8 @@ SAVED = {
         ("combined", "count", 1, "at most count, which is 1"),
         ("combined", "none_zero_count", 4, "at most count, which is 3"),
         ("combined", "pre_value", "1", "a number"),
-        ("adaptive", "trace", TRACE | {"mu": NAN}, "a finite number"),
-        ("adaptive", "trace", TRACE | {"dev": -0.1}, "a finite number of at least 0"),
+        ("adaptive", "trace", TRACE | {"env": NAN}, "a finite number"),
+        ("adaptive", "trace", TRACE | {"rise": -0.1}, "a finite number of at least 0"),
         ("adaptive", "trace", TRACE | {"low": 99.0}, "at most env, 0.0"),
         ("adaptive", "trace", TRACE | {"n": 0.5}, "an integer of at least 0"),
         ("adaptive", "zeros", -1, "an integer of at least 0"),

@@ -11,21 +11,17 @@ from asd.rules.trace import Trace
 
 def test_a_trace_learns_as_its_documentation_says():
     trace, random = Trace(), Random(1)
-    mu = env = low = rise = 0.0
-    dev = 0.2
+    env = low = rise = 0.0
     for n in range(300):
         x = random.gauss(0.0, 0.5) + (9.0 if n % 50 == 49 else 0.0)
         trace.learn(x)
         if n == 0:
-            mu = env = low = x
+            env = low = x
         else:
-            dev += max(0.02, 1 / (n + 1)) * (min(abs(x - mu), 4 * dev + 0.05) - dev)
-            mu += max(0.05, 1 / (n + 1)) * ((min(x, mu + 4) if n > 20 else x) - mu)
             rise = max(x - env, 0.9 * rise)
             env, low = max(x, env - 0.01), min(x, low + 0.01)
-        expected = {"mu": mu, "dev": dev, "env": env, "rise": rise, "low": low, "n": n + 1}
+        expected = {"env": env, "rise": rise, "low": low, "n": n + 1}
         assert trace.state() == pytest.approx(expected)
-        assert trace.deviations(2.0) == pytest.approx((2.0 - mu) / max(dev, 0.05))
 
 
 def test_of_many_values_nothing_is_left_of_growth_by_a_power():
@@ -33,12 +29,6 @@ def test_of_many_values_nothing_is_left_of_growth_by_a_power():
     for _ in range(600):
         trace.learn(1.0)
     assert trace.ceiling == 1.0
-
-
-def test_a_deviation_below_the_floor_counts_as_the_floor():
-    trace = Trace()
-    trace.dev = 0.01
-    assert trace.deviations(1.0) == 20.0
 
 
 @pytest.mark.parametrize("wrong", [True, "x", None, float("nan")])

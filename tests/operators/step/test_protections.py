@@ -174,13 +174,13 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
 
 
 def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
-    ms.set_context(mode=1)
+    ms.set_context(mode=0)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"asd: no training has left its status in {tmp_path}.\n"
     net = fill(Decoder())
     rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(3)]
     data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
-    config = Config(protection="document", enable=1, rule="adaptive", tiers=("ranks",), run_dir=str(tmp_path))
+    config = Config(protection="document", enable=1, rule="adaptive", tiers=("checksum",), run_dir=str(tmp_path))
     model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
     model.train(1, data, callbacks=[StepMonitor(config)], dataset_sink_mode=False)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
@@ -188,7 +188,7 @@ def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     assert printed[0].startswith("rank 0 on CPU:0, run ")
     assert printed[0].endswith(", step 3, has ended")
     assert printed[1].startswith("  checked are 4 gradients of activations, 15 gradients of parameters; rule: ")
-    assert printed[2:] == ["  not active: ASD_OPTIONS=tiers:ranks: there is one rank only"]
+    assert printed[2:] == ["  not active: ASD_OPTIONS=tiers:checksum: sampled results: in PyNative only"]
     assert main(["env", "--training", "--json", "--run-dir", str(tmp_path)]) == 0
     (rank,) = json.loads(capsys.readouterr().out)["training"]
     assert (rank["rank"], rank["active"], rank["protections"]["places"]["gradients of parameters"]) == (0, False, 15)

@@ -36,7 +36,7 @@ class Training:
 
 
 def adaptive(tmp_path, **more):
-    tiers = ("state", "ranks")
+    tiers = ("state",)
     return Config(
         protection="document",
         enable=1,

@@ -23,11 +23,9 @@ def suspicion(judges, value):
 def step(judges, random, number):
     """One healthy step that every tier sees, and what they said."""
     own = judges.update("layer", "B", random.uniform(0.8, 1.2))
-    others = [random.uniform(0.8, 1.2) for _ in range(3)]
-    among = judges.among("layer", "B", others, 0, own)
     state = judges.judge_state({"max_weight": random.uniform(0.8, 1.2)})
     judges.end_step()
-    return own, among, state
+    return own, state
 
 
 def trained(steps=40):
@@ -78,23 +76,11 @@ def test_a_bias_that_was_rounding_may_become_a_gradient_as_large_as_its_weights(
         assert detectors.update(name, "W", later * 2.0**20).verdict.level is Level.ERROR
 
 
-def test_the_end_of_a_step_forgets_that_another_rank_was_flagged():
-    judges = trained()
-    own = judges.update("layer", "B", 1.0)
-    judges.among("layer", "B", [1.0, 1e6, 1.0], 0, own)
-    assert judges.other_rank_flagged
-    judges.end_step()
-    assert not judges.other_rank_flagged
-
-
 @pytest.mark.parametrize(
     ("key", "damaged"),
     [
-        *((part, None) for part in ("margins", "ranks", "bound")),
+        *((part, None) for part in ("margins", "bound")),
         ("margins", 3),
-        ("ranks", 3),
-        ("ranks", {"layer": 3}),
-        ("ranks", {"layer": [1, 2]}),
         ("bound", 3),
     ],
 )
@@ -140,14 +126,10 @@ def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower
 
 
 @pytest.mark.parametrize(("rule", "feature"), [("silent_check_v3", "max"), ("threshold", "l2"), ("adaptive", "l2")])
-def test_what_the_ranks_and_a_second_run_show_is_told_as_the_number_that_was_compared(rule, feature):
-    judges = Detectors(Config(protection="document", enable=1, rule=rule, tiers=("ranks",)))
+def test_what_a_second_run_does_not_show_is_told_as_the_number_that_was_compared(rule, feature):
+    judges = Detectors(Config(protection="document", enable=1, rule=rule))
     for _ in range(30):
-        found = judges.among("layer", "B", [0.5, 0.5, 0.5], 2, judges.update("layer", "B", 0.5))
-    assert found.verdict.level is Level.NORMAL
-    found = judges.among("layer", "B", [0.5, 0.5, 64.0], 2, found)
-    assert (found.verdict.level, found.verdict.value, found.feature) == (Level.ERROR, 64.0, feature)
-    assert found.broken == found.verdict.limit == pytest.approx(0.5 * 2**3.3)
+        assert judges.update("layer", "B", 0.5).verdict.level is Level.NORMAL
     found = suspicion(judges, 1e7)
     assert (found.verdict.value, found.feature) == (1e7, feature)
     assert found.broken == judges.second_limit("layer") < 1e7

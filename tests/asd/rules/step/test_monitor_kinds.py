@@ -11,7 +11,7 @@ from asd.rules.readings.reading import CHECKSUM, TWICE, Reading
 from asd.rules.step.monitor import Monitor
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
-TIERS = ("state", "ranks", "checksum")
+TIERS = ("state", "checksum")
 CONFIGS = {
     "threshold": Config(protection="document", enable=1),
     "tier alone": Config(protection="document", enable=1, tiers=("checksum",)),
@@ -33,7 +33,7 @@ def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_t
     assert event.checkpoint == "dense.checksum"
 
 
-@pytest.mark.parametrize("tiers", [("checksum",), ("ranks",), ("state",), ("state", "ranks")])
+@pytest.mark.parametrize("tiers", [("checksum",), ("state",)])
 def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
     alone, beside = (
         Monitor(Config(protection="document", enable=1, rule="adaptive", tiers=each), ORIGIN) for each in ((), tiers)
