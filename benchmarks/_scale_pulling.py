@@ -146,7 +146,7 @@ def pulling(
         rows = _follow(handler, feed, wake, total, resident)
         size = sum(path.stat().st_size for path in folder.glob("handler.sqlite*")) / 2**20
         known = store.db.execute("SELECT count(*) FROM device").fetchone()[0]
-        feed.close()
+        feed.puller.close()
         handler.close()
     ours.send("end")
     agents.join(10)

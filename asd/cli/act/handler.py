@@ -194,7 +194,7 @@ class _HandlerJob:
         try:
             yield
         finally:
-            self._agents.close()
+            self._agents.puller.close()
 
     def shown(self) -> Shown:
         """What others may see of it."""

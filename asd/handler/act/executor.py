@@ -77,6 +77,11 @@ class Executor:
 
     def _do(self, case: Case, now: float) -> Decision | None:
         device = self._strikes.named(case.device)
+        if case.state != "releasing" and self._cases.was_replaced(case):  # no verdict waits for what comes next there
+            with self._store.transaction():
+                self._cases.change(case.n, state="dropped", closed=now, why_released="another one is in its place")
+            reason = f"{device}: another one is in its place by now, which is not taken out for it."
+            return self._decide("noted", reason, case, device, now)
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:

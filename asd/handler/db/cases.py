@@ -103,6 +103,15 @@ class Cases:
         )
         return found.fetchone() is not None
 
+    def was_replaced(self, case: Case) -> bool:
+        """Whether other hardware was heard of in the place of its device since."""
+        found = self._store.db.execute(
+            "SELECT 1 FROM device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n "
+            "AND old.serial <> '' AND new.serial <> '' AND new.last > old.last",
+            (case.device,),
+        )
+        return found.fetchone() is not None
+
     def insert(self, **values: object) -> Case:
         """Keeps a new case."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))

@@ -1,4 +1,4 @@
-"""What a fault handler hears of: event logs that it follows, and alerts that Alertmanager sends.
+"""What a fault handler hears of: event logs that it follows, and agents that it pulls from.
 
 May import: `asd.handler` and all its folders.
 """

@@ -163,10 +163,6 @@ class AgentFeed:
         self._silent = kept
         return told
 
-    def close(self) -> None:
-        """Ends the pulling."""
-        self.puller.close()
-
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
         """The cursors of the nodes after these batches: the last ones of each journal, the last used last."""
         moved: dict[str, list[str]] = {}

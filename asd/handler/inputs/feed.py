@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from asd.errors import StateError
 from asd.event import Event
@@ -112,12 +111,9 @@ class LogFeed:
     def _resume(self) -> Follower:
         text = self._handler.store.meta(_CURSOR)
         try:
-            return self._follow(json.loads(text) if text else None)
+            return Follower(self._files, json.loads(text) if text else None, links=False)
         except (StateError, ValueError) as error:
             self.cursor_problem = (
                 f"How far the logs were read is not known ({error}); they are read from their beginning."
             )
-            return self._follow(None)
-
-    def _follow(self, cursor: dict[str, Any] | None) -> Follower:
-        return Follower(self._files, cursor, links=False)
+            return Follower(self._files, None, links=False)

@@ -1,7 +1,4 @@
-"""Where the agents are that a fault handler pulls from, and on which hosts a job runs: files that are looked at again.
-
-`asd.exporters.kubernetes` finds both as pods.
-"""
+"""Where agents are that a fault handler pulls from, and on which hosts a job runs: files that are looked at again."""
 
 from __future__ import annotations
 
@@ -135,7 +132,24 @@ class FileTargets(WatchedFile[list[Target]]):
         return self.content
 
     def _read(self) -> list[Target]:
-        return _read(self.path)
+        setting = f"the file of agents {self.path}"
+        try:
+            if self.path.stat().st_size > _MOST_BYTES:
+                raise ConfigError(setting, "", f"it may have {_MOST_BYTES} bytes")
+            data = json.loads(read_regular(self.path))
+            groups = msgspec.convert(data, list[_Group])
+        except OSError as error:
+            raise ConfigError(setting, "", f"it can't be read: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:  # no JSON, or of another form
+            form = '[{"targets": ["node7:9464"], "labels": {"node": "node7"}}]'
+            raise ConfigError(setting, str(error)[:200], f"it must be JSON such as {form}") from error
+        targets: dict[str, Target] = {}
+        for group in groups:
+            for text in group.targets:
+                host, port = read_place(text, f"a target in {self.path}")
+                target = Target(host, port, group.labels.get("node", host), host)
+                targets[target.place] = target
+        return list(targets.values())
 
 
 def read_stamp(path: Path) -> tuple[int, int, int] | None:
@@ -145,27 +159,6 @@ def read_stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _read(path: Path) -> list[Target]:
-    setting = f"the file of agents {path}"
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ConfigError(setting, "", f"it may have {_MOST_BYTES} bytes")
-        data = json.loads(read_regular(path))
-        groups = msgspec.convert(data, list[_Group])
-    except OSError as error:
-        raise ConfigError(setting, "", f"it can't be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # no JSON, or of another form
-        form = '[{"targets": ["node7:9464"], "labels": {"node": "node7"}}]'
-        raise ConfigError(setting, str(error)[:200], f"it must be JSON such as {form}") from error
-    targets: dict[str, Target] = {}
-    for group in groups:
-        for text in group.targets:
-            host, port = read_place(text, f"a target in {path}")
-            target = Target(host, port, group.labels.get("node", host), host)
-            targets[target.place] = target
-    return list(targets.values())
 
 
 class FileJobs(WatchedFile[dict[str, frozenset[str]]]):

@@ -75,7 +75,7 @@ def running(tmp_path):
             groups = [{"targets": [agent.place], "labels": {"node": node}} for node, agent in agents.items()]
             (tmp_path / "agents.json").write_text(json.dumps(groups))
             feed = AgentFeed(handler, [FileTargets(tmp_path / "agents.json")], Access, lambda: None)
-            open_things.callback(feed.close)
+            open_things.callback(feed.puller.close)
             return feed
 
         start.store, start.handler = store, handler
@@ -117,11 +117,11 @@ def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_bac
     one.events = [event(1), event(2)]
     feed = running({"node7": one})
     work(feed, lambda: feed.events == 2 and feed.puller.caught_up)
-    feed.close()
+    feed.puller.close()
     one.journal, one.events = "c", [event(3)]
     feed = running({"node7": one})
     work(feed, lambda: feed.events == 1 and feed.puller.caught_up)
-    feed.close()
+    feed.puller.close()
     one.journal, one.events = "a", [event(1), event(2), event(4)]
     feed = running({"node7": one})
     work(feed, lambda: feed.puller.caught_up)
@@ -240,13 +240,13 @@ def test_who_can_not_be_reached_is_told_once_and_kept_until_it_can_or_is_not_ask
     assert re.match(told, sentence)
     assert feed.news() == []
     since = silent_agents(running.store)[other.place].since
-    feed.close()
+    feed.puller.close()
 
     feed = running({"node7": one, "node8": other})  # as after a restart
     work(feed, lambda: feed.puller.caught_up)
     assert len(feed.news()) == 1
     assert silent_agents(running.store)[other.place].since == since
-    feed.close()
+    feed.puller.close()
 
     feed = running({"node7": one})
     work(feed, lambda: feed.puller.caught_up)

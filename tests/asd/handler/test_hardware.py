@@ -4,7 +4,7 @@ import pytest
 
 from asd.handler.act.release import find_device, note_repair
 from asd.handler.device_record import device_records
-from tests.asd.handler.scene import HOUR, Scene, event
+from tests.asd.handler.scene import HOUR, Scene, event, failure
 
 
 def records(scene):
@@ -46,6 +46,16 @@ def test_no_node_speaks_of_a_serial_of_another():
         scene.raises(step, serial="SN1")
     assert scene.replay("persistent", 9, host="node8", serial="SN1").action == "isolated"
     assert scene.engine.ours == {("node8", "Ascend:3")}
+
+
+def test_a_verdict_that_the_engine_could_not_act_upon_waits_for_no_card_that_comes_into_its_place():
+    scene = Scene()
+    scene.engine.failures = [failure("there is no node", retry=False) for _ in range(2)]
+    assert scene.replay("persistent", serial="SN1").action == "failed"
+    assert scene.after(2.0) == ["isolating"]
+    scene.raises(2, serial="SN2")  # a machine of the same name
+    assert [scene.after(60.0), scene.after(600.0), scene.isolated] == [["noted"], [], []]
+    assert scene.replay("persistent", 3, serial="SN2").action == "isolated"
 
 
 def test_made_up_devices_of_a_node_push_out_none_but_its_own():

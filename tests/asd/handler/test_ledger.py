@@ -3,7 +3,7 @@
 import json
 import threading
 import tracemalloc
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -47,11 +47,6 @@ def test_anomalies_are_counted_by_level_and_strikes_by_step():
         "first": (event(2).id, 2.0),
         "second": (event(4, level=Level.WARNING).id, 4.0),
     }
-
-
-def test_ranks_and_runs_are_counted_apart():
-    ledger = filled(event(1), event(1, rank=1, device="Ascend:4"), event(1, run="run2"))
-    assert set(ledger.counts()) == {KEY, replace(KEY, rank=1, device="Ascend:4"), replace(KEY, run="run2")}
 
 
 def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():

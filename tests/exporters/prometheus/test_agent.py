@@ -104,12 +104,6 @@ def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
     assert agent.ledger.records(10.0)["node7", "Ascend:3", -1].isolated
 
 
-def test_it_makes_no_folder_of_a_run_that_has_not_begun(agents, folder):
-    agent = agents([folder])
-    agent.poll()
-    assert not folder.exists()
-
-
 def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
     agent = agents([tmp_path], tmp_path / "state.json")
     registry = CollectorRegistry()
