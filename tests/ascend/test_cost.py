@@ -6,7 +6,7 @@ import pytest
 from cost import LAYOUTS, RESULTS, Count, count, measure
 from empty_cann import build, why_not
 
-MOST = {"document": {"tensor": 2.0}, "full": {}}
+MOST = {"document": {"tensor": 2.0}, "full": {"experts": 5.2}}  # there all experts are read, and few computed
 USUAL = {"document": 1.0, "full": 3.0}
 PLACES = {"tensor": 358, "sequence": 358, "data": 358, "ZeRO": 358, "experts": 580}
 GRAPH = """
@@ -27,7 +27,7 @@ def test_bytes_launches_and_what_is_kept_for_the_backward_pass_are_read_from_a_g
 @pytest.mark.parametrize("protection", USUAL)
 def test_a_step_costs_no_more_than_its_share(protection):
     found = json.loads(RESULTS.read_text())
-    assert {"tensor", "sequence", "data", "ZeRO"} <= set(found) <= set(LAYOUTS)
+    assert set(found) == set(LAYOUTS)
     for layout, rows in found.items():
         assert rows[protection]["percent"] <= MOST[protection].get(layout, USUAL[protection]), layout
         assert rows[protection]["launches"] <= 2.5 * PLACES[layout], layout
