@@ -101,7 +101,7 @@ def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
     agent = agents([folder])
     agent.poll()
     assert second(agent) == {0: 1, -1: 1}
-    assert agent.ledger.records(10.0)["node7", "Ascend:3", -1].isolated
+    assert agent.ledger.records(10.0)["node7", "Ascend:3"].isolated
 
 
 def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
