@@ -92,7 +92,7 @@ class Detection(Story):
         self.tell_checks(checks)
         self.say(
             f"\n   Events:   {self.out / 'events-rank0.jsonl'}\n   Picture:  {picture}\n"
-            f"   Evidence: {event.evidence if event is not None else 'none'}\n   Report:   {report}\n"
+            f"   Evidence: {event.evidence if event is not None else 'none'}\n   Report:   {report}"
         )
         return {
             "checks": checks,

@@ -53,7 +53,7 @@ class Told:
 
     Attributes:
         code: Exit code of `asd run`.
-        said: Its sentences, without `asd: `.
+        said: Its sentences, without `asd: `; they are shown where something did not come true.
         ends: Per rank what it had in the end: `digest` and `loss`.
         losses: The loss of each step of rank 0, attempt after attempt: `(seconds since the epoch, step, loss)`.
         attempts: From the record of the supervisor.
@@ -87,8 +87,10 @@ class Acts(Story):
             title, options = _ACTS[act]
             self.say(f"\n{title}")
             played[act] = told = self._play(act, options, {})
-            self._narrate(told)
             came_true = _check(act, told, clean)
+            self._narrate(told)
+            if not all(came_true.values()):
+                self.say("\n".join(f"   asd: {sentence}" for sentence in told.said))
             self.tell_checks(came_true)
             checks |= {f"{act}: {check}": is_true for check, is_true in came_true.items()}
         picture = self._draw(played)
@@ -142,8 +144,6 @@ class Acts(Story):
             )
         for event in told.of("replay")[:1]:
             self.say(f"   the step is made again: {event.verdict}: {event.reason}")
-        for sentence in told.said:
-            self.say(f"   asd: {sentence}")
 
     def _draw(self, played: dict[str, Told]) -> Path:
         from asd.exporters.pictures.job import Lane, draw_jobs
