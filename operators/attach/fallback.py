@@ -7,7 +7,7 @@ from typing import Any
 
 from asd.operators.measure.tap import living_taps
 from asd.operators.private import patches
-from asd.operators.private.boundary import report
+from asd.operators.private.boundary import report, shielded
 from asd.operators.private.compiler import graph_compilers
 
 __all__ = ["compile_without_what_fails"]
@@ -15,6 +15,7 @@ __all__ = ["compile_without_what_fails"]
 _LEFT_OUT = "MindSpore can't compile this network with checks on its layers, so their gradients are not checked there"
 
 
+@shielded
 def compile_without_what_fails() -> None:
     """Has every compilation that fails tried again without the taps, until `disable`."""
     for kind in graph_compilers():
@@ -38,5 +39,6 @@ def _compile(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         finally:
             for tap in taps:
                 tap.enable_check = True
-        report(f"{_LEFT_OUT}: {str(error).strip().splitlines()[0]}")
+        reason = str(error).strip() or type(error).__name__
+        report(f"{_LEFT_OUT}: {reason.splitlines()[0]}")
         return compiled
