@@ -141,6 +141,7 @@ class _HandlerJob:
         self._said: set[str] = set()
         self._stale = 0
         self._nothing_found = "it has not looked yet"
+        self._state_problem = ""
         self._counts = HandlerCounts()
         self._limiter = DecisionLimiter()
         self._published: deque[Event] = deque(maxlen=1000)
@@ -198,17 +199,19 @@ class _HandlerJob:
 
     def shown(self) -> Shown:
         """What others may see of it."""
-        return Shown(self.store, self._counts, lambda: list(self._published), lambda: self._nothing_found)
+        return Shown(
+            self.store, self._counts, lambda: list(self._published), lambda: self._state_problem or self._nothing_found
+        )
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
         while not stop.is_set():
             self.wake.clear()
             try:
-                more = self._look()
+                more, self._state_problem = self._look(), ""
                 self._said.discard("state")
             except StateError as error:
-                more, self._nothing_found = False, str(error)
+                more, self._state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
             if not more and not stop.is_set():
                 self.wake.wait(interval)

@@ -224,7 +224,9 @@ def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_w
             wait_for(lambda: readiness(url)[0] == 200)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))  # as a full disk, every write fails
             wait_for(lambda: readiness(url)[0] == 503)
-            assert f"not ready: the fault handler's state {state_file(tmp_path)} can't be used: " in readiness(url)[1]
+            sentence = f"not ready: the fault handler's state {state_file(tmp_path)} can't be used: "
+            for _ in range(200):  # it tries again every 10 ms, and none of its steps makes it ready
+                assert sentence in readiness(url)[1]
         finally:
             process.terminate()
             process.communicate(timeout=20)
