@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ from asd.event import Event
 from asd.exporters.bundle.files import write
 from asd.origin import Origin
 from asd.rules.step.monitor import Monitor
-from asd.rundir.disk import lock, sync
+from asd.rundir.disk import sync
 from asd.rundir.names import evidence_folder
 
 __all__ = ["MOST_BUNDLES", "Evidence", "open_evidence"]
@@ -77,16 +75,15 @@ class Evidence:
             raise
 
     def _write(self, folder: Path, monitor: Monitor, events: Sequence[Event]) -> None:
-        part = folder.with_name(f".{folder.name}.{os.getpid()}-{time.time_ns()}{_PART}")
+        part = folder.with_name(f".{folder.name}{_PART}")
         part.mkdir(parents=True)
-        with _held(part):
-            try:
-                write(part, self.config, monitor, events)
-                sync(part)
-                part.rename(folder)
-            except BaseException:
-                shutil.rmtree(part, ignore_errors=True)
-                raise
+        try:
+            write(part, self.config, monitor, events)
+            sync(part)
+            part.rename(folder)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         sync(folder.parent)
         self._count += 1
 
@@ -104,36 +101,15 @@ class Evidence:
         return _matching(of_run, f"rank{self.origin.rank}-step*")
 
     def _remove_leftovers(self) -> None:
-        """Half bundles of this rank, of any run, that no living process holds."""
+        """Removes half bundles of this rank, of any run: what wrote them was killed."""
         pattern = f"*/.rank{self.origin.rank}-step*{_PART}"
         for part in _matching(Path(self.config.run_dir) / "evidence", pattern):
-            with contextlib.suppress(OSError), _held(part, or_fail=True):
-                shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def open_evidence(config: Config, origin: Origin) -> Evidence:
     """Factory for the entry-point group `asd.sinks`."""
     return Evidence(config, origin)
-
-
-@contextlib.contextmanager
-def _held(folder: Path, *, or_fail: bool = False) -> Iterator[None]:
-    """Holds the lock that says somebody works in `folder`; a killed process lets go of it.
-
-    Raises:
-        OSError: With `or_fail`, when another process has it or the file system knows no such locks.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            held = lock(descriptor)
-        except OSError:
-            held = False
-        if or_fail and not held:
-            raise BlockingIOError
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:

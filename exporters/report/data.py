@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from asd.errors import StateError
 from asd.event import Event
 from asd.exporters.report.bundles import SavedBundle, find_bundles
+from asd.exporters.run_files.event_log import read_events
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
@@ -37,7 +36,6 @@ SORTS = {
 """The sorts of events a report tells apart, the gravest anomaly first: one, and many."""
 
 _HARDWARE = ("transient", "persistent")
-_LONGEST_LINE = 1 << 20  # bytes
 _SILENT_SECONDS = 120.0
 """A status is rewritten about once a second; a rank of another machine not heard of for so long is called silent."""
 
@@ -207,31 +205,17 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
     return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable, ledger.policy)
 
 
-def _read_events(path: Path, unreadable: dict[str, str]) -> Iterator[Event]:
-    bad, first = 0, ""
+def _read_events(path: Path, unreadable: dict[str, str]) -> list[Event]:
+    bad: list[str] = []
     try:
-        with path.open("rb") as file:
-            for i, line in enumerate(_lines(file), start=1):
-                if not line.strip():
-                    continue
-                try:
-                    yield Event.from_json(line.decode(errors="replace"))
-                except StateError as error:
-                    bad += 1
-                    first = first or f"line {i}: {str(error)[:200]}"
+        events = read_events(path, bad)
     except OSError as error:
         unreadable[path.name] = error.strerror or str(error)
-        return
+        return []
     if bad:
-        unreadable[path.name] = f"{bad} {'line is' if bad == 1 else 'lines are'} no event and passed over; {first}"
-
-
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines, of too long ones only the beginning."""
-    while line := file.readline(_LONGEST_LINE):
-        yield line
-        while line and not line.endswith(b"\n"):
-            line = file.readline(_LONGEST_LINE)
+        lines = "line is" if len(bad) == 1 else "lines are"
+        unreadable[path.name] = f"{len(bad)} {lines} no event and passed over; {bad[0]}"
+    return events
 
 
 def _state(status: Status, now: float, lives: Liveness) -> str:

@@ -169,16 +169,24 @@ def open_event_log(config: Config, origin: Origin) -> EventLog:
     return EventLog(event_file(Path(config.run_dir), origin.rank))
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]:
     """All events of a file; torn lines, left by a killed process or a full disk, and what is no event are passed over.
+
+    Args:
+        path: The file.
+        passed_over: Takes the reason for each such line.
 
     Raises:
         OSError: The file can't be read.
     """
-    events = []
-    for line in read_regular(path).split(b"\n")[:-1]:
-        with contextlib.suppress(StateError):
+    events, reasons = [], passed_over if passed_over is not None else []
+    *lines, torn = read_regular(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
             events.append(Event.from_json(line.decode(errors="replace")))
+        except StateError as error:
+            reasons += [f"line {number}: {str(error)[:200]}"] if line.strip() else []
+    reasons += [f"line {len(lines) + 1}: it has no end"] if torn else []
     return events
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import logging
 import os
@@ -15,12 +14,11 @@ from typing import NamedTuple
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.run_files.status_lock import StatusLock
 from asd.origin import Origin
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
-from asd.rundir.disk import open_own, read_regular
+from asd.rundir.disk import HeldError, read_regular, take_lock, write_whole
 from asd.verdict import Level
 
 __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
@@ -28,8 +26,41 @@ __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 _LOG = logging.getLogger("asd")
 _MOST_BYTES = 16 * 1024 * 1024
 _numbers = itertools.count()
-_parts: dict[Path, dict[int, Status]] = {}
-"""Per file the statuses of the monitors of this process that write it, as the two of a GAN do."""
+
+
+class _Shared:
+    """What the monitors of this process that write one file have together, as the two of a GAN do.
+
+    Attributes:
+        parts: The status of each monitor.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.parts: dict[int, Status] = {}
+        self._path = path.with_name(f".{path.name}.lock")
+        self._descriptor = self._process = 0  # a process that was forked off does not have the lock
+
+    def other(self, owner: str) -> str:
+        """Who else writes the file; nobody where no lock can be had: no folder, a read-only one, no locks on it."""
+        if self._process == os.getpid():
+            return ""
+        try:
+            self._descriptor = take_lock(self._path, owner, by_process=True)
+        except HeldError as error:
+            return error.owner
+        except OSError:
+            return ""
+        self._process = os.getpid()
+        return ""
+
+    def release(self) -> None:
+        """Lets another process write the file."""
+        if self._process == os.getpid():
+            os.close(self._descriptor)
+            self._process = 0
+
+
+_shared: dict[Path, _Shared] = {}
 
 
 class StatusFile:
@@ -55,9 +86,8 @@ class StatusFile:
         self._next = 0.0  # when the next write is due
         self._due = True
         self._active = self._failed = False
-        self._lock = StatusLock(path)
         self._other = ""
-        self._number, self._parts = next(_numbers), _parts.setdefault(path, {})
+        self._number, self._shared = next(_numbers), _shared.setdefault(path.absolute(), _Shared(path))
 
     def __call__(self, event: Event) -> None:
         """Makes the next write due at once after a first-level anomaly, or a problem with anything but the file."""
@@ -70,23 +100,23 @@ class StatusFile:
             OSError: It can't be written; it is tried again when it is due again.
         """
         now = self.clock()
-        self._parts[self._number] = monitor.status
-        status = Status.together(self._parts.values())
+        self._shared.parts[self._number] = monitor.status
+        status = Status.together(self._shared.parts.values())
         active = status.active
         if not self._due and active == self._active and now < self._next:
             return
         self._due, self._active, self._next = False, active, now + self.interval_seconds
         self._failed = True
         if self._is_ours(status):
-            _write(self.path, status.to_json().encode())
+            write_whole(self.path, status.to_json(), flush=False)
         self._failed = False
-        if not monitor.status.active:
-            self._lock.release()
+        if not active:
+            self._shared.release()
 
     def _is_ours(self, status: Status) -> bool:
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        other = self._lock.take(f"process {status.pid} on {status.host}, run {status.run}")
+        other = self._shared.other(f"process {status.pid} on {status.host}, run {status.run}")
         if other and other != self._other:
             words = "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
             words += "Give each training an ASD_RUN_DIR of its own"
@@ -164,43 +194,3 @@ def _load(path: Path, size: int) -> Status:
 def open_status_file(config: Config, origin: Origin) -> StatusFile:
     """Factory for the entry-point group `asd.sinks`."""
     return StatusFile(run_dir.status_file(Path(config.run_dir), origin.rank))
-
-
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.new")  # always the same name: a kill leaves one such file at most
-    try:
-        try:
-            _put(beside, data, os.O_CREAT | os.O_TRUNC)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _put(beside, data, os.O_CREAT | os.O_TRUNC)
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        if not _overwrite(path, data):
-            raise
-
-
-def _overwrite(path: Path, data: bytes) -> bool:
-    """Writes over what is there: on a full disk the blocks of the file itself are the last that are left.
-
-    A reader may see it half written and then keeps what it read before.
-    """
-    try:
-        status = path.stat()
-        if len(data) > max(status.st_size, status.st_blocks * 512):
-            return False  # it would end half written
-        _put(path, data.ljust(status.st_size), 0)
-    except OSError:
-        return False
-    return True
-
-
-def _put(path: Path, data: bytes, flags: int) -> None:
-    descriptor = open_own(path, os.O_WRONLY | flags)
-    try:
-        if os.write(descriptor, data) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    finally:
-        os.close(descriptor)

@@ -1,11 +1,9 @@
 """The evidence of a step: a folder that is whole or not there, whose every file can be read."""
 
 import csv
-import fcntl
 import json
 import math
 import multiprocessing
-import os
 import random
 import resource
 import signal
@@ -262,28 +260,10 @@ def test_a_process_killed_at_any_time_leaves_whole_bundles_and_the_next_one_tidi
     assert left > 0
 
 
-def hold(folder, ready, done):
-    descriptor = os.open(folder, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    ready.set()
-    done.wait(60)
-
-
-def test_what_a_living_process_is_writing_and_what_is_not_ours_stays(tmp_path):
-    runs = tmp_path / "evidence"
-    living, dead, foreign = (
-        runs / "run0" / name for name in (".rank3-step1.7-1.part", ".rank3-step2.7-2.part", ".rank30-step2.7-3.part")
-    )
-    for folder in (living, dead, foreign):
+def test_half_bundles_of_this_rank_are_removed_and_those_of_others_stay(tmp_path):
+    dead, foreign = (tmp_path / "evidence" / "run0" / f".rank{rank}-step2.part" for rank in (3, 30))
+    for folder in (dead, foreign):
         folder.mkdir(parents=True)
         (folder / "values.csv").touch()
-    ready, done = FORK.Event(), FORK.Event()
-    holder = FORK.Process(target=hold, args=(living, ready, done))
-    holder.start()
-    assert ready.wait(30)
     Training(tmp_path)
-    assert sorted((runs / "run0").iterdir()) == sorted([living, foreign])
-    done.set()
-    holder.join(30)
-    Training(tmp_path)
-    assert list((runs / "run0").iterdir()) == [foreign]
+    assert list(dead.parent.iterdir()) == [foreign]

@@ -1,10 +1,11 @@
 """The status file: what a rank counted, for readers that come and go, on disks that are full."""
 
+import errno
 import os
-import shutil
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,11 +13,11 @@ import pytest
 
 from asd import Config
 from asd.exporters.run_files.status_file import StatusFile, StatusFiles
-from asd.exporters.run_files.status_lock import StatusLock
 from asd.origin import Origin
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
+from asd.rundir import disk
 from asd.rundir import names as run_dir
 from tests.support.events import made_of
 
@@ -96,73 +97,23 @@ def test_a_place_that_can_not_be_written_is_told_and_ends_no_training():
     assert monitor.status.problems == 1
 
 
-FULL_DISK = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from test_status_file import BAD, GOOD, monitor_of, read
-from asd.exporters.run_files.status_file import StatusFile
-sink = StatusFile(Path({folder!r}) / "status-rank3.json", interval_seconds=0.0)
-monitor = monitor_of(sink)
-monitor.begin()
-inode = sink.path.stat().st_ino
-try:
-    with open({folder!r} + "/filler", "wb", buffering=0) as filler:
-        while filler.write(b"x" * 4096):
-            pass
-except OSError as error:
-    assert error.errno == 28, error
-monitor.judge(1, [BAD])
-monitor.end()
-assert read(sink) == monitor.status, read(sink)
-assert not read(sink).active and read(sink).anomalies["first"] == 1
-assert monitor.status.dropped == {{}}, monitor.status
-assert sink.path.stat().st_ino == inode
-assert sorted(os.listdir({folder!r})) == [".status-rank3.json.lock", "filler", "status-rank3.json"]
-for number in range(200):
-    monitor.status.checkpoints["checkpoint %d" % number] = 1.0, 2.0
-monitor.judge(2, [GOOD])
-assert monitor.status.dropped == {{"StatusFile": 1}}, monitor.status
-assert read(sink).step == 1
-os.unlink({folder!r} + "/filler")
-monitor.judge(3, [GOOD])
-assert read(sink) == monitor.status
-assert sink.path.stat().st_ino != inode
-print("good")
-"""
-
-
-def run_on_a_small_disk(folder, program):
-    """Runs a program that has a file system of 64 kB of its own at `folder`."""
-    script = f"mount -t tmpfs -o size=64k tmpfs '{folder}' && exec '{sys.executable}' -c \"$0\""
-    return subprocess.run(["unshare", "-rm", "sh", "-c", script, program], capture_output=True, text=True, timeout=60)
-
-
-needs_small_disk = pytest.mark.skipif(
-    shutil.which("unshare") is None
-    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode != 0,
-    reason="no file system can be mounted here",
-)
-
-
-@needs_small_disk
-def test_on_a_full_disk_the_file_is_overwritten_and_stays_whole_where_even_that_fails(tmp_path):
-    program = FULL_DISK.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
-    result = run_on_a_small_disk(tmp_path, program)
-    assert (result.stdout, result.returncode) == ("good\n", 0), result.stderr
-
-
-def test_a_shorter_status_leaves_no_rest_of_a_longer_one(sink):
+def test_what_a_full_disk_does_not_take_is_counted_and_written_once_there_is_room(sink, clock, monkeypatch):
     monitor = monitor_of(sink)
-    monitor.status.checkpoints = {f"checkpoint {number}": (1.0, 2.0) for number in range(100)}
     monitor.begin()
-    size = sink.path.stat().st_size
-    sink.path.with_name(f".{sink.path.name}.new").mkdir()  # so that only overwriting is left
-    monitor.status.checkpoints = {}
-    monitor.end()
-    assert sink.path.stat().st_size == size
+    with monkeypatch.context() as full:
+        full.setattr(disk.os, "replace", raises_no_space)
+        clock.now += 1
+        monitor.judge(1, [BAD])
+    assert read(sink).step == 0
+    assert monitor.status.dropped == {"StatusFile": 1}
+    clock.now += 1
+    monitor.judge(2, [GOOD])
     assert read(sink) == monitor.status
-    assert StatusFiles([sink.path.parent]).poll() == [monitor.status]
+    assert sorted(path.name for path in sink.path.parent.iterdir()) == [".status-rank3.json.lock", "status-rank3.json"]
+
+
+def raises_no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def status(rank=0, **changes):
@@ -285,29 +236,29 @@ def test_a_second_process_of_the_same_rank_is_told_who_the_other_is_and_leaves_i
     monitor.end()
 
 
-def test_two_monitors_of_a_process_share_the_lock_and_a_forked_worker_does_not_keep_it(tmp_path):
+def test_two_monitors_of_a_process_share_the_file_and_a_forked_worker_does_not_keep_it(tmp_path):
     path = tmp_path / "status-rank3.json"
-    locks = [StatusLock(path) for _ in range(2)]
-    assert [lock.take("one") for lock in locks] == ["", ""]
+    monitors = [monitor_of(StatusFile(path)) for _ in range(2)]
+    for monitor in monitors:
+        monitor.begin()
     worker = os.fork()
     if worker == 0:
-        import time
-
         time.sleep(60)
         os._exit(0)
+
+    def asked():
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDS, path, "dies"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            other.stdout.readline()
+            return Status.from_json(path.read_text()).pid == other.pid
+
     try:
-        ask = "import sys; from pathlib import Path; from asd.exporters.run_files.status_lock import StatusLock;"
-        ask += "print(StatusLock(Path(sys.argv[1])).take('two'))"
-
-        def asked():
-            return subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True).stdout
-
-        assert asked() == "one\n"
-        locks[0].release()
-        assert asked() == "one\n"
-        locks[1].release()
-        locks[1].release()
-        assert asked() == "\n"
+        assert not asked()
+        monitors[0].end()
+        assert not asked()
+        monitors[1].end()
+        assert asked()
     finally:
         os.kill(worker, 9)
         os.waitpid(worker, 0)
