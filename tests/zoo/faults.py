@@ -47,29 +47,10 @@ def on_array(strike: Strike) -> Any:
     return numpy_operator(strike)
 
 
-class _Output(nn.Cell):
-    """Its argument, struck; the gradient is healthy."""
-
-    def __init__(self, strike: Strike) -> None:
-        super().__init__(auto_prefix=False)
-        self.struck = numpy_operator(strike)
-
-    def construct(self, x):
-        return self.struck(x)
-
-    def bprop(self, x, out, dout):
-        return (dout,)
-
-
 def products(network: nn.Cell) -> list[tuple[str, nn.Cell]]:
-    """The layers whose output can be struck; O1 has given them classes of its own, such as `DenseOpt_1`."""
+    """The layers that multiply matrices; O1 has given them classes of its own, such as `DenseOpt_1`."""
     named = ((name, cell, type(cell).__name__) for name, cell in network.cells_and_names())
     return [(name, cell) for name, cell, kind in named if kind.startswith(("Dense", "Conv2d"))]
-
-
-def break_output(cell: nn.Cell, strike: Strike) -> None:
-    """From now on the output of `cell` is struck."""
-    put_behind(cell, _Output(strike))
 
 
 def put_behind(cell: nn.Cell, other: nn.Cell) -> None:

@@ -50,13 +50,13 @@ def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -
     wrong = []
     cell["problems"] = sorted(set(healthy.problems))
     names = [name for each in healthy.status for name in each.checkpoints]
-    # The document's rule looks at gradients at norms and embeddings; all others at the outputs of products too.
-    due = healthy.norms if configuration == "document" else healthy.norms + healthy.products
-    seen = len(names) if configuration == "document" else sum(name.endswith(".forward") for name in names)
+    # The document's rule looks at gradients at norms and embeddings; all others at those of weights too.
+    due = healthy.norms if configuration == "document" else healthy.norms + healthy.weights
+    seen = sum(not name.endswith(".twice") and ".checksum" not in name for name in names)
     if due and healthy.says("nothing to check"):
-        wrong.append(f"it says that there is nothing to check, where {due} layers are")
+        wrong.append(f"it says that there is nothing to check, where {due} gradients are")
     elif (not names or seen < due) and not healthy.says("nothing to check", "nothing was checked", "not checked"):
-        wrong.append(f"{seen} of {due} layers are checked, and nothing says so")
+        wrong.append(f"{seen} of {due} gradients are checked, and nothing says so")
     if any("not judged" in each for each in healthy.problems):
         wrong.append(f"a step was not judged: {healthy.problems[0]}")
     checked = any(".checksum" in name for name in names)

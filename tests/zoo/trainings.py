@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from faults import Strike, break_output, on_array, on_gradient, products, put_behind
+from faults import Strike, on_array, on_gradient, products, put_behind
 from gan import Gan
 from kinds import KINDS, Kind
 from mindspore import Parameter, Tensor, amp, nn, ops
@@ -22,7 +22,6 @@ STEPS, BAD = 20, 18
 EPOCHS = 2
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.Embedding, RMSNorm)
-PRODUCTS = (nn.Dense, nn.Conv2d)
 IN_FLOAT32 = (RMSNorm,)
 """Stay in float32 in a network that is cast to float16: inside such a cell PyNative casts what was cast to float32 back
 to float16 before each operator, and the gradient of a root there, x ** -3, is infinite for the x of an embedding."""
@@ -55,7 +54,7 @@ class WithLoss(nn.Cell):
 
 
 class Fault:
-    """Where it strikes: `target` is `gradient`, `output` or `weight gradient`, and `which` chooses a place."""
+    """Where it strikes: `target` is `gradient` or `weight gradient`, and `which` chooses a place."""
 
     def __init__(self, target: str, factor: float, which: int) -> None:
         self.target, self.which, self.strike, self.where = target, which, Strike(BAD, factor), "the network's output"
@@ -86,7 +85,7 @@ class Training:
         behind: The same behind it.
         after: The same in the end.
         norms: How many norms and embeddings it has.
-        products: How many layers that multiply matrices.
+        weights: How many Parameters are trained.
         ended_by: The anomaly that ended it, or None.
         monitors: One, or the generator's and the discriminator's.
     """
@@ -109,7 +108,7 @@ class Training:
         self.behind: State = {}
         self.ended_by: AnomalyDetected | None = None
         self._held: list[nn.Cell] = []
-        self.norms = self.products = 0
+        self.norms = self.weights = 0
         random = np.random.default_rng(7)
         self.batches = [self.kind.batch(random) for _ in range(STEPS)]
         dynamic = precision == "dynamic"
@@ -168,7 +167,6 @@ class Training:
         network = make()
         cells = [cell for _, cell in network.cells_and_names()]
         self.norms += sum(isinstance(cell, NORMS) for cell in cells)
-        self.products += sum(isinstance(cell, PRODUCTS) for cell in cells)
         if self.precision in ("float16", "dynamic"):
             network.to_float(ms.float16)
             for cell in cells:
@@ -177,10 +175,6 @@ class Training:
         elif self.precision != "float32":
             network = amp.auto_mixed_precision(network, self.precision, ms.float16)
         fault = self.fault if struck else None
-        if fault is not None and fault.target == "output":
-            places = products(network)
-            fault.where, cell = places[fault.which % len(places)]
-            break_output(cell, fault.strike)
         return Outer(network, fault.strike if fault is not None and fault.target == "gradient" else None)
 
     def _wrap(self, *networks: nn.Cell) -> None:
@@ -193,6 +187,7 @@ class Training:
             gan = Gan(self)
             self._wrap(*gan.networks)
             self._held = [gan.networks[0], gan.optimizers[0], gan.networks[1], gan.optimizers[1]]
+            self.weights = sum(len(each.parameters) for each in gan.optimizers)
             gan.train()
             return
         outer, loss = self.outer(kind.network), kind.loss()
@@ -201,6 +196,7 @@ class Training:
         self._wrap(cell)
         optimizer = kind.optimizer(cell.trainable_params())
         self._held = [cell, optimizer]
+        self.weights = len(optimizer.parameters)
         if kind.style in BY_CALLBACK:
             self._by_callback(kind, outer, loss, optimizer)
             return
