@@ -45,7 +45,8 @@ again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 itself.
 
 Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
-without the package in effect. The columns:
+without the package in effect. The fault makes one number of a gradient enormous. What is found of faults that strike
+elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
 
 - **precision**: `float32`; `float16` by `to_float`; `amp.auto_mixed_precision` with O1, O2 and O3; `dynamic`, which
   is `to_float` with `amp.DynamicLossScaler`. `casts` and `castdense` have casts of their own and a loss scale of 4096
@@ -55,8 +56,8 @@ without the package in effect. The columns:
   `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
   bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
-  with checked layers. It ends otherwise without the package too, when what checks nothing is put around each product
-  and behind each layer that has one. The log says so at the start; see "Half precision" in [checksum.md](checksum.md).
+  whose updates can be refused. It ends otherwise without the package too, when what checks nothing is put around each
+  product and behind each layer that has one. The log says so at the start (`rounding`), see [limits](limits.md).
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
   before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
