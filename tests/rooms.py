@@ -40,7 +40,7 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1703, 1700),
-    Room("asd/rules", ("asd/rules",), 3290, 3300),
+    Room("asd/rules", ("asd/rules",), 3326, 3300),
     Room("asd/rundir", ("asd/rundir",), 1552, 1500),
     Room("asd/handler", ("asd/handler",), 4234, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2748, 1900),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41298, 34000),
+    Room("tests", ("tests",), 41273, 34000),
     Room("benchmarks", ("benchmarks",), 4747, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 41708, 368
+MOST_SOURCE, MOST_FILES = 41744, 368
 """Lines and files of source; 42,000 and 380 in the end."""
 
 
