@@ -163,16 +163,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def take_lock(
-    path: Path, owner: str = "", *, mode: int = 0o644, patience: float = 0.0, by_process: bool = False
-) -> int:
+def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: bool = False) -> int:
     """Takes the lock that the file `path` is; closing the descriptor that it returns gives it back.
 
     Args:
         path: It is made if it is not there, and opened as `open_own` does.
         owner: Who this is, for others who want it.
         mode: Of the file.
-        patience: As in `lock`.
         by_process: As in `lock`.
 
     Raises:
@@ -182,7 +179,7 @@ def take_lock(
     descriptor = open_own(path, os.O_RDWR | os.O_CREAT, mode)
     held = False
     try:
-        held = lock(descriptor, patience, by_process=by_process)
+        held = lock(descriptor, by_process=by_process)
         other = "" if held else os.pread(descriptor, 1024, 0).decode(errors="replace").strip()
     finally:
         if not held:

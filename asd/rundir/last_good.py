@@ -147,11 +147,8 @@ def _damage(manifest: Manifest, path: Path) -> str:
 
 def _why(manifest: Manifest, path: Path, first_sign: int | None) -> str:
     fault = f", before the fault's first sign in step {first_sign}" if first_sign is not None else ""
-    refused = f"{manifest.anomalies} refused anomalies are not in its weights, " if manifest.anomalies else ""
-    return (
-        f"{path} is the newest checkpoint without a fault (step {manifest.step}{fault}); {refused}"
-        "its SHA-256 is that of its manifest."
-    )
+    newest = f"{path} is the newest checkpoint without a fault (step {manifest.step}{fault})"
+    return f"{newest}; its SHA-256 is that of its manifest."
 
 
 def _modified(path: Path) -> float:

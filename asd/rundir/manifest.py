@@ -3,6 +3,8 @@
 Beside `X.ckpt` lies `X.ckpt.asd-manifest.json`. It holds the hash of the file, so a damaged one is noticed, and the
 health of every step that went into its weights. A refused update is healthy: it never reached the weights. A
 first-level anomaly that was applied taints this checkpoint and all that are trained from it.
+
+Where the checkpoints are is noted in the run directory, in a file of each rank, `checkpoints-rank0.json`.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.origin import FromOrigin, Origin
 from asd.records import Count, Finite, Text, fill, load, members
-from asd.rundir.checkpoint_places import note_checkpoint_place
 from asd.rundir.disk import write_whole
 from asd.verdict import Level
 
 __all__ = [
     "Health",
     "Manifest",
+    "checkpoint_places",
     "checkpoints_in",
     "digest_of",
     "load_manifest",
     "manifest_path",
+    "note_checkpoint_place",
     "taint",
     "write_manifest",
 ]
@@ -38,6 +41,7 @@ VERSION = 1
 _SUFFIX = ".asd-manifest.json"
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 20
+_MOST_PLACES = 100
 _VALID = "the JSON object written with a checkpoint"
 
 
@@ -51,7 +55,6 @@ class Manifest(FromOrigin):
         size: Its size in bytes.
         origin: Run, rank, host and device; they can be read from the manifest too.
         tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
-        anomalies: How many first-level anomalies there were since the checkpoint before.
         time: When it was written, in seconds since the epoch.
     """
 
@@ -60,7 +63,6 @@ class Manifest(FromOrigin):
     size: Count
     origin: Origin
     tainted_from: Count = 0
-    anomalies: Count = 0
     time: Finite = field(default_factory=time.time)
 
     @property
@@ -74,36 +76,23 @@ class Manifest(FromOrigin):
 
 
 class Health:
-    """What happened since the last checkpoint, and since when the weights can't be trusted.
+    """Since when the weights can't be trusted.
 
     Attributes:
         tainted_from: The first step whose weights may have a first-level anomaly in them; 0 for none.
-        count: First-level anomalies since the last checkpoint.
     """
 
     def __init__(self, tainted_from: int = 0) -> None:
         self.tainted_from = tainted_from
-        self.count = 0
 
     def add(self, event: Event) -> None:
         """Takes in one event of this rank."""
-        if event.kind == "anomaly" and event.level is Level.ERROR:
-            self.count += 1
-            if not event.refused:
-                self.taint(event.step)
+        if event.kind == "anomaly" and event.level is Level.ERROR and not event.refused:
+            self.taint(event.step)
 
     def taint(self, step: int) -> None:
         """The weights can't be trusted from `step` on."""
         self.tainted_from = self.tainted_from or step
-
-    def begin_next(self) -> None:
-        """Begins anew after a checkpoint; weights that are tainted stay so."""
-        self.count = 0
-
-    def begin_at(self, tainted_from: int) -> None:
-        """Begins anew with the weights of a checkpoint, tainted from that step on; 0 if they are not."""
-        self.tainted_from = tainted_from
-        self.begin_next()
 
 
 def manifest_path(checkpoint_file: str | Path) -> Path:
@@ -120,7 +109,7 @@ def write_manifest(
     health: Health,
     run_dir: Path | None = None,
 ) -> Path:
-    """Writes the manifest of a checkpoint file that is complete, and begins a new stretch of `health`.
+    """Writes the manifest of a checkpoint file that is complete.
 
     Manifests in the same folder whose checkpoint was deleted since are deleted too.
 
@@ -128,7 +117,7 @@ def write_manifest(
         checkpoint_file: The file; it is read once for its hash.
         step: The last step before it, from 0.
         origin: Where it was trained.
-        health: What happened since the last checkpoint.
+        health: Since when its weights can't be trusted.
         run_dir: Where to note the folder of this checkpoint, so that others find it; None for nowhere.
 
     Raises:
@@ -141,11 +130,9 @@ def write_manifest(
         size=size,
         origin=origin,
         tainted_from=health.tainted_from,
-        anomalies=health.count,
     )
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
-    health.begin_next()
     if run_dir is not None:
         note_checkpoint_place(run_dir, origin.rank, path.parent)
     for other in path.parent.glob(f"*{_SUFFIX}"):
@@ -199,3 +186,30 @@ def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
             if path.is_file():
                 found[path.absolute()] = None
     return list(found)
+
+
+def note_checkpoint_place(run_dir: Path, rank: int, folder: Path) -> None:
+    """Notes that `rank` keeps checkpoints in `folder`; costs a file access only when that is new.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path = run_dir / f"checkpoints-rank{rank}.json"
+    known = _read(path)
+    place = str(folder.absolute())
+    if place not in known:
+        write_whole(path, json.dumps([*known, place][-_MOST_PLACES:]) + "\n")
+
+
+def checkpoint_places(run_dir: Path) -> list[Path]:
+    """Every folder that was noted and is still there, each once."""
+    found = sorted({Path(place) for path in run_dir.glob("checkpoints-rank*.json") for place in _read(path)})
+    return [place for place in found if place.is_dir()]
+
+
+def _read(path: Path) -> list[str]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        places = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(places, list):
+            return [place for place in places if isinstance(place, str) and "\0" not in place]
+    return []

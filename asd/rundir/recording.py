@@ -4,7 +4,7 @@ A file is lines, each a JSON object that stands for itself: some steps of one ra
 again. Files can therefore be cut, rotated and joined at any line break, and a line that a kill left torn loses its own
 steps only. The keys of a line:
 
-- `asd_recording`: the version of this format, 2
+- `asd_recording`: the version of this format, 3
 - `run`, `rank`: as in events
 - `rule`, `tiers`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
 - `checkpoints`: their names and kinds, `[["backbone.norm", "B"], ...]`
@@ -17,6 +17,7 @@ steps only. The keys of a line:
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from msgspec import Meta
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
-from asd.records import fill, floats, parse, plain
+from asd.records import fill, floats, plain
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading, unscaled
 from asd.rundir.names import value_files
@@ -38,8 +39,6 @@ __all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]
 VERSION: Final = 3
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read or written."""
-_BEGIN = b'{"asd_recording":'
-_BYTES = 20  # of a value, about
 _SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
 
 
@@ -98,11 +97,6 @@ class Chunk:
         body = {"steps": self.steps, "left_out": self.left_out, "values": plain(self._values)}
         return json.dumps({**self._head, **body}, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
-    @property
-    def size(self) -> int:
-        """About how many bytes the values take in the line."""
-        return len(self._values) * len(self._names) * _BYTES
-
 
 class Recording:
     """The recorded values of all ranks of a run.
@@ -123,7 +117,7 @@ class Recording:
         self._files = value_files(run_dir)
         settings = None
         for path in self._files:
-            for line in self._lines(path):
+            for line, _ in self._lines(path):
                 settings = _settings(line)
         if settings is None:
             raise ConfigError(
@@ -144,8 +138,8 @@ class Recording:
         """
         read = 0
         for path in self._files:
-            for line in self._lines(path):
-                read += len(line.values) * len(line.checkpoints) * _BYTES
+            for line, size in self._lines(path):
+                read += size
                 yield from _steps(line)
                 progress(read)
 
@@ -154,25 +148,25 @@ class Recording:
         """Bytes of all files."""
         return sum(path.stat().st_size for path in self._files)
 
-    def _lines(self, path: Path) -> Iterator[_Line]:
+    def _lines(self, path: Path) -> Iterator[tuple[_Line, int]]:
+        """The lines with their bytes; what is no JSON was left torn by a kill."""
         with path.open("rb") as file:
-            number = 0
-            while text := file.readline(MAX_LINE + 1):
-                number += 1
-                if not text.endswith(b"\n"):
-                    if len(text) > MAX_LINE:
-                        raise StateError(
-                            f"{path}, line {number} has more than {MAX_LINE} bytes, the most there can be."
-                        )
+            for number in itertools.count(1):
+                text = file.readline(MAX_LINE + 1)
+                if not text:
                     return
-                if text == b"\n":
-                    continue
-                if not text.endswith(b"}\n") and _BEGIN.startswith(text[: len(_BEGIN)].rstrip()):
-                    continue  # a kill left it torn
+                if len(text) > MAX_LINE:
+                    raise StateError(f"{path}, line {number} has more than {MAX_LINE} bytes, the most there can be.")
                 try:
-                    yield _checked(text)
-                except (ValueError, RecursionError) as error:
+                    data = json.loads(text)
+                except (ValueError, RecursionError):
+                    continue
+                try:
+                    line = fill(_Line, floats(data, "values"), "record")
+                    _settings(line)
+                except ValueError as error:
                     raise StateError(f"{path}, line {number} is no record of feature values: {error}") from error
+                yield line, len(text)
 
 
 @dataclass
@@ -204,12 +198,6 @@ class _Line:
             raise StateError("its values don't fit its steps and checkpoints; valid is one for each.")
         if any(value is not None and value < 0 for row in self.values for value in row):
             raise StateError("one of its values is below 0; valid are numbers from 0 on.")
-
-
-def _checked(text: bytes) -> _Line:
-    line = fill(_Line, floats(parse(text, "record", "a line that a run writes"), "values"), "record")
-    _settings(line)
-    return line
 
 
 def _settings(line: _Line) -> Config:

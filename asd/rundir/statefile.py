@@ -1,9 +1,8 @@
-"""Rule state on disk, one JSON object in a file."""
+"""Rule state on disk, one JSON object in a file, in which `NaN` and `Infinity` may stand."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     Raises:
         OSError: As `write_whole`.
     """
-    write_whole(path, json.dumps({"version": VERSION, **_encode(state)}, allow_nan=False))
+    write_whole(path, json.dumps({"version": VERSION, **state}))
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -32,21 +31,4 @@ def load_state(path: Path) -> dict[str, Any]:
         StateError: The file is missing, too large, not such a state, or of another version.
     """
     valid = "the JSON written with the checkpoint"
-    decoded: dict[str, Any] = _decode(load(path, "state file", valid, version=VERSION, most=MAX_BYTES))
-    return decoded
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"float"} and value["float"] in ("inf", "-inf", "nan"):
-            return float(value["float"])
-        return {key: _decode(item) for key, item in value.items()}
-    return value
+    return load(path, "state file", valid, version=VERSION, most=MAX_BYTES)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.rundir.checkpoint_places import checkpoint_places
 from asd.rundir.last_good import Choice, last_good
+from asd.rundir.manifest import checkpoint_places
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move

@@ -23,7 +23,6 @@ __all__ = ["ValueRecorder", "open_recording"]
 
 STEPS = 50
 SECONDS = 30.0
-_MOST_BYTES = 8 << 20  # of one line
 _FILE_BYTES, _OLDER_FILES = 64 << 20, 3
 
 
@@ -78,7 +77,7 @@ class ValueRecorder:
         new = {reading.checkpoint: reading.kind for reading in sizes if reading.checkpoint not in self._known}
         chunk, now = self._chunk, self._clock()
         # A full line waits for the next step, for until then an event may come that flags its last one.
-        if new or len(chunk.steps) >= STEPS or chunk.size >= _MOST_BYTES or now - self._since >= SECONDS:
+        if new or len(chunk.steps) >= STEPS or now - self._since >= SECONDS:
             self._known.update(new)
             self._write()
             self._since = now

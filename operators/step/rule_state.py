@@ -115,5 +115,5 @@ class RuleState(Part):
         if state is None:
             return False
         self.monitor.restore(state, [site.name for site in self.gate.sites])
-        self._health.begin_at(int(state.get("tainted_from", 0)))
+        self._health.tainted_from = int(state.get("tainted_from", 0))
         return True

@@ -1,7 +1,6 @@
 """The state of the rules: taken over whole or not at all, in memory and on disk."""
 
 import contextlib
-import json
 import math
 import os
 import random
@@ -114,18 +113,6 @@ def test_what_is_saved_is_loaded(tmp_path_factory, state):
     path = tmp_path_factory.getbasetemp() / "any.json"
     save_state(path, state)
     assert repr(load_state(path)) == repr(state)
-
-
-def test_the_file_is_strict_json(tmp_path):
-    save_state(tmp_path / "new" / "s.json", {"a": {"b": math.inf, "c": math.nan}})
-
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    assert json.loads((tmp_path / "new" / "s.json").read_text(), parse_constant=refuse) == {
-        "version": 1,
-        "a": {"b": {"float": "inf"}, "c": {"float": "nan"}},
-    }
 
 
 @pytest.mark.parametrize(
