@@ -1,16 +1,47 @@
-"""Searches the thresholds that keep to a budget, the second level first: it decides what a rule learns."""
+"""Thresholds that keep to a budget of false alarms, from the values that a run has recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, isfinite, log2
+from typing import Final, NamedTuple
 
 from asd.config import Config
+from asd.errors import ConfigError
+from asd.rules.margins import ENOUGH, KEPT, exceeded_by
 from asd.rundir.recording import RecordedStep
-from asd.tuning.budget import HIGHEST, HIGHEST_SECOND, AlarmBudget, allowed, needed, threshold
-from asd.tuning.replay import Replayed, Test, replay, tests_of
+from asd.tuning.replay import Replayed, replay, tests_of
 
-__all__ = ["Proposal", "propose"]
+__all__ = ["HIGHEST", "AlarmBudget", "Proposal", "propose", "threshold"]
+
+LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
+"""What the settings take; a second threshold this large leaves room for a first one above it, as floats too."""
+_LARGEST_BUDGET: Final = 0.01
+_WIDEN: Final = 128 / 101.15
+"""95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
+
+
+class AlarmBudget(NamedTuple):
+    """False alarms per check that are accepted.
+
+    Attributes:
+        first: First-level anomalies per check.
+        second: Anomalies of either level per check.
+    """
+
+    first: float = 1e-6
+    second: float = 1e-4
+
+    def checked(self) -> AlarmBudget:
+        """This budget, or ConfigError."""
+        for name, share in (("--budget", self.first), ("--warnings", self.second)):
+            if not 1e-12 <= share <= _LARGEST_BUDGET:
+                valid = f"a share of all checks from 1e-12 to {_LARGEST_BUDGET:g}; 1e-6 is one in a million"
+                raise ConfigError(name, share, valid)
+        if self.second < self.first:
+            raise ConfigError("--warnings", self.second, f"at least --budget, which is {self.first:g}")
+        return self
 
 
 @dataclass
@@ -20,22 +51,14 @@ class Proposal:
     Attributes:
         config: The settings with the proposed thresholds.
         pairs: The thresholds by setting; those for which too few values were seen are left out.
-        exceeding: Per test how many values may be above its first threshold; -1 where that is extrapolated.
-        needed: Values without an exceedance from which the first-level budget would follow without extrapolation.
         today: What the thresholds of the run would have raised.
-        proposed: What the proposed ones would have raised.
-        unavoidable: What the rule raises with thresholds out of reach, by margins of its own; it has the scores.
-        keeps: Whether the proposed ones raise no more than that and the budget.
+        proposed: What the proposed ones would have raised, by margins of the rule itself; it has the scores.
     """
 
     config: Config
     pairs: dict[str, tuple[int, int]]
-    exceeding: dict[Test, int]
-    needed: int
     today: Replayed
     proposed: Replayed
-    unavoidable: Replayed
-    keeps: bool = False
 
 
 def propose(
@@ -43,11 +66,9 @@ def propose(
     config: Config,
     budget: AlarmBudget | None = None,
 ) -> Proposal:
-    """Proposes thresholds for `budget`.
+    """Proposes thresholds for `budget`, none of them below a value that was seen.
 
-    All tests of a rule share the budget evenly. The second thresholds are settled before the first ones. What a
-    threshold flags may not be learned, and then changes the scores of what follows: so every choice is judged again by
-    the real rules, and fewer values may exceed the next one until the budget is kept.
+    All tests of a rule share the budget evenly.
 
     Args:
         source: Gives all steps anew with every call.
@@ -59,53 +80,36 @@ def propose(
     """
     budget = (budget or AlarmBudget()).checked()
     tests = tests_of(config)
-
-    def judged(pairs: dict[str, tuple[int, int]], *, measure: bool = False) -> Replayed:
-        return replay(source(), _with(config, pairs), measure=measure)
-
-    out_of_reach = dict.fromkeys(("upper", "sigma"), (HIGHEST, HIGHEST_SECOND))
-    today, free = judged({}), judged(out_of_reach, measure=True)
-    share, settled, second = budget.second / len(tests), free, {}
-    for exceeding in _fewer_and_fewer(tests, free, share):
-        second = _per_setting(free, share, exceeding)
-        settled = judged({each: (HIGHEST, min(low, HIGHEST_SECOND)) for each, low in second.items()}, measure=True)
-        if settled.flagged - free.flagged <= budget.second * settled.checks:
-            break
-    share = budget.first / len(tests)
-    found = Proposal(config, {}, {}, needed(share), today, today, free)
-    for found.exceeding in _fewer_and_fewer(tests, settled, share):
-        first = _per_setting(settled, share, found.exceeding)
-        lows = {setting: min(low, HIGHEST_SECOND) for setting, low in second.items() if setting in first}
-        # Apart as floats too.
-        found.pairs = {setting: (max(first[setting], low + (low >> 50) + 1), low) for setting, low in lows.items()}
-        found.config, found.proposed = _with(config, found.pairs), judged(found.pairs)
-        found.keeps = (
-            found.proposed.first - free.first <= budget.first * found.proposed.checks
-            and found.proposed.flagged - free.flagged <= budget.second * found.proposed.checks
-        )
-        if found.keeps:
-            break
-    return found
+    today = replay(source(), config)
+    out_of_reach = (HIGHEST, HIGHEST_SECOND)
+    seen = replay(source(), replace(config, upper=out_of_reach, sigma=out_of_reach), measure=True)
+    first, second = (_per_setting(seen, share / len(tests)) for share in budget)
+    lows = {setting: min(low, HIGHEST_SECOND) for setting, low in second.items()}
+    # Apart as floats too.
+    pairs = {setting: (max(first[setting], low + (low >> 50) + 1), low) for setting, low in lows.items()}
+    chosen = replace(config, upper=pairs.get("upper", config.upper), sigma=pairs.get("sigma", config.sigma))
+    return Proposal(chosen, pairs, today, seen)
 
 
-def _with(config: Config, pairs: dict[str, tuple[int, int]]) -> Config:
-    return replace(config, upper=pairs.get("upper", config.upper), sigma=pairs.get("sigma", config.sigma))
-
-
-def _fewer_and_fewer(tests: Iterable[Test], seen: Replayed, share: float) -> Iterable[dict[Test, int]]:
-    """How many values may exceed the threshold of each test: as many as the budget allows, half of it, ..., none."""
-    most = {test: allowed(seen.scores[test.name].count, share) for test in tests}
-    largest = max(most.values())
-    for cap in [*(largest >> i for i in range(largest.bit_length())), 0] if largest > 0 else [largest]:
-        yield {test: min(number, cap) for test, number in most.items()}
-
-
-def _per_setting(seen: Replayed, share: float, exceeding: dict[Test, int]) -> dict[str, int]:
+def _per_setting(seen: Replayed, share: float) -> dict[str, int]:
     """Per setting the threshold that suits all its tests; settings with too few values are left out."""
-    found = {}
-    for test, number in exceeding.items():
-        scores = seen.scores[test.name]
-        level = threshold(scores.largest, scores.count, share, number)
-        if level is not None:
-            found[test.setting] = level
-    return found
+    found = {test.setting: threshold(scores.largest, scores.count, share) for test, scores in seen.scores.items()}
+    return {setting: level for setting, level in found.items() if level is not None}
+
+
+def threshold(largest: Sequence[float], count: int, share: float) -> int | None:
+    """The smallest setting that no score was above and that keeps to the budget; None where too few were seen.
+
+    Beyond the largest score the tail is extrapolated: log2 of the scores falls off exponentially, with the upper 95 %
+    bound of its mean excess.
+
+    Args:
+        largest: The largest scores, in any order; fewer than 64 where fewer are above 0.
+        count: How many scores were seen, those of 0 among them.
+        share: The budget.
+    """
+    if count < ENOUGH or len(largest) < KEPT:
+        return None
+    bits = exceeded_by([log2(each) for each in largest], count, share, widen=_WIDEN)
+    score = max(*largest, 2.0 ** min(bits, 1023.0))
+    return HIGHEST if not isfinite(score) or score >= HIGHEST else max(LOWEST, ceil(score))

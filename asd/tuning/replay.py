@@ -12,27 +12,30 @@ from typing import NamedTuple
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.rules import RULES, SilentCheckV3, Threshold
+from asd.rules.margins import KEPT
 from asd.rules.readings.reading import GRADIENT
 from asd.rules.step.detectors import Detectors
 from asd.rundir.recording import RecordedStep
-from asd.tuning.budget import MOST_EXCEEDING
 from asd.verdict import Level
 
-__all__ = ["Replayed", "Scores", "Test", "replay", "tests_of"]
+__all__ = ["JUMP", "NORM", "RATIO", "Replayed", "Scores", "Test", "replay", "tests_of"]
 
 
 class Test(NamedTuple):
     """One test of a rule.
 
     Attributes:
-        name: `value`, `jump` or `ratio`.
         setting: The field of `Config` that holds its thresholds, `upper` or `sigma`.
         what: What its score is, in words.
     """
 
-    name: str
     setting: str
     what: str
+
+
+NORM = Test("upper", "L2 norm")
+JUMP = Test("sigma", "jump of the L2 norm, in widths of its range")
+RATIO = Test("upper", "max(g²) over its running mean")
 
 
 def tests_of(config: Config) -> tuple[Test, ...]:
@@ -44,10 +47,10 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     takes = RULES[config.rule].takes
     if "upper" not in takes:
         able = ", ".join(name for name, rule in RULES.items() if "upper" in rule.takes)
-        raise ConfigError("--rule", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
+        raise ConfigError("ASD_RULE", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
     if "sigma" not in takes:
-        return (Test("ratio", "upper", "max(g²) over its running mean"),)
-    return Test("value", "upper", "L2 norm"), Test("jump", "sigma", "jump of the L2 norm, in widths of its range")
+        return (RATIO,)
+    return NORM, JUMP
 
 
 class Scores:
@@ -55,7 +58,7 @@ class Scores:
 
     Attributes:
         count: How many there were.
-        largest: The largest of those above 0, in no order.
+        largest: The 64 largest of those above 0, in no order.
         extreme: The largest, and the words that say where it was.
     """
 
@@ -71,7 +74,7 @@ class Scores:
             return
         if score > self.extreme[0]:
             self.extreme = score, f"{name}, rank {step.rank}, step {step.step}"
-        if len(self.largest) <= MOST_EXCEEDING:
+        if len(self.largest) < KEPT:
             heapq.heappush(self.largest, score)
         elif score > self.largest[0]:
             heapq.heapreplace(self.largest, score)
@@ -88,7 +91,7 @@ class Replayed:
         second: Second-level anomalies.
         left_out: Steps that were not counted, by the reason.
         places: Rank and checkpoint of all values that were counted.
-        scores: Per test the scores of the values, if they were wanted.
+        scores: The scores of the values by their test, if they were wanted.
     """
 
     steps: int = 0
@@ -97,12 +100,7 @@ class Replayed:
     second: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     places: set[tuple[int, str]] = field(default_factory=set)
-    scores: dict[str, Scores] = field(default_factory=dict)
-
-    @property
-    def flagged(self) -> int:
-        """Anomalies of either level."""
-        return self.first + self.second
+    scores: dict[Test, Scores] = field(default_factory=dict)
 
 
 def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = False) -> Replayed:
@@ -117,7 +115,7 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
         config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint take no part.
         measure: Whether scores are kept.
     """
-    done = Replayed(scores={test.name: Scores() for test in tests_of(config)} if measure else {})
+    done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
     trainings: dict[int, _Training] = {}
     for step in steps:
         if step.step == 1 or step.rank not in trainings:
@@ -159,22 +157,22 @@ class _Scorer:
     """Scores the values of one checkpoint as the published tests of a rule do, and learns as they learn."""
 
     def __init__(self, config: Config, kind: str) -> None:
-        names = {test.name for test in tests_of(config)}
-        self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
-        judges_norm = "value" in names and (kind == GRADIENT or config.rule != "adaptive")
+        tests = tests_of(config)
+        self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if RATIO in tests else None
+        judges_norm = NORM in tests and (kind == GRADIENT or config.rule != "adaptive")
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
 
-    def scores(self, value: float) -> Iterator[tuple[str, float]]:
-        """The scores of a finite value by the names of their tests, before it is learned."""
+    def scores(self, value: float) -> Iterator[tuple[Test, float]]:
+        """The scores of a finite value with their tests, before it is learned."""
         if self._norm is not None:
-            yield "value", value
+            yield NORM, value
             jump = self._norm.jump(value)
             if isfinite(jump):
-                yield "jump", max(jump, 0.0)
+                yield JUMP, max(jump, 0.0)
             self._norm.update(value)
         if self._square is not None:
             square = value * value
             ratio = self._square.ratio(square)
             if isfinite(ratio):
-                yield "ratio", ratio
+                yield RATIO, ratio
             self._square.update(square)

@@ -1,8 +1,8 @@
 """Proposes thresholds for a budget of false alarms, from the feature values that a run has recorded.
 
 A run records its values with ASD_OPTIONS=record:1. They are judged again by the real rules: with the thresholds of the
-run, and with the proposed ones. Steps that were flagged or refused are left out, for they are no healthy ones. What the
-values say about a budget they are too few for is extrapolated, and said to be.
+run, and with the proposed ones. Steps that were flagged or refused are left out, for they are no healthy ones. Beyond
+the largest value the tail is extrapolated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from asd.cli.shared.options import number
@@ -19,10 +18,8 @@ from asd.cli.shared.printable import aligned, printable
 from asd.cli.shared.progress import Bar
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.rules import RULES
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tuning.budget import LOWEST, AlarmBudget
-from asd.tuning.proposal import Proposal, propose
+from asd.tuning.proposal import AlarmBudget, Proposal, propose
 from asd.tuning.replay import Replayed
 
 __all__ = ["add_arguments", "run"]
@@ -33,7 +30,6 @@ Examples:
   ASD_OPTIONS=record:1 asd run python train.py record the values of a training
   asd tune                                     thresholds for at most one false alarm in a million checks
   eval "$(asd tune asd_run | grep ^export)"    use what it proposes
-  asd tune asd_run --rule silent_check_v3      the same values, judged by another rule
 
 exit codes: 0 done; 1 a file can't be read; 2 wrong usage, or RUN_DIR holds no recorded values."""
 
@@ -48,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warnings", type=number(0, 1), default=1e-4, help="false alarms of either level per check (default: 1e-4)"
     )
-    parser.add_argument("--rule", choices=tuple(RULES), help="judge by another rule (default: that of the run)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,11 +52,8 @@ def run(args: argparse.Namespace) -> int:
     budget = AlarmBudget(args.budget, args.warnings).checked()
     try:
         recording = Recording(run_dir)
-        config = recording.settings
-        if args.rule not in (None, config.rule):
-            config = replace(config, rule=args.rule, tiers=())
         source = _Source(recording)
-        proposal = propose(source, config, budget)
+        proposal = propose(source, recording.settings, budget)
     except StateError as error:
         raise ConfigError("RUN_DIR", str(run_dir), str(error).removesuffix(".")) from error
     source.close()
@@ -87,10 +79,6 @@ class _Source:
         self._bar.show(read, f"pass {self._passes}")
 
 
-def _exports(proposal: Proposal) -> dict[str, str]:
-    return {_VARIABLES[setting]: "{},{}".format(*pair) for setting, pair in proposal.pairs.items()}
-
-
 def _text(run_dir: Path, proposal: Proposal) -> str:
     today, config = proposal.today, proposal.config
     ranks, checkpoints = ({place[i] for place in today.places} for i in (0, 1))
@@ -100,45 +88,23 @@ def _text(run_dir: Path, proposal: Proposal) -> str:
         f"steps in all; left out: {left_out or 'no'} steps",
         f"rule {config.rule}{' with tiers ' if config.active_tiers else ''}{','.join(config.active_tiers)}",
         "",
-        aligned([("test", "judged", "largest", "where", "proposed", "first level by"), *_rows(proposal)]),
+        aligned([("test", "judged", "largest", "where", "proposed"), *_rows(proposal)]),
         "",
         f"Raised on these values:  today's thresholds {_count(today)};  the proposed ones {_count(proposal.proposed)}.",
     ]
-    if proposal.unavoidable.flagged:
-        own = _count(proposal.unavoidable)
-        lines.append(f"  Of both, thresholds decide nothing about {own}: the rule's own margins, or endless values.")
-    lines += [
-        f"With {proposal.needed:,} values of each test or more the first-level budget follows from them, with 95 % "
-        "confidence. Of fewer\nthe 64 largest are extrapolated (log2 falls off exponentially, upper 95 % bound).",
-        "",
-    ]
-    if not proposal.keeps:
-        lines.append("# The proposed thresholds do not keep to the budget on these values.")
-    lines += [f"export {name}={pair}" for name, pair in _exports(proposal).items()]
-    few = dict.fromkeys(test.setting for test in proposal.exceeding if test.setting not in proposal.pairs)
+    if proposal.proposed.first or proposal.proposed.second:
+        lines.append("  What those raise, thresholds decide nothing about: the rule's own margins, or endless values.")
+    lines += ["", *(f"export {_VARIABLES[setting]}={high},{low}" for setting, (high, low) in proposal.pairs.items())]
+    few = dict.fromkeys(test.setting for test in proposal.proposed.scores if test.setting not in proposal.pairs)
     return "\n".join([*lines, *(f"# {_VARIABLES[setting]} stays: too few values for a proposal" for setting in few)])
 
 
 def _rows(proposal: Proposal) -> Iterator[tuple[str, ...]]:
-    for test, exceeding in proposal.exceeding.items():
-        scores, pair = proposal.unavoidable.scores[test.name], proposal.pairs.get(test.setting)
+    for test, scores in proposal.proposed.scores.items():
+        pair = proposal.pairs.get(test.setting)
         largest, where = scores.extreme
-        yield (
-            test.what,
-            f"{scores.count:,}",
-            f"{largest:.4g}",
-            printable(where) or "-",
-            "{},{}".format(*pair) if pair else "-",
-            _how(exceeding, pair),
-        )
-
-
-def _how(exceeding: int, pair: tuple[int, int] | None) -> str:
-    if pair is None:
-        return "too few values"
-    if pair == (LOWEST + 1, LOWEST):
-        return "lowest that is valid"
-    return f"{exceeding:,} may exceed" if exceeding >= 0 else "extrapolation"
+        proposed = "{},{}".format(*pair) if pair else "too few values"
+        yield test.what, f"{scores.count:,}", f"{largest:.4g}", printable(where) or "-", proposed
 
 
 def _count(replayed: Replayed) -> str:
