@@ -6,22 +6,21 @@ again, and their events, which have the same ids, are known from the event log.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
-
+from asd.errors import StateError
 from asd.event import CODE, LEVEL_NAMES, Event
 from asd.ingest.alarms import Alarms
-from asd.records import fill
+from asd.records import load_if_there
+from asd.rundir.disk import sync, write_whole
 from asd.rundir.follow import Follower
+from asd.rundir.names import cursor_file, event_files, ingest_file
 
 __all__ = ["Ingest"]
-
-_VERSION: Final = 1
 
 
 class Ingest:
@@ -31,39 +30,34 @@ class Ingest:
         files: Lists the logs; asked in every step.
         alarms: Reads the lines.
         sink: Is called with every new event, and raises OSError when it can't be written.
-        save: Is called with the state after the events of some lines were written; may raise OSError as well.
-        known: Ids of the events that were written before, and are not written again.
-        state: What `save` was called with last; None to begin anew.
+        run_dir: Where the sink writes, and where it is kept how far the logs were read.
 
     Attributes:
         lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
         unexplained: Files that hold our fault code, of which nothing came.
         follower: Reads the files, and knows what it could not read.
-
-    Raises:
-        StateError: `state` is none.
+        problem: Why the logs are read from their beginning though some were read before; empty otherwise.
     """
 
     def __init__(
-        self,
-        files: Callable[[], Iterable[Path]],
-        alarms: Alarms,
-        sink: Callable[[Event], None],
-        save: Callable[[dict[str, Any]], None],
-        known: Iterable[str] = (),
-        state: Mapping[str, Any] | None = None,
+        self, files: Callable[[], Iterable[Path]], alarms: Alarms, sink: Callable[[Event], None], run_dir: Path
     ) -> None:
-        self.lines = 0
+        self.lines, self.problem = 0, ""
         self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
-        self._alarms, self._sink, self._save, self._known = alarms, sink, save, frozenset(known)
         self.unexplained: set[Path] = set()
+        self._alarms, self._sink = alarms, sink
+        self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir, "ingest")
+        written = [path for path in event_files(run_dir) if path.name.startswith(self._log.name)]
+        self._known = set(_ids(written[-2:]))  # more than one batch, even if the log was rotated in the middle of it
         self._explained: set[Path] = set()
         self._pending: deque[Event] = deque()
         self._unwritten = False
-        given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
-        self.follower = Follower(files, given.follower)
-        self._saved = dict(state) if state is not None else None
+        try:
+            self._saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote")
+            self.follower = Follower(files, self._saved)
+        except StateError as error:
+            self._saved, self.follower, self.problem = None, Follower(files), str(error)
 
     def step(self, limit: int = 10_000) -> bool:
         """Reads some lines and writes their events; returns whether there is more to read now.
@@ -100,9 +94,11 @@ class Ingest:
                 self._sink(self._pending[0])
                 self.events[LEVEL_NAMES[self._pending[0].level]] += 1
             self._pending.popleft()
-        state = {"version": _VERSION, "follower": self.follower.state()}
+        state = self.follower.state()
         if state != self._saved:
-            self._save(state)
+            if self._log.exists():  # the cursor must never be ahead of the events, not even after a power cut
+                sync(self._log)
+            write_whole(self._cursor, json.dumps(state))
             self._saved = state
         self._unwritten = False
 
@@ -110,7 +106,10 @@ class Ingest:
         return any(file["behind"] and not file["missing"] for file in self.follower.state()["files"].values())
 
 
-@dataclass
-class _Saved:
-    version: Annotated[Literal[1], Meta(description=str(_VERSION))] = _VERSION
-    follower: Annotated[dict[str, Any] | None, Meta(description="an object")] = None
+def _ids(paths: Iterable[Path]) -> Iterator[str]:
+    """The ids of the events in these files; what is torn or none of ours is passed over."""
+    for path in paths:
+        with path.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                    yield str(json.loads(line)["id"])

@@ -15,27 +15,14 @@ from asd.rules.step.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
 
-__all__ = ["AttemptEnd", "AttemptWatch", "Patience"]
+__all__ = ["AttemptEnd", "AttemptWatch"]
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
+_SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 
 
 class _Running(Protocol):
     def poll(self) -> int | None: ...
-
-
-class Patience(NamedTuple):
-    """How long is waited for what, in seconds.
-
-    Attributes:
-        hang: Without a step of any rank; 0 for ever.
-        settle: For the other ranks, once one has failed or was found to be bad.
-        grace: Between SIGTERM and SIGKILL.
-    """
-
-    hang: float = 1800.0
-    settle: float = 2.0
-    grace: float = 5.0
 
 
 class AttemptEnd(NamedTuple):
@@ -59,7 +46,7 @@ class AttemptWatch:
         devices: The device of each rank.
         folder: Where its ranks leave their logs and ends.
         running: The processes.
-        patience: How long to wait.
+        hang_seconds: How long to wait for a step of any rank; 0 for ever.
         tell: Takes each line that a rank prints, with its rank.
         clock: Monotonic seconds.
         since: When the attempt began, in seconds since the epoch; older events of its name are of another.
@@ -77,7 +64,7 @@ class AttemptWatch:
         devices: Sequence[int],
         folder: Path,
         running: _Running,
-        patience: Patience | None = None,
+        hang_seconds: float,
         tell: Callable[[int, str], None] = lambda _rank, _line: None,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -88,12 +75,11 @@ class AttemptWatch:
         self.ranks: dict[int, Device] = {}
         self._since = since
         self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
-        self._running, self._patience, self._tell, self._clock = running, patience or Patience(), tell, clock
+        self._running, self._hang_seconds, self._tell, self._clock = running, hang_seconds, tell, clock
         self._word = json.dumps(run, ensure_ascii=False)
         self._follower = Follower(lambda: event_files(run_dir))
-        logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
-        self._logs = logs
-        self._output = Follower(lambda: logs)
+        self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
+        self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
         self._progress = clock()
         self._first_sign: float | None = None
@@ -117,11 +103,11 @@ class AttemptWatch:
         sign = self._sign(bad, over=over)
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
-            if over or len(exits) == len(self._devices) or now - self._first_sign > self._patience.settle:
+            if over or len(exits) == len(self._devices) or now - self._first_sign > _SETTLE_SECONDS:
                 return sign
             return None
-        if self._patience.hang and now - self._progress > self._patience.hang:
-            return AttemptEnd("hung", f"no rank has made a step for {self._patience.hang:g} s")
+        if self._hang_seconds and now - self._progress > self._hang_seconds:
+            return AttemptEnd("hung", f"no rank has made a step for {self._hang_seconds:g} s")
         return None
 
     def read(self) -> None:

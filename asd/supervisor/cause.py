@@ -4,8 +4,8 @@
 |---|---|
 | a replay says persistent, or somebody isolated the device | persistent |
 | a replay of the last step says transient or software | the same |
-| a first-level anomaly of one rank, or one that stands out, and no verdict | suspect |
-| first-level anomalies of several ranks, none stands out | unclear |
+| a first-level anomaly of one rank, and no verdict | suspect |
+| first-level anomalies of several ranks, whom their comparison could not tell apart | unclear |
 | nothing | None: it crashed, hung or was ended |
 
 At most one device is blamed for one attempt: if there is a second, the next attempt shows it.
@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.rules.diagnosis.attribution import Seen
-from asd.rules.diagnosis.flow import attribute
+from asd.rules.diagnosis.groups import named
 from asd.verdict import Level
 
 __all__ = ["FINDINGS", "Cause", "evidence", "find_cause", "find_urgent"]
@@ -49,7 +48,7 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
     """What the fault handler is to hear of an attempt: verdicts, and the anomalies of those that were at fault.
 
     A wrong gradient reaches every rank in the end. Of the ranks that raised in one step only those that a replay names
-    are told, or else the one that stands out; nobody when none does.
+    are told, or else the only one; nobody when there are several.
 
     Args:
         events: The events of the attempt.
@@ -57,9 +56,10 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
     """
     found = [each for each in _of_ranks(events, devices) if each.kind == "replay" and each.verdict]
     for step, broken in _broken(events, devices).items():
-        named = {each.rank for each in found if each.step == step and each.verdict in ("persistent", "transient")}
-        origin = _origin(broken, len(devices))[0] if not named else None
-        found += [each for each in broken if each.rank in named or each.rank == origin]
+        guilty = {each.rank for each in found if each.step == step and each.verdict in ("persistent", "transient")}
+        raised = {each.rank for each in broken}
+        guilty |= raised if not guilty and len(raised) == 1 else set()
+        found += [each for each in broken if each.rank in guilty]
     return sorted(found, key=lambda event: event.time)
 
 
@@ -102,12 +102,11 @@ def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
             return Cause(replay.verdict, reason, replay, device, _sign(events, replay))
     if last not in broken:
         return None
-    origin, why = _origin(broken[last], len(devices))
-    first = next(event for event in broken[last] if origin is None or event.rank == origin)
-    if origin is None:
-        return Cause("unclear", why, first, -1, first.step)
-    reason = f"{first.checkpoint} had the value {first.value:.6g} in step {first.step}, and no replay says why"
-    return Cause("suspect", reason, first, devices[origin], _sign(events, first))
+    first, raised = broken[last][0], sorted({event.rank for event in broken[last]})
+    if len(raised) > 1:
+        return Cause("unclear", f"{named(raised)} broke a limit, and none of them can be named", first, -1, last)
+    reason = f"{first.checkpoint} had the value {first.value:.6g} in step {last}, and no replay says why"
+    return Cause("suspect", reason, first, devices[first.rank], _sign(events, first))
 
 
 def _of_ranks(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
@@ -121,21 +120,6 @@ def _broken(events: Sequence[Event], devices: Sequence[int]) -> dict[int, list[E
         if event.kind == "anomaly" and event.level is Level.ERROR:
             found.setdefault(event.step, []).append(event)
     return found
-
-
-def _origin(ending: Sequence[Event], ranks: int) -> tuple[int | None, str]:
-    """Which rank it was, and why or why not."""
-    raised = sorted({event.rank for event in ending})
-    if len(raised) == 1:
-        return raised[0], ""
-    step: dict[int, dict[str, Seen]] = {rank: {} for rank in range(ranks)}
-    for event in ending:
-        step[event.rank].setdefault(event.checkpoint, Seen(len(step[event.rank]), event.value, broken=True))
-        limit = event.limits[0] if event.limits else 0.0
-        for silent in set(range(ranks)) - set(raised):  # what they saw is not known, but it was below the limit
-            step[silent].setdefault(event.checkpoint, Seen(len(step[silent]), limit, broken=False))
-    found = attribute(step)
-    return found.origin, found.reason
 
 
 def _sign(events: Sequence[Event], found: Event) -> int:

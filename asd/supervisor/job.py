@@ -17,7 +17,7 @@ from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
 from asd.supervisor.own_handler import Devices, OwnHandler
-from asd.supervisor.processes import Processes, adopt_orphans, launch
+from asd.supervisor.processes import Processes, launch
 from asd.supervisor.record import Attempt, Record, load_record, lock
 from asd.supervisor.settings import Settings
 
@@ -55,7 +55,7 @@ class Job:
         self._say, self._tell, self._clock = say, tell, clock
         self._publish, self._published = publish, published
         self._run_dir = Path(settings.config.run_dir).absolute()
-        self._devices = Devices(settings.devices, settings.ranks, settings.fewest)
+        self._devices = Devices(settings.devices, settings.ranks)
         self._record = Record("")
         self._handling: OwnHandler
         self._ticked = 0.0
@@ -74,7 +74,6 @@ class Job:
             OSError: The run directory can't be written.
         """
         held = lock(self._run_dir)
-        adopt_orphans()
         handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with contextlib.closing(self._begin()):
@@ -150,24 +149,21 @@ class Job:
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
-        processes = Processes(
-            launch(
-                settings.command,
-                {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)},
-                devices=devices,
-                run=attempt.run,
-                resume=(resume_from, choice.step),
-                folder=self._logs(attempt),
-            )
+        command, environ = launch(
+            settings.command,
+            {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)},
+            devices=devices,
+            run=attempt.run,
+            resume=(resume_from, choice.step),
+            folder=self._logs(attempt),
         )
+        processes = Processes(command, environ, self._logs(attempt))
         watch = self._watch(attempt, processes)
         try:
             ending = self._wait(attempt, watch)
         finally:
             asked = len(self._signals)
-            left = processes.stop(settings.patience.grace, lambda: len(self._signals) > asked)
-        if left:
-            self._say(f"processes {', '.join(map(str, left))} can't be killed.")
+            processes.stop(lambda: len(self._signals) > asked)
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
             self._handling.know(list(watch.ranks.values()))
@@ -184,7 +180,7 @@ class Job:
         return AttemptEnd("failed", f"it was ended by {signal.Signals(self._signals[0]).name}")
 
     def _resume(self) -> Choice:
-        places = [self._run_dir, *checkpoint_places(self._run_dir), *self._settings.checkpoints]
+        places = [self._run_dir, *checkpoint_places(self._run_dir)]
         record = self._record
         choice = last_good(
             places, distrusted=record.distrusted, runs=record.runs(), since=record.attempts[0].began, together=True
@@ -258,7 +254,7 @@ class Job:
         choice = self._resume() if self._record.attempts else None
         advice = f" Resume elsewhere from {choice.path}." if choice is not None and choice.path else ""
         usable = len(set(self._devices.known) - set(self._devices.out))
-        return f"too few devices are left, {usable} where {self._settings.fewest} are needed ({out}).{advice}"
+        return f"too few devices are left, {usable} where {self._settings.ranks} are needed ({out}).{advice}"
 
     def _interrupted(self, attempt: Attempt) -> End:
         number = self._signals[0]
@@ -273,7 +269,7 @@ class Job:
             attempt.devices,
             folder,
             running,
-            self._settings.patience,
+            self._settings.hang_seconds,
             self._tell,
             since=attempt.began - 1.0,
         )

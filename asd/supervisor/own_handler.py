@@ -30,18 +30,16 @@ class Devices:
 
     Args:
         known: All of them: the first `ranks` begin, the rest are spares.
-        ranks: How many the job wants.
-        fewest: How many it needs at least.
+        ranks: How many the job needs.
 
     Attributes:
         out: Devices that are left out, each with the reason.
         bench: Devices under suspicion, the latest last: they are used only when there is no other.
     """
 
-    def __init__(self, known: Sequence[int], ranks: int, fewest: int) -> None:
+    def __init__(self, known: Sequence[int], ranks: int) -> None:
         self.known = list(known)
         self.ranks = ranks
-        self.fewest = fewest
         self.out: dict[int, str] = {}
         self.bench: list[int] = []
 
@@ -53,7 +51,7 @@ class Devices:
         usable = [device for device in self.known if device not in self.out]
         trusted = [device for device in usable if device not in self.bench]
         chosen = [*trusted, *(device for device in self.bench if device in usable)][: self.ranks]
-        return sorted(chosen) if len(chosen) >= self.fewest else []
+        return sorted(chosen) if len(chosen) == self.ranks else []
 
 
 class LocalIsolator(NoIsolator):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -13,35 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.origin import mounted_chips
 
-__all__ = ["Launch", "Processes", "adopt_orphans", "find_launcher", "launch", "resolve"]
+__all__ = ["Processes", "find_launcher", "launch", "resolve"]
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
-_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.02
-_KILL_SECONDS = 15.0
+_GRACE_SECONDS, _KILL_SECONDS = 5.0, 15.0
 _NO_RANK = "9999"  # the launcher is to show the output of none: the supervisor does it without losing the end
-
-
-class Launch(NamedTuple):
-    """What to start.
-
-    Attributes:
-        command: The launcher's command line.
-        environ: Its whole environment.
-        folder: Where its output goes, in `msrun.log`, and where the ranks leave how they ended.
-    """
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    folder: Path
 
 
 def resolve(command: Sequence[str], path: str) -> list[str]:
@@ -59,7 +42,7 @@ def resolve(command: Sequence[str], path: str) -> list[str]:
     return [os.path.abspath(program), *words[1:]]  # a link in a virtual environment stays one
 
 
-def find_launcher(program: str, path: str) -> list[str]:
+def find_launcher(program: str, path: str) -> str:
     """MindSpore's launcher: beside `program`, or else in `path`.
 
     Raises:
@@ -68,7 +51,7 @@ def find_launcher(program: str, path: str) -> list[str]:
     for places in (str(Path(program).parent), path, str(Path(sys.executable).parent)):
         found = shutil.which("msrun", path=places)
         if found is not None:
-            return [found]
+            return found
     raise UnsupportedError("`asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.")
 
 
@@ -80,8 +63,8 @@ def launch(
     run: str,
     resume: tuple[str, int],
     folder: Path,
-) -> Launch:
-    """What to start for one attempt.
+) -> tuple[list[str], dict[str, str]]:
+    """What to start for one attempt: the launcher's command line and its whole environment.
 
     Args:
         command: The training's command line, resolved.
@@ -100,7 +83,7 @@ def launch(
         path = os.pathsep.join([str(Path(sys.executable).parent), path])
     ranks = len(devices)
     words = [
-        *find_launcher(command[0], path),
+        find_launcher(command[0], path),
         f"--worker_num={ranks}",
         f"--local_worker_num={ranks}",
         "--master_addr=127.0.0.1",
@@ -124,7 +107,7 @@ def launch(
             str(mounted.index(each) if each in mounted else each) for each in devices
         ),
     }
-    return Launch(words, {**environ, **settings}, folder)
+    return words, {**environ, **settings}
 
 
 def _free_port() -> int:
@@ -134,16 +117,22 @@ def _free_port() -> int:
 
 
 class Processes:
-    """The launcher and everything it starts, in a session of their own."""
+    """The launcher and everything it starts, in a session of their own.
 
-    def __init__(self, launch: Launch) -> None:
-        launch.folder.mkdir(parents=True, exist_ok=True)
-        for old in [*launch.folder.glob("rank*.exit"), *launch.folder.glob("rank*.pid")]:
+    Args:
+        command: The launcher's command line.
+        environ: Its whole environment.
+        folder: Where its output goes, in `msrun.log`, and where the ranks leave how they ended.
+    """
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in [*folder.glob("rank*.exit"), *folder.glob("rank*.pid")]:
             old.unlink()
-        with (launch.folder / "msrun.log").open("ab") as log:
+        with (folder / "msrun.log").open("ab") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *launch.command],
-                env=dict(launch.environ),
+                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *command],
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -154,34 +143,19 @@ class Processes:
         """The launcher's exit code; None while it runs."""
         return self._keeper.poll()
 
-    def stop(self, grace: float, hurry: Callable[[], bool] = lambda: False) -> list[int]:
-        """Ends everything: SIGTERM, and SIGKILL for what is left after `grace` seconds.
-
-        Args:
-            grace: Seconds.
-            hurry: Whether not to wait any longer.
-
-        Returns:
-            Processes that did not even end on SIGKILL, as those waiting for a broken disk; mostly none.
-        """
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Ends everything: SIGTERM, and SIGKILL for what is left after 5 seconds, or as soon as `hurry` says so."""
         children = self._children()
         launcher, others = children[:1], children[1:]
         # It would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)
-        end = time.monotonic() + grace
+        end = time.monotonic() + _GRACE_SECONDS
         while any(map(_lives, others)) and time.monotonic() < end and not hurry():
             time.sleep(_PAUSE)
         self._keeper.terminate()  # and the keeper ends the rest
-        end = time.monotonic() + _KILL_SECONDS
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(_KILL_SECONDS)
-        while (left := _left()) and time.monotonic() < end:
-            _send(left, signal.SIGKILL)
-            _reap()
-            time.sleep(_PAUSE)
-        _reap()
-        return [process.pid for process in left]
 
     def _children(self) -> list[psutil.Process]:
         """The launcher, and then what it started."""
@@ -191,16 +165,6 @@ class Processes:
             return [*launcher, *(child for child in keeper.children(recursive=True) if child not in launcher)]
         except psutil.NoSuchProcess:
             return []
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of every orphan among its descendants, so that none escapes."""
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _left() -> list[psutil.Process]:
-    """What lives below this process: whatever the keeper left behind when it was killed is ours by now."""
-    return [process for process in psutil.Process().children(recursive=True) if _lives(process)]
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -214,9 +178,3 @@ def _send(processes: Sequence[psutil.Process], number: int) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from asd.config import Config
-from asd.supervisor.attempt_watch import Patience
 
 __all__ = ["Settings"]
 
@@ -22,10 +20,8 @@ class Settings:
         config: The settings in that environment.
         devices: All devices; the first `ranks` begin, the others are spares.
         ranks: How many work at a time.
-        fewest: How many must at least.
         max_restarts: So many restarts after a crash or a hang; those that follow from an anomaly are not among them.
-        checkpoints: Where the training keeps its checkpoints, beside the run directory and what was noted there.
-        patience: How long to wait for what.
+        hang_seconds: After so long without a step of any rank the job is started again; 0 for never.
     """
 
     command: Sequence[str]
@@ -33,7 +29,5 @@ class Settings:
     config: Config
     devices: Sequence[int]
     ranks: int
-    fewest: int
-    max_restarts: int = 3
-    checkpoints: Sequence[Path] = ()
-    patience: Patience = field(default_factory=Patience)
+    max_restarts: int
+    hang_seconds: float

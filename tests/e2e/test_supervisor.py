@@ -165,15 +165,6 @@ def test_a_persistent_fault_of_one_device_is_replayed_left_out_and_the_training_
 
 
 @pytest.mark.slow
-def test_a_transient_fault_is_a_strike_and_the_same_devices_go_on(supervised, undisturbed):
-    code, out, said = supervised.run(TRANSIENT, "replay=1", "once=1")
-    assert code == 0, said
-    assert ends(out)[1]["digest"] == ends(undisturbed.out)[1]["digest"]
-    assert [attempt["devices"] for attempt in supervised.record()["attempts"]] == [[0, 1], [0, 1]]
-    assert "a strike for device 1, which goes on." in said[1]
-
-
-@pytest.mark.slow
 def test_with_a_second_look_a_transient_fault_costs_no_restart_and_leaves_no_trace(supervised, undisturbed):
     supervised.environ |= {"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_OPTIONS": "confirm:0.01"}
     code, out, said = supervised.run(TRANSIENT, "replay=1")
@@ -187,16 +178,7 @@ def test_with_a_second_look_a_transient_fault_costs_no_restart_and_leaves_no_tra
 
 
 @pytest.mark.slow
-def test_poisoned_data_leaves_no_device_out_and_ends_with_17(supervised):
-    code, _, said = supervised.run("data=5")
-    assert code == 17
-    assert supervised.record()["devices"]["out"] == {}
-    assert [attempt["devices"] for attempt in supervised.record()["attempts"]] == [[0, 1], [2, 1]]
-    assert "the very same value in step 5 on device 0 before" in said[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("victim", "step"), [("rank 0", 6), ("rank 1", 2), ("launcher", 4), ("scheduler", 2)])
+@pytest.mark.parametrize(("victim", "step"), [("rank 1", 2), ("launcher", 4), ("scheduler", 2)])
 def test_a_killed_process_costs_a_restart_at_most(supervised, undisturbed, victim, step):
     with supervised.start("pause=0.2", options=("--hang-timeout", f"{40 + 2 * undisturbed.seconds:.0f}")) as process:
         wait_for(supervised.checkpoint(step).exists)
@@ -209,21 +191,12 @@ def test_a_killed_process_costs_a_restart_at_most(supervised, undisturbed, victi
         assert "job+2 begins: rank 0 on device 0, rank 1 on device 1; from " in err
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGKILL, -9),
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-    ],
-)
-def test_when_the_supervisor_ends_no_process_is_left(supervised, number, code):
+def test_when_the_supervisor_is_killed_no_process_is_left(supervised):
     with supervised.start("pause=5", options=()) as process:
         wait_for(supervised.checkpoint(2).exists)
         assert len(supervised.processes()) >= 8  # the supervisor, keeper, launcher, scheduler, two workers and ranks
-        process.send_signal(number)
+        process.kill()
         process.communicate(timeout=20)
-    assert process.returncode == code
     wait_for(lambda: supervised.processes() == {})
 
 
@@ -245,35 +218,6 @@ def test_a_rank_that_dies_while_it_writes_a_checkpoint_leaves_half_of_one_which_
     assert same_end(out, undisturbed)
     assert any(line.startswith("asd: job+2 begins: ") and line.endswith("/step2.ckpt.") for line in said)
     assert "ended with exit code 137 (signal 9)" in " ".join(said)
-    assert supervised.left_out() == []
-
-
-@pytest.mark.slow
-def test_when_one_device_after_the_other_is_bad_the_spares_are_used_up_and_it_ends_with_16(supervised):
-    second = PERSISTENT.replace("device=1", "device=2")
-    code, out, said = supervised.run(PERSISTENT, second, "replay=1")
-    assert code == 16, said
-    assert supervised.left_out() == ["1", "2"]
-    assert ends(out) == {}
-    file = supervised.runner.folder / "asd_run" / "checkpoints" / "step4.ckpt"
-    assert said[-1] == (
-        "asd: too few devices are left, 1 where 2 are needed (device 1: the replay of step 5 found persistent "
-        f"hardware; device 2: the replay of step 5 found persistent hardware). Resume elsewhere from {file}."
-    )
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_stopped_is_taken_for_hanging_and_the_job_started_again(supervised, undisturbed):
-    hang = max(20, round(undisturbed.seconds))  # longer than it takes until the first step
-    with supervised.start("pause=0.2", options=("--hang-timeout", str(hang), "--grace", "1")) as process:
-        wait_for(supervised.checkpoint(2).exists)
-        stopped = supervised.runner.folder / "asd_run" / "logs" / "job" / "rank1.pid"
-        os.kill(int(stopped.read_text()), signal.SIGSTOP)
-        out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err
-    assert same_end(out, undisturbed)
-    # MindSpore's scheduler may miss the rank's heartbeat before the time is over, and end the other rank.
-    assert f"no rank has made a step for {hang} s, after step " in err or "no anomaly explains it: restart 1 of" in err
     assert supervised.left_out() == []
 
 

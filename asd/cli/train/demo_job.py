@@ -101,7 +101,7 @@ class Acts(Story):
         folder, args = self.out / name, self.args
         python, kept = sys.executable, f"{folder}/checkpoints"
         keeper = [python, "-I", str(_KEEPER), str(os.getpid())]  # ends all that is left if this process is killed
-        supervisor = [python, *["-m", "asd", "run", "--ranks", "2", "--spares", "1", "--checkpoints"], kept, "--"]
+        supervisor = [python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--"]
         training = f"-m asd.operators.drill.job_workload {_STEPS} --save-every {_SAVE_EVERY} --seed {args.seed}"
         words = [*keeper, *supervisor, python, *training.split(), "--mode", args.mode, "--folder", kept, *options]
         settings = {

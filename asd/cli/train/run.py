@@ -43,8 +43,8 @@ With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are le
 software or data (or can't be told, or too many devices look bad), and no device was left out, 130 interrupted, 143
 ended by SIGTERM."""
 
-_COUNT, _SECONDS = whole_number(0, 100_000), number(0, 1e7)
-_OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "hang_timeout", "grace")
+_COUNT = whole_number(0, 100_000)
+_OPTIONS = ("spares", "devices", "max_restarts", "hang_timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ranks", whole_number(1, 100_000), "N", "start N processes through msrun, and watch them")
     add("--spares", _COUNT, "M", "devices that wait until one is left out (default 0)")
     add("--devices", str, "0,1,...", "all devices, spares last (default 0 to N+M-1)")
-    add("--min-ranks", whole_number(1, 100_000), "R", "go on with so few when no spare is left (default N)")
     add("--max-restarts", _COUNT, "K", "restarts after a crash or a hang (default 3)")
-    add("--checkpoints", Path, "DIR", "where the training keeps them (default ASD_RUN_DIR)")
-    add("--hang-timeout", _SECONDS, "SECONDS", "restart after so long without a step (default 1800)")
-    add("--grace", _SECONDS, "SECONDS", "between SIGTERM and SIGKILL (default 5)")
+    add("--hang-timeout", number(0, 1e7), "SECONDS", "restart after so long without a step (default 1800)")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
 
 
@@ -94,16 +91,12 @@ def run(args: argparse.Namespace) -> int:
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
     from asd.cli.shared.isolation import IsolationLog
     from asd.origin import mounted_chips
-    from asd.supervisor.attempt_watch import Patience
     from asd.supervisor.job import Job
     from asd.supervisor.processes import find_launcher, resolve
     from asd.supervisor.settings import Settings
 
     mounted = mounted_chips()
     devices = [mounted[each] if each < len(mounted) else each for each in all_devices(args, environ)]
-    if args.min_ranks is not None and args.min_ranks > args.ranks:
-        raise ConfigError("--min-ranks", args.min_ranks, f"it must be at most --ranks, which is {args.ranks}")
-    given = {name: value for name, value in vars(args).items() if value is not None}
     resolved = resolve(command, environ.get("PATH", os.defpath))
     find_launcher(resolved[0], environ.get("PATH", os.defpath))
     # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
@@ -114,10 +107,8 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
         config=config,
         devices=devices,
         ranks=args.ranks,
-        fewest=given.get("min_ranks", args.ranks),
-        max_restarts=given.get("max_restarts", 3),
-        checkpoints=[args.checkpoints.absolute()] if args.checkpoints else [],
-        patience=Patience(hang=given.get("hang_timeout", 1800.0), grace=given.get("grace", 5.0)),
+        max_restarts=3 if args.max_restarts is None else args.max_restarts,
+        hang_seconds=1800.0 if args.hang_timeout is None else args.hang_timeout,
     )
     log = IsolationLog(Path(config.run_dir))
     return Job(settings, say=_say, tell=_tell, publish=log, published=log.has).run()

@@ -11,11 +11,12 @@ import io
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from asd.cli.shared.event_table import EventTable
 from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
+from asd.cli.shared.printable import aligned, printable
 from asd.errors import StateError
 from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.rundir.follow import Follower, Line
@@ -32,6 +33,7 @@ Examples:
 
 exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as --follow ends."""
 
+_HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _PAUSE = 0.25  # seconds between two looks
 _REMEMBERED = 100_000  # events, to know doubles while following
 
@@ -57,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.suppress(io.UnsupportedOperation):  # JSON is UTF-8 whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     reader = _EventReader(run_dir, args)
-    table = None if args.json else EventTable(sys.stdout)
+    heads: list[tuple[str, ...]] = [_HEAD]
     try:
-        _print(reader.read(), table)
+        _print(reader.read(), heads, as_json=args.json)
         while args.follow:
             time.sleep(_PAUSE)
-            _print(reader.read(), table)
+            _print(reader.read(), heads, as_json=args.json)
     finally:
         reader.report()
     return 1 if reader.unreadable else 0
@@ -127,9 +129,36 @@ class _EventReader:
         )
 
 
-def _print(found: Sequence[tuple[Event, str]], table: EventTable | None) -> None:
-    if table is not None:
-        table.add([event for event, _ in found])
+def _print(found: Sequence[tuple[Event, str]], heads: list[tuple[str, ...]], *, as_json: bool) -> None:
+    """Prints events; the head of the table stands above the first ones alone."""
+    if found and as_json:
+        print("".join(f"{text}\n" for _, text in found), end="", flush=True)
     elif found:
-        sys.stdout.write("".join(f"{text}\n" for _, text in found))
-        sys.stdout.flush()
+        print(aligned([*heads, *(_cells(event) for event, _ in found)]), flush=True)
+        heads.clear()
+
+
+def _cells(event: Event) -> tuple[str, ...]:
+    has_value = event.kind in ("anomaly", "replay")
+    refused = "update refused" if event.refused and event.kind == "anomaly" else ""
+    what = (event.verdict, event.reason, refused, event.evidence and f"evidence {event.evidence}")
+    cells = (
+        _local_time(event.time),
+        LEVEL_NAMES[event.level],
+        event.kind,
+        str(event.rank) if event.rank >= 0 else "-",
+        event.device,
+        str(event.step or "-"),
+        event.checkpoint or "-",
+        f"{event.value:.6g}" if has_value else "-",
+        ",".join([f"{limit:.6g}" for limit in event.limits]) or "-",
+        "; ".join(filter(None, what)),
+    )
+    return tuple(map(printable, cells))
+
+
+def _local_time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).isoformat(" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.3f}"  # no year of this calendar here, though one in UTC

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from asd.cli.shared.options import matching, run_dir_of, whole_number
 from asd.cli.shared.stopping import stopped
@@ -26,9 +24,8 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.ingest.alarms import Alarms
 from asd.ingest.log_files import LogFiles, default_places
 from asd.ingest.reader import Ingest
-from asd.records import load_if_there
-from asd.rundir.disk import HeldError, sync, take_lock, write_whole
-from asd.rundir.names import cursor_file, event_files, ingest_file
+from asd.rundir.disk import HeldError, take_lock
+from asd.rundir.names import ingest_file
 
 __all__ = ["add_arguments", "run"]
 
@@ -87,21 +84,14 @@ class _IngestJob:
 
     def __init__(self, folder: Path, files: LogFiles, alarms: Alarms) -> None:
         self._folder, self._files = folder, files
-        self._cursor = cursor_file(folder, "ingest")
         self._log = EventLog(ingest_file(folder))
-        self._unsynced = False
         self._said: set[str] = set()
-        written = [path for path in event_files(folder) if path.name.startswith(self._log.path.name)]
-        known = list(_ids(written[-2:]))  # more than one batch, even if the log was rotated in the middle of it
-        try:
-            saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote")
-            self.ingest = Ingest(files, alarms, self._append, self._save, known, saved)
-        except StateError as error:
+        self.ingest = Ingest(files, alarms, self._append, folder)
+        if self.ingest.problem:
             _say(
-                f"how far the logs were read is not known: {error} They are read from their beginning; an alarm may be "
-                "told twice if its log was copied since."
+                f"how far the logs were read is not known: {self.ingest.problem} They are read from their beginning; "
+                "an alarm may be told twice if its log was copied since."
             )
-            self.ingest = Ingest(files, alarms, self._append, self._save, known)
 
     def read_all(self) -> None:
         """Reads what is there."""
@@ -135,17 +125,10 @@ class _IngestJob:
 
     def _append(self, event: Event) -> None:
         self._log(event)
-        self._unsynced = True
         print(event.sentence(), flush=True)
 
-    def _save(self, state: dict[str, Any]) -> None:
-        if self._unsynced:  # the cursor must never be ahead of the events, not even after a power cut
-            sync(self._log.path)
-            self._unsynced = False
-        write_whole(self._cursor, json.dumps(state))
-
     def _complain(self) -> None:
-        for path, reason in self._unreadable().items():
+        for path, reason in {**self._files.unreadable, **self.ingest.follower.unreadable}.items():
             self._once(path, f"{path}: {reason}; it is left out.")
         for each in sorted(self.ingest.unexplained):
             self._once(f"{each} {CODE}", f"{each} holds {CODE}, and nothing came of it: it is in no form that is read.")
@@ -155,22 +138,10 @@ class _IngestJob:
         if lost:
             self._once(f"lost {lost}", f"{lost} files vanished before they were read to their end.")
 
-    def _unreadable(self) -> dict[str, str]:
-        return {**self._files.unreadable, **self.ingest.follower.unreadable}
-
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:
             self._said.add(topic)
             _say(sentence)
-
-
-def _ids(paths: Iterable[Path]) -> Iterator[str]:
-    """The ids of the events in these files; what is torn or none of ours is passed over."""
-    for path in paths:
-        with path.open("rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                    yield str(json.loads(line)["id"])
 
 
 def _files(args: argparse.Namespace, folder: Path) -> LogFiles:

@@ -86,12 +86,12 @@ def test_for_people_it_is_an_aligned_table(tmp_path, capsys):
     log(event(0, level=Level.NORMAL, kind="problem", checkpoint="", rank=-1, time=NOW + 12, reason="disk full"))
     assert main(["events", "--run-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
-        "time                     level   kind     rank  device    step  checkpoint        value  limit  what\n"
-        "2027-01-15 08:00:07.000  first   anomaly     0  Ascend:0     7  model.norm_out  2.5e+07  1e+06  too large; "
+        "time                     level   kind     rank  device    step  checkpoint      value    limit  what\n"
+        "2027-01-15 08:00:07.000  first   anomaly  0     Ascend:0  7     model.norm_out  2.5e+07  1e+06  too large; "
         "update refused; evidence asd_run/evidence/run1/rank0-step7\n"
-        "2027-01-15 08:00:11.000  normal  replay      0  Ascend:0    11  model.norm_out        1      -  transient; "
+        "2027-01-15 08:00:11.000  normal  replay   0     Ascend:0  11    model.norm_out  1        -      transient; "
         "too large\n"
-        "2027-01-15 08:00:12.000  normal  problem     -  Ascend:0     -  -                     -  1e+06  disk full\n"
+        "2027-01-15 08:00:12.000  normal  problem  -     Ascend:0  -     -               -        1e+06  disk full\n"
     )
 
 

@@ -161,10 +161,6 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
             "valid are at least 3 devices, for --ranks and --spares together.",
         ),
         (
-            ["--ranks", "2", "--min-ranks", "3"],
-            "--min-ranks has the value 3, which is not valid: it must be at most --ranks, which is 2.",
-        ),
-        (
             ["--ranks", "2", "--hang-timeout", "nan"],
             "--hang-timeout has the value 'nan', which is not valid: it must be a number from 0 to 10000000; see `asd "
             "run --help`.",

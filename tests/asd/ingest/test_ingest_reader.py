@@ -1,6 +1,5 @@
 """Following logs: every alarm once, whatever happens to the files, to the event log and to the process."""
 
-import json
 import os
 from datetime import timezone
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asd.errors import StateError
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.ingest.alarms import Alarms
 from asd.ingest.log_files import LogFiles, default_places
@@ -32,7 +30,7 @@ class World:
         self.logs.mkdir()
         self.log = self.logs / "device-1.log"
         self.events = self.run_dir / "events-ingest.jsonl"
-        self.state = None
+        self.cursor = self.run_dir / "ingest.cursor.json"
         self.fails = 0
 
     def sink(self, event):
@@ -41,13 +39,8 @@ class World:
             raise OSError(28, "No space left on device", str(self.events))
         EventLog(self.events)(event)
 
-    def save(self, state):
-        self.state = json.loads(json.dumps(state))
-
     def reader(self):
-        known = [event.id for event in read_events(self.events)] if self.events.exists() else []
-        alarms = Alarms("ingest", "node7", timezone.utc)
-        return Ingest(LogFiles([str(self.logs)]), alarms, self.sink, self.save, known, self.state)
+        return Ingest(LogFiles([str(self.logs)]), Alarms("ingest", "node7", timezone.utc), self.sink, self.run_dir)
 
     def read(self):
         reader = self.reader()
@@ -80,7 +73,7 @@ def test_what_is_appended_between_two_readers_is_read_once(world):
 def test_a_lost_cursor_doubles_nothing_and_what_a_kill_tore_is_written_again(world):
     world.append(*(alarm(step) for step in range(50)))
     world.read()
-    world.state = None
+    world.cursor.unlink()
     world.events.write_bytes(world.events.read_bytes()[:-20])
     world.read()
     assert world.steps() == list(range(50))
@@ -93,21 +86,20 @@ def test_nothing_is_lost_while_the_event_log_cannot_be_written(world):
     for _ in range(2):
         with pytest.raises(OSError, match="No space"):
             reader.step()
-        assert world.state is None
+        assert not world.cursor.exists()
     reader.step()
     assert world.steps() == [1, 2, 3]
 
 
 def test_a_cursor_that_cannot_be_saved_is_saved_later(world):
     world.append(alarm(1))
-    good, bad = world.save, [OSError(28, "No space left on device")]
-    world.save = lambda state: good(state) if not bad else (_ for _ in ()).throw(bad.pop())
     reader = world.reader()
-    with pytest.raises(OSError, match="No space"):
+    world.cursor.mkdir(parents=True)
+    with pytest.raises(OSError, match="cursor"):
         reader.step()
-    assert world.state is None
+    world.cursor.rmdir()
     reader.step()
-    assert world.state is not None
+    assert world.cursor.is_file()
     assert world.steps() == [1]
 
 
@@ -120,24 +112,14 @@ def test_garbage_and_long_lines_are_passed_over(world):
     assert reader.follower.skipped == 1
 
 
-def test_a_state_of_another_version_is_an_error(world):
-    world.state = {"version": 9}
-    with pytest.raises(StateError, match="state of the ingest field version is 9; valid is 1"):
-        world.reader()
-    world.state = {"version": 1, "follower": 3}
-    with pytest.raises(StateError, match="state of the ingest field follower is 3; valid is an object"):
-        world.reader()
-
-
 def test_a_thousand_polls_of_quiet_logs_write_nothing(world):
     world.append(alarm(1))
     os.utime(world.log, (1e9, 1e9))
     reader = world.read()
-    saved = []
-    world.save, reader._save = saved.append, saved.append
+    before = world.cursor.stat()
     for _ in range(1000):
         assert not reader.step()
-    assert saved == []
+    assert world.cursor.stat() == before
 
 
 class Story:
@@ -165,9 +147,9 @@ class Story:
 
     def crash(self):
         """Another reader gets as far as writing all events, but not to saving how far it read."""
-        save, self.world.save = self.world.save, lambda state: None
+        before = self.world.cursor.read_bytes() if self.world.cursor.exists() else None
         self.world.read()
-        self.world.save = save
+        self.world.cursor.write_bytes(before) if before else self.world.cursor.unlink(missing_ok=True)
         self.restart()
 
     def finish(self):

@@ -11,35 +11,35 @@ from asd.supervisor.processes import launch
 
 
 def test_a_suspect_is_used_when_there_is_no_other():
-    devices = Devices([0, 1, 2], 2, 2)
+    devices = Devices([0, 1, 2], 2)
     devices.bench.append(1)
     assert devices.choose() == [0, 2]
     devices.bench.append(0)
     assert devices.choose() == [1, 2]  # the older suspicion is the lesser
-    one = Devices([0], 1, 1)
+    one = Devices([0], 1)
     one.bench.append(0)
     assert one.choose() == [0]
 
 
 def test_a_spare_takes_a_place_in_an_ascending_list_for_cann_refuses_others():
-    devices = Devices([0, 1, 2, 3, 4], 4, 4)
+    devices = Devices([0, 1, 2, 3, 4], 4)
     devices.out[1] = "broken"
     assert devices.choose() == [0, 2, 3, 4]
-    assert Devices([7, 4, 5], 2, 2).choose() == [4, 7]
+    assert Devices([7, 4, 5], 2).choose() == [4, 7]
 
 
 sets = st.sets(st.integers(0, 7))
 
 
-@given(st.integers(1, 8), st.integers(1, 8), sets, st.lists(st.integers(0, 7), unique=True))
-def test_no_device_works_twice_or_is_out_and_none_waits_without_need(ranks, fewest, out, bench):
-    devices = Devices(range(8), ranks, min(fewest, ranks))
+@given(st.integers(1, 8), sets, st.lists(st.integers(0, 7), unique=True))
+def test_no_device_works_twice_or_is_out_and_none_waits_without_need(ranks, out, bench):
+    devices = Devices(range(8), ranks)
     devices.bench, devices.out = bench, dict.fromkeys(out, "broken")
     chosen = devices.choose()
     usable = set(range(8)) - out
     assert chosen == sorted(set(chosen))
     assert set(chosen) <= usable
-    assert len(chosen) == (min(ranks, len(usable)) if len(usable) >= devices.fewest else 0)
+    assert len(chosen) == (ranks if len(usable) >= ranks else 0)
     if set(chosen) & set(bench):
         assert chosen
         assert usable - set(bench) <= set(chosen)  # a suspect works only when everybody else does
@@ -70,8 +70,8 @@ def test_the_processes_of_a_job_in_a_container_are_told_what_cann_counts_there(t
     monkeypatch.setattr("asd.supervisor.processes.mounted_chips", lambda: [3, 5, 6])
     launcher = tmp_path / "msrun"
     launcher.touch(mode=0o700)
-    started = launch(
+    _, environ = launch(
         [str(launcher)], {"PATH": str(tmp_path)}, devices=[3, 6], run="job", resume=("", 0), folder=tmp_path
     )
-    assert started.environ["ASD_DEVICES"] == "3,6"
-    assert started.environ["ASCEND_RT_VISIBLE_DEVICES"] == "0,2"
+    assert environ["ASD_DEVICES"] == "3,6"
+    assert environ["ASCEND_RT_VISIBLE_DEVICES"] == "0,2"

@@ -68,14 +68,6 @@ def test_a_device_with_a_persistent_fault_is_left_out_and_a_spare_takes_its_plac
     assert place.record()["devices"]["out"] == {"1": "the replay of step 6 found persistent hardware"}
 
 
-def test_without_a_spare_the_job_shrinks_as_far_as_it_may(place):
-    place.plan({"what": "anomaly", "step": 6, "device": 0, "verdict": "persistent"})
-    code, out, err = place.run(*TWO, "--min-ranks", "1")
-    assert code == 0
-    assert made(out) == [f"rank0: made {ALL} on 1 of 1"]
-    assert "job+2 begins: rank 0 on device 1; from " in err
-
-
 def test_with_too_few_devices_left_it_ends_with_16_and_says_from_where_to_resume(place):
     place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"})
     code, _, err = place.run(*TWO)
@@ -252,10 +244,10 @@ def test_a_checkpoint_from_which_two_attempts_came_no_further_is_left_for_the_on
 
 def test_a_rank_that_hangs_is_noticed_and_the_job_started_again(place):
     place.plan({"what": "hang", "step": 4, "attempts": [1]})
-    code, out, err = place.run(*TWO, "--hang-timeout", "1.5", "--grace", "0.2")
+    code, out, err = place.run(*TWO, "--hang-timeout", "5")
     assert code == 0
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
-    assert "asd: no rank has made a step for 1.5 s, after step 3; no anomaly explains it: restart 1" in err
+    assert "asd: no rank has made a step for 5 s, after step 3; no anomaly explains it: restart 1" in err
 
 
 def test_a_damaged_checkpoint_is_skipped_with_a_sentence(place):
@@ -292,15 +284,13 @@ def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, number, c
 
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(place):
     stubborn = ["sh", "-c", "trap '' TERM INT; sleep 300 & sleep 300; sleep 300"]
-    with place.start(
-        *TWO, "--grace", "0.3", command=stubborn, PATH=f"{place.folder}/bin:{os.environ['PATH']}"
-    ) as process:
+    with place.start(*TWO, command=stubborn, PATH=f"{place.folder}/bin:{os.environ['PATH']}") as process:
         wait_for(lambda: [line.strip() for line in place.processes().values()].count("sleep 300") == 4)
         began = time.monotonic()
         process.terminate()
         process.communicate(timeout=20)
     assert process.returncode == 143
-    assert 0.3 <= time.monotonic() - began < 5
+    assert 5 <= time.monotonic() - began < 15
     assert place.processes() == {}
 
 
@@ -355,7 +345,7 @@ def test_a_new_job_of_the_same_name_does_not_mix_up_what_the_last_one_left(place
     place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent", "attempts": [1]})
     assert place.run(*SPARE)[0] == 0
     place.plan({"what": "exit", "code": 5, "step": 4, "attempts": [3]})
-    code, out, err = place.run(*SPARE, "--min-ranks", "2")
+    code, out, err = place.run(*SPARE)
     assert code == 0
     assert err.splitlines()[0] == "asd: job+3 begins: rank 0 on device 0, rank 1 on device 2; from the beginning."
     # Not from the last step of the job before.

@@ -1,7 +1,6 @@
 """A small training for `asd run --ranks`: `supervised.py STEPS FAULT...`; prints `STEP n loss` after each step.
 
 Each FAULT is `device=1:fault`: it strikes when the rank computes on that logical device, and `device=any` on every one.
-`data=n` poisons the batch of rank 0 in step n.
 `torn=n` kills rank 0 in the middle of writing the checkpoint of step n, in the first attempt.
 `once=1` restricts faults to the first attempt, `replay=1` lets a step be made again, `pause=s` sleeps so long after
 each step. Every second step is saved by rank 0.
@@ -94,8 +93,6 @@ for step in range(begin, steps + 1):
         injector.begin_step()
     batch = np.random.default_rng([step, rank]).normal(size=(4, 8)).astype(np.float32)
     target = np.ones((4, 1), np.float32)
-    if rank == 0 and step == int(options.get("data", 0)):
-        target *= 1e30
     loss = train_step(Tensor(batch), Tensor(target))
     try:
         for event in monitor.step(loss):
