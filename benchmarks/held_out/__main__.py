@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.held_out.faults import KINDS
+from benchmarks.held_out.faults import KINDS, MANY
 from benchmarks.held_out.judging import checks, events, found, regressions, summary, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
@@ -143,7 +143,10 @@ def one_case(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     strike = told["strike"] and told["strike"]["step"]
     if row["kind"] == "single" and told["strike"] != row["strike"]:
         return row | {"another_call": True}  # what was found says nothing about the call that did harm
-    return row | found(told["events"], strike, "CPU:0") | {"code": told["code"], "wrong_results": told["strikes"]}
+    row |= found(told["events"], strike, "CPU:0") | {"code": told["code"], "wrong_results": told["strikes"]}
+    if row["kind"] == "intermittent" and (row["steps"] is not None or told["strikes"] >= MANY):
+        row["in_many"] = row["steps"] is not None  # else it was not wrong as often as that
+    return row
 
 
 def one_healthy(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:

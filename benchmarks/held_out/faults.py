@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.held_out.device import Broken
 
-__all__ = ["KINDS", "Fault", "drawn"]
+__all__ = ["FOR_EVER", "KINDS", "MANY", "MEMORY", "Fault", "drawn"]
 
 KINDS = ("single", "intermittent", "lasting", "range", "memory")
 """One call of one step; each call with a chance; each call; each value of one binary order; a bit that memory lost."""
@@ -36,6 +36,8 @@ VALUES = {"zero": 0.51, "flip": 0.38, "stuck": 0.1, "infinite": 0.005, "not a nu
 CHANCES = (1e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 MEMORY = ("weight", "moment", "statistic")
 FOR_EVER = 2**40
+MANY = 500
+"""Wrong results within which a device that is wrong now and then is to be named."""
 LEAST = 64
 """Bytes: a kind of operator that gives a training nothing but single numbers is left alone."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._wilson import per_million, wilson
+from benchmarks.held_out.faults import MANY
 
 __all__ = ["checks", "found", "regressions", "rows_of", "summary", "table"]
 
@@ -65,6 +66,9 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
                 for each in COLUMNS
             },
         }
+        if long := [row for row in run if row.get("in_many") is not None]:
+            hits = sum(row["in_many"] for row in long)
+            groups[f"{mode} {kind}"]["in_many"] = {"found": hits, "of": len(long), "wilson": wilson(hits, len(long))}
     alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
     return {
         "groups": groups,
@@ -101,6 +105,9 @@ def table(result: dict[str, Any]) -> str:
     rows = [head, *rows_of(result)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for name, group in result["groups"].items():
+        if many := group.get("in_many"):
+            lines.append(f"{name}: {many['found']} of {many['of']} found within {MANY} wrong results")
     quiet, other = result["healthy"], ", ".join(result["healthy"]["other_bits"]) or "none"
     lines.append(
         f"healthy: {quiet['alarms']} first-level alarms in {quiet['checks']:,} checks and {quiet['steps']:,} steps of "

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.held_out.device import Device
-from benchmarks.held_out.faults import MEMORY, Fault, drawn
+from benchmarks.held_out.faults import FOR_EVER, MANY, MEMORY, Fault, drawn
 
 DEVICE = Device()  # before MindSpore
 
@@ -29,7 +29,8 @@ from benchmarks.held_out.networks import BATCH, NETWORKS  # noqa: E402
 
 SCHEDULE = 300
 SHORT = 40
-"""Steps of a schedule; steps that are looked at after a fault that is there once."""
+LONG = 3000
+"""Steps of a schedule; steps that are looked at after a fault that is there once, and one that comes and goes."""
 
 
 class Training:
@@ -109,8 +110,11 @@ OPTIMIZERS: tuple[Callable[..., Any], ...] = (
 class Conductor(Callback):
     """Tells the device the step, changes memory, keeps losses."""
 
-    def __init__(self, training: Training, begin: int, fault: Fault | None, listed: int = 0) -> None:
+    def __init__(
+        self, training: Training, begin: int, fault: Fault | None, listed: int = 0, most: int = FOR_EVER
+    ) -> None:
         super().__init__()
+        self.most = most  # wrong results, after which the training ends
         self.training, self.step, self.fault, self.listed = training, begin - 1, fault, listed
         self.losses: list[float] = []
         self.calls: list[tuple[str, int, int]] = []
@@ -134,7 +138,7 @@ class Conductor(Callback):
         if self.step == self.listed:
             self.calls = DEVICE.calls()
         self.losses.append(float(run_context.original_args().net_outputs.asnumpy()))
-        if not np.isfinite(self.losses[-1]) and self.fault:
+        if self.fault and (not np.isfinite(self.losses[-1]) or DEVICE.strikes()[0] >= self.most):
             run_context.request_stop()
 
 
@@ -213,10 +217,12 @@ def watched(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> No
     from asd.operators import StepMonitor
 
     fault = Fault(**spec["fault"]) if spec["fault"] else None
-    training = Training(spec["training"], spec["number"], 0 if fault else spec["healthy"])
-    end = training.first + (SHORT if fault and fault.kind in {"single", "memory"} else spec["horizon"])
-    end = end if fault else max(end, spec["healthy"] + 1)
-    conductor = Conductor(training, 1, fault)
+    kind = fault.kind if fault else ""
+    lengths = {"": max(spec["horizon"], spec["healthy"]), "single": SHORT, "memory": SHORT, "intermittent": LONG}
+    length = lengths.get(kind, spec["horizon"])
+    training = Training(spec["training"], spec["number"], length + SCHEDULE)
+    end = training.first + length
+    conductor = Conductor(training, 1, fault, most=MANY if kind == "intermittent" else FOR_EVER)
     DEVICE.break_down(fault.broken() if fault and fault.where not in MEMORY else None)
     try:
         training.model.train(1, training.data(1, end), callbacks=[conductor, StepMonitor()], dataset_sink_mode=False)
