@@ -46,7 +46,7 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2583, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 3730, 2800),
-    Room("operators", ("operators",), 6701, 7500),
+    Room("operators", ("operators",), 6704, 7500),
     Room("operators/rerun and the like", RERUN, 3661, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41155, 34000),
-    Room("benchmarks", ("benchmarks",), 4747, 5000),
+    Room("tests", ("tests",), 41162, 34000),
+    Room("benchmarks", ("benchmarks",), 4765, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 41395, 365
+MOST_SOURCE, MOST_FILES = 41398, 365
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -11,7 +11,7 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.fallback import compile_without_what_fails
-from asd.operators.attach.install import install
+from asd.operators.attach.install import install, sites_of
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
@@ -81,8 +81,11 @@ class Checks(Part):
                 _LOG.info("%s", str(installation).replace("\n", "; "))
                 sites = installation.sites
         except UnsupportedError as error:
-            self.monitor.problem(str(error))
-            protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
+            if self._judges_history and next(sites_of(net), None) is None:  # gradients of parameters are checked
+                _LOG.info("no gradient of an activation is checked: %s", error)
+            else:
+                self.monitor.problem(str(error))
+                protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
         return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:

@@ -173,6 +173,13 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
     assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
 
 
+def test_where_only_gradients_of_parameters_can_be_checked_that_is_no_problem(mode, said):
+    found = train(Config(enable=1), net=Plain())
+    assert found["places"]["gradients of parameters"] == 1
+    assert "NPU_ASD_ENABLE" not in found["missing"]
+    assert said(logging.WARNING) == []
+
+
 def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     ms.set_context(mode=0)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
