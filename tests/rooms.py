@@ -58,7 +58,7 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41162, 34000),
+    Room("tests", ("tests",), 41114, 34000),
     Room("benchmarks", ("benchmarks",), 4765, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")

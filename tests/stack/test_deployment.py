@@ -7,7 +7,6 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,9 +15,7 @@ from kubelet import Kubelet, devices, metric
 from real_programs import PATIENCE, binary, eventually, get
 from test_kubernetes import TOKEN, RealKubeEngine, Server
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from manifests import FOLDER, rendered
+from tests.support.manifests import FOLDER, rendered
 
 yaml = pytest.importorskip("yaml")
 HERE = Path(__file__).parent

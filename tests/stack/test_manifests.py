@@ -1,17 +1,12 @@
 """The shipped manifests, by kubectl and Helm themselves."""
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from real_programs import binary
 
 import asd
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from manifests import FOLDER, components, rendered
+from tests.support.manifests import FOLDER, components, rendered
 
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.stack

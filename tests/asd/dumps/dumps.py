@@ -9,13 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
+from asd.dumps.compare.request import Request
+from asd.dumps.compare.runs import compare_runs
+
 MS, PT = "mindspore", "pytorch"
 HERE = {"tool": "mindspore-asd", "environment": "MindSpore 2.9.0 on CPU"}
 """What a dump says of itself whose sound runs are equal bit for bit."""
 MS_DTYPES = {"float32": "Float32", "float16": "Float16", "int64": "Int64", "bool": "Bool", "float64": "Float64"}
 
 
-def tensor(array, framework=MS, *, data_name=None, md5=False, requires_grad=None):
+def noise(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compared(folder):
+    """The outcome of comparing the run below a folder with the golden one."""
+    return compare_runs(Request(folder / "run/dump.json", folder / "golden/dump.json"), folder / "out")
+
+
+def tensor(array, framework=MS, *, data_name=None, md5=False):
     """One tensor as dump.json describes it."""
     array = np.asarray(array)
     found = {
@@ -40,8 +52,6 @@ def tensor(array, framework=MS, *, data_name=None, md5=False, requires_grad=None
         found["data_name"] = data_name
     if md5:
         found["md5"] = f"{zlib.crc32(np.ascontiguousarray(array)):08x}"
-    if requires_grad is not None:
-        found["requires_grad"] = requires_grad
     return found
 
 

@@ -159,35 +159,21 @@ def test_empty_tensors_have_words_for_metrics(folder):
     assert compare(folder, np.float32(2), np.float32(3)).max_abs == 1.0
 
 
-def cut(path, save_bytes=20):
-    os.truncate(path, path.stat().st_size - save_bytes)
+HARMS = {
+    "cut short": lambda path: os.truncate(path, path.stat().st_size - 20),
+    "too few elements": lambda path: path.write_bytes(path.read_bytes().replace(b"(100,)", b"(999,)")),
+    "giant": lambda path: path.write_bytes(path.read_bytes().replace(b"(100,), }    ", b"(10**99,), } ")),
+    "text": lambda path: path.write_text("not a tensor"),
+    "of fields": lambda path: np.save(path, np.zeros(3, [("a", "f4"), ("b", "i4")])),
+    "of texts": lambda path: np.save(path, np.array(["a", "b"])),
+}
 
 
-def lie(path):
-    path.write_bytes(path.read_bytes().replace(b"(100,)", b"(999,)"))
-
-
-def giant(path):
-    path.write_bytes(path.read_bytes().replace(b"(100,), }    ", b"(10**99,), } "))
-
-
-def text(path):
-    path.write_text("not a tensor")
-
-
-def structured(path):
-    np.save(path, np.zeros(3, [("a", "f4"), ("b", "i4")]))
-
-
-def strings(path):
-    np.save(path, np.array(["a", "b"]))
-
-
-@pytest.mark.parametrize("harm", [cut, lie, giant, text, structured, strings])
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_harmed_npy_is_told_in_one_sentence(folder, harm):
     path = folder / "harmed.npy"
     np.save(path, np.zeros(100, np.float32))
-    harm(path)
+    HARMS[harm](path)
     with pytest.raises(StateError, match=r"harmed\.npy") as caught:
         NpyFile(path)
     assert "\n" not in str(caught.value)

@@ -8,9 +8,7 @@ import pytest
 from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import computed_order
-from tests.asd.dumps import dumps
-
-DumpWriter = dumps.DumpWriter
+from tests.asd.dumps.dumps import DumpWriter, compared, noise
 
 A, B = "Cell.fc1.Dense", "Cell.head.Dense"
 
@@ -19,12 +17,7 @@ def parted(tmp_path, write, **options):
     """Where a run parts from a trusted one; `write` gets a writer and whether it is the wrong run."""
     for side in ("golden", "run"):
         write(DumpWriter(tmp_path / side, task=options.get("task", "tensor"), level="L0", md5=True), side == "run")
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    return compare_runs(request, tmp_path / "out").pairs[0].divergence
-
-
-def noise(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return compared(tmp_path).pairs[0].divergence
 
 
 def test_a_module_comes_after_the_calls_inside_it_and_calls_inside_one_another_are_not_lost():
@@ -151,8 +144,7 @@ def chain(dump, wrong, *, noise_of=0.0, fault=0.0, head=None):
 def outcome_of(tmp_path, heads, task="tensor", **options):
     for side, head in zip(("golden", "run"), heads, strict=True):
         chain(DumpWriter(tmp_path / side, task=task), side == "run", head=head, **options)
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    return compare_runs(request, tmp_path / "out")
+    return compared(tmp_path)
 
 
 TOOL, VERSION = {"tool": "mindspore-asd"}, {"environment": "MindSpore 2.9.0 on CPU"}
@@ -217,8 +209,7 @@ def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed
         dump.forward(outer, [np.arange(8)], [out])
         path = dump.write()
         path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    found = compare_runs(request, tmp_path / "out").pairs[0].divergence
+    found = compared(tmp_path).pairs[0].divergence
     assert (found and found.call) == (outer if fault else None)
 
 

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from asd.cli import main
-from asd.dumps.compare.request import Request
-from asd.dumps.compare.runs import compare_runs
-from tests.asd.dumps.dumps import HERE, MS, PT, DumpWriter
-
-
-def noise(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from tests.asd.dumps.dumps import HERE, MS, PT, DumpWriter, compared, noise
 
 
 def outcome_of(tmp_path, write, frameworks=(MS, MS), **options):
@@ -21,7 +15,7 @@ def outcome_of(tmp_path, write, frameworks=(MS, MS), **options):
         dump = DumpWriter(tmp_path / side, framework, **options)
         write(dump, side == "run")
         dump.write()
-    return compare_runs(Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json"), tmp_path / "out")
+    return compared(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +110,7 @@ def test_only_what_was_compared_is_counted(tmp_path):
     outcome = outcome_of(tmp_path, lambda dump, _: network(dump, 0))
     assert outcome.sentence.startswith("The runs do not part: the tensors of 4 rows were compared")
     (tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy").unlink()
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    sentence = compare_runs(request, tmp_path / "out").sentence
+    sentence = compared(tmp_path).sentence
     assert (
         "the tensors of 3 rows were compared; 1 row could not be compared, first Mint.mul.0.forward.output" in sentence
     )
@@ -137,8 +130,7 @@ def test_what_was_not_compared_vouches_for_nothing(tmp_path, missing, kind, reas
 
     outcome_of(tmp_path, write)
     (tmp_path / "run/dump_tensor_data" / f"{missing}.npy").unlink()
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    found = compare_runs(request, tmp_path / "out").first.divergence
+    found = compared(tmp_path).first.divergence
     assert (found.call, found.kind) == ("Mint.mul.0.forward", kind)
     assert reason in found.sentence
 
@@ -178,8 +170,7 @@ def test_a_tensor_of_another_type_than_its_dump_says_is_not_compared(tmp_path):
     outcome_of(tmp_path, network)
     path = tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy"
     np.save(path, np.load(path).astype(np.float64))
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    assert "has the type float64, its dump says Float32" in compare_runs(request, tmp_path / "out").sentence
+    assert "has the type float64, its dump says Float32" in compared(tmp_path).sentence
 
 
 def test_statistics_with_nan_on_both_sides_can_not_be_told(tmp_path):
@@ -205,8 +196,7 @@ def test_statistics_that_are_null_are_not_counted(tmp_path):
         content = json.loads(path.read_text())
         content["data"]["Mint.mul.0.forward"]["output"][0].update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
         path.write_text(json.dumps(content))
-    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
-    sentence = compare_runs(request, tmp_path / "out").sentence
+    sentence = compared(tmp_path).sentence
     assert "the statistics of 3 rows were compared; 1 row could not be compared" in sentence
 
 

@@ -97,11 +97,6 @@ def test_a_name_that_is_none_of_an_api_is_refused(tmp_path):
         read_calls(write_dump(tmp_path, {"__import__('os').0.forward": {}}))
 
 
-def test_a_dump_of_pytorch_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="a dump of MindSpore is needed"):
-        read_calls(write_dump(tmp_path, {}, framework="pytorch"))
-
-
 def test_a_dump_of_parts_of_tensors_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="a dump of whole tensors is needed"):
         read_calls(write_dump(tmp_path, {}, slice=[{"dim": 0}]))
