@@ -17,7 +17,7 @@ ACTIONS = {
     "strike": "it counts as a strike, or belongs to one",
     "waiting": "enough strikes, unless others of the job have one too within the next seconds",
     "software": "software or data is the cause: strikes are revoked and nobody is isolated",
-    "cleared": "a stress test found nothing wrong: the strikes up to then count a little less",
+    "passed": "a stress test found nothing wrong; the strikes stay",
     "isolating": "the device is to be isolated; the engine has not done it yet",
     "isolated": "the device is out",
     "would-isolate": "it would have been isolated, were this no dry run",

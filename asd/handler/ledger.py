@@ -25,7 +25,7 @@ from asd.verdict import Level
 __all__ = ["Ledger", "RankCounts"]
 
 VERSION = 5
-_TABLES = ("device", "strike", "passed", "software", "sighting")
+_TABLES = ("device", "strike", "software", "sighting")
 _MOST_IDS = 20_000
 _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has a chance of 1 in 10**11
 _MOST_RUNS = 64
@@ -205,8 +205,7 @@ class Ledger:
                 db.execute(f"DELETE FROM {table} WHERE n <= ({newest})")
             kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
             db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
-            for table in ("strike", "passed"):
-                db.execute(f"DELETE FROM {table} WHERE device NOT IN (SELECT n FROM device)")
+            db.execute("DELETE FROM strike WHERE device NOT IN (SELECT n FROM device)")
         self._strikes.forget_cache()
 
     def _counts(self, origin: Origin) -> RankCounts:

@@ -13,8 +13,6 @@ __all__ = ["Policy"]
 _LARGEST = 10 * 366 * 86400.0
 _FEW = 2
 _HALF_LIVES = 6
-_TRUST_IN_A_TEST = 0.8
-"""What is left of a strike after a passed test: of 8 bad machines such tests found 2, see AEGIS, OSDI 2026."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +21,7 @@ class Policy:
 
     Attributes:
         strikes: So many strikes in the window take a device out; from 1. After it a strike counts less and less, for
-            months, and so many of these do too; a passed stress test lowers that a little, and only a person clears it.
+            months, and so many of these do too; no test clears it that is passed, only a person.
         window_seconds: How long a strike counts whole.
         half_life_seconds: After the window a strike counts half of what it did so much earlier; above 0.
         many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
@@ -87,19 +85,14 @@ class Policy:
         """
         return max(_FEW, math.floor(known * self.max_percent / 100)) if self.max_percent else 0
 
-    def weight(self, age: float, tests: int = 0) -> float:
-        """What a strike counts.
+    def weight(self, age: float) -> float:
+        """What a strike counts that is so many seconds old.
 
-        Args:
-            age: Of the strike, in seconds.
-            tests: Stress tests that its device has passed since.
-
-        >>> policy = Policy()
-        >>> [round(policy.weight(days * 86400), 2) for days in (0.1, 30, 90)], policy.weight(0, tests=1)
-        ([1.0, 0.5, 0.13], 0.8)
+        >>> [round(Policy().weight(days * 86400), 2) for days in (0.1, 30, 90)]
+        [1.0, 0.5, 0.13]
         """
         after = max(0.0, age - self.window_seconds)
-        return float(_TRUST_IN_A_TEST**tests * 0.5 ** (after / self.half_life_seconds))
+        return float(0.5 ** (after / self.half_life_seconds))
 
     @property
     def strike_memory_seconds(self) -> float:

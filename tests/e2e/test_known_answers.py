@@ -33,8 +33,7 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
     assert (told.id, told.kind, told.device, told.verdict) == (result["event"], "stress", "CPU:1", "")
     handled = runner.asd("handler", "--once", "--run-dir", "run")
     assert handled.out.splitlines() == [
-        f"cleared: CPU:1 on {socket.gethostname()}: it made no mistake in a stress test, its strikes count a little "
-        "less.",
+        f"passed: CPU:1 on {socket.gethostname()}: it made no mistake in a stress test, its strikes stay.",
         "1 events taken in, 1 devices known, 0 isolated.",
     ]
     assert "  passed 20" in runner.asd("devices", "--run-dir", "run").out

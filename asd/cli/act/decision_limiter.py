@@ -11,7 +11,7 @@ __all__ = ["DecisionLimiter"]
 
 _SECONDS = 60.0
 """So long decisions that are alike are one line."""
-_OF_EVENTS = frozenset({"waiting", "software", "cleared", "breaker", "others", "problem"})
+_OF_EVENTS = frozenset({"waiting", "software", "passed", "breaker", "others", "problem"})
 """The news that every single event may bring; what is done about a device is always told."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 6
+VERSION = 7
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -31,10 +31,6 @@ CREATE INDEX strike_step ON strike (job, step);
 CREATE INDEX strike_due ON strike (due) WHERE settled = 0;
 CREATE INDEX strike_open_time ON strike (job, time) WHERE revoked = '' AND verdict = '';
 CREATE INDEX strike_open_step ON strike (job, step) WHERE revoked = '' AND verdict = '';
-
--- When a device passed a stress test.
-CREATE TABLE passed (
-    device INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (device, time)) WITHOUT ROWID;
 
 -- Steps of a job whose anomalies on a host come from software or data.
 CREATE TABLE software (

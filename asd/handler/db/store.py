@@ -132,12 +132,11 @@ class Store:
 
         Args:
             before: Facts that were taken in earlier go, in seconds since the epoch.
-            strikes_before: The same of strikes, passed tests and devices.
+            strikes_before: The same of strikes and devices.
         """
         for table in _AGED:
             self.db.execute(f"DELETE FROM {table} WHERE received < ?", (before,))
         self.db.execute("DELETE FROM strike WHERE received < ?", (strikes_before,))
-        self.db.execute("DELETE FROM passed WHERE time < ?", (strikes_before,))
         for table, most in _MOST.items():
             unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
             self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))

@@ -12,7 +12,6 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step on its host are revoked |
 | stress test: computed wrongly | a strike that counts at once |
-| stress test: nothing wrong | its strikes up to then count a little less |
 | the device was given back, and not by the handler itself | its strikes up to then count no more |
 | the handler gave it back after a time without a fault | its strikes count on |
 
@@ -169,7 +168,7 @@ class Strikes:
         self.forget_cache()
         if db.execute("SELECT count(*) FROM device WHERE host = ?", (host,)).fetchone()[0] >= _MOST_OF_HOST:
             oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
-            for table, column in (("strike", "device"), ("passed", "device"), ("device", "n")):
+            for table, column in (("strike", "device"), ("device", "n")):
                 db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
         row = db.execute(
             "INSERT INTO device (host, name, serial, rank, last) VALUES (?, ?, ?, ?, ?) RETURNING n",
@@ -202,8 +201,6 @@ class Strikes:
         device, until = self._heard_of(event, now), min(event.time, now)
         if self.clears(event):
             self.clear(device, until)
-        elif event.kind == "stress":
-            self._store.db.execute("INSERT OR IGNORE INTO passed VALUES (?, ?)", (device, until))
         return Counted(device)
 
     def clears(self, event: Event) -> bool:
@@ -302,20 +299,18 @@ class Strikes:
     def _select(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
         policy = self._policy
         rows = self._store.db.execute(
-            "SELECT device.n, time, settled OR verdict <> '', (SELECT count(*) FROM passed "
-            "WHERE passed.device = device.n AND passed.time >= strike.time) "
-            "FROM strike JOIN device ON device.n = device "
+            "SELECT device.n, time, settled OR verdict <> '' FROM strike JOIN device ON device.n = device "
             f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
             {"begin": now - policy.strike_memory_seconds, "ignored": self.ignore_before, "device": device},
         )
         found: dict[int, StrikeCount] = {}
-        for number, time, counts, tests in rows:
+        for number, time, counts in rows:
             before, age = found.get(number, StrikeCount(0, 0)), now - time
             is_recent = age < policy.window_seconds
             found[number] = StrikeCount(
                 before.counting + bool(counts and is_recent),
                 before.waiting + bool(is_recent and not counts),
-                before.score + (policy.weight(age, tests) if counts else 0.0),
+                before.score + (policy.weight(age) if counts else 0.0),
             )
         return {number: each for number, each in found.items() if each.strikes or each.score}
 

@@ -213,10 +213,10 @@ class Triage:
             case = None
         stays = f", but it stays out: its case is {case.state}" if case is not None else ""
         return self._say(
-            "cleared",
+            "passed",
             event,
             now,
-            f"it made no mistake in a stress test, its strikes count a little less{stays}",
+            f"it made no mistake in a stress test, its strikes stay{stays}",
             case=case.n if case is not None else 0,
         )
 

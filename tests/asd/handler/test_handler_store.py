@@ -198,7 +198,7 @@ def test_another_version_is_refused(tmp_path, version, how):
     with sqlite3.connect(tmp_path / "h") as db:
         db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    sentence = rf"^the fault handler's state .*h has version {version}; valid is 6: {how}"
+    sentence = rf"^the fault handler's state .*h has version {version}; valid is 7: {how}"
     with pytest.raises(StateError, match=sentence):
         Store(tmp_path / "h")
 

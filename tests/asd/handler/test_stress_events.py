@@ -16,14 +16,17 @@ def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
     )
 
 
-def test_a_device_that_passes_its_stress_test_keeps_most_of_its_strikes():
+def test_a_device_that_passes_its_stress_test_keeps_its_strikes():
     scene = Scene()
     assert [scene.raises(step) for step in (1, 2)] == ["strike", "strike"]
     scene.clock.now += 1.0
     decision = scene.stress(failed=False)
-    assert (decision.action, decision.case) == ("cleared", 0)
-    assert decision.reason == "Ascend:3 on node7: it made no mistake in a stress test, its strikes count a little less."
-    assert (scene.record().tested, scene.record().sound) == (scene.clock.now, True)
+    assert (decision.action, decision.case) == ("passed", 0)
+    assert decision.reason == "Ascend:3 on node7: it made no mistake in a stress test, its strikes stay."
+    record = scene.record()
+    assert (record.tested, record.sound, record.strikes) == (scene.clock.now, True, 2)
+    assert scene.raises(3) == "waiting"
+    assert scene.after(31.0) == ["isolated"]
 
 
 def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
