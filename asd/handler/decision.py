@@ -24,6 +24,7 @@ ACTIONS = {
     "merged": "the device is out, or about to be, already",
     "breaker": "the circuit breaker is open: this is only reported",
     "others": "somebody else holds the device out, so it is left alone until they give it back",
+    "dropped": "other hardware is in the place of what the verdict is about, and is not taken out for it",
     "failed": "the engine fails or refuses; it is tried again until a person drops it",
     "test-wanted": "the device had no fault for long enough, and is given back once it passes a stress test",
     "releasing": "the device is to be given back; the engine has not done it yet",

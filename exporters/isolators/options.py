@@ -7,7 +7,7 @@ import re
 
 from asd.errors import ConfigError
 
-__all__ = ["choice", "seconds", "text"]
+__all__ = ["seconds", "text"]
 
 _LONGEST = 3600.0
 
@@ -27,17 +27,6 @@ def seconds(name: str, value: object, smallest: float = 0.01, largest: float = _
             f"the option {name}", value, f"it must be a number of seconds from {smallest:g} to {largest:g}"
         )
     return number
-
-
-def choice(name: str, value: object, valid: tuple[str, ...]) -> str:
-    """`value`, which must be one of `valid`.
-
-    Raises:
-        ConfigError: It is none of them.
-    """
-    if not isinstance(value, str) or value not in valid:
-        raise ConfigError(f"the option {name}", value, f"valid are {', '.join(valid)}")
-    return value
 
 
 def text(name: str, value: object, pattern: str, valid: str) -> str:

@@ -17,7 +17,7 @@ from real_programs import binary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 
-from isolator_conformance import EVENT, WHY, Conformance
+from isolator_conformance import EVENT, WHY, Conformance, NodesThatComeAndGo
 from isolator_engines import FAR, ONE, ConfigMapEngine, KubeEngine
 
 from asd.isolator import IsolationOwner
@@ -120,12 +120,18 @@ class _Real:
         with contextlib.suppress(OSError):
             self.api(method, path, body, "application/json")
 
+    def leave(self, name):
+        self.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def come(self, name):
+        taint = {"key": "theirs", "value": "x", "effect": "NoSchedule"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": [taint]}}
+        self.api("POST", "/api/v1/nodes", node, "application/json")
+
     def reset(self):
         for name in ("n0", "n1"):
-            self.request("DELETE", f"/api/v1/nodes/{name}")
-            taint = {"key": "theirs", "value": "x", "effect": "NoSchedule"}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": [taint]}}
-            self.api("POST", "/api/v1/nodes", node, "application/json")
+            self.leave(name)
+            self.come(name)
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": "mindx-dl"}})
         self.request("DELETE", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault")
         for name in ("n0", "n1"):
@@ -147,7 +153,7 @@ def server(start):
     return Server(start)
 
 
-class TestKubernetes(Conformance):
+class TestKubernetes(Conformance, NodesThatComeAndGo):
     @pytest.fixture
     def engine(self, server, tmp_path):
         return RealKubeEngine(tmp_path, server.url, TOKEN, context=server.context).reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
 from asd.event import Event
@@ -13,9 +14,21 @@ from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "KnowsHosts"]
 
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
+
+
+@runtime_checkable
+class KnowsHosts(Protocol):
+    """An isolator whose engine makes a host anew when another machine gets its name."""
+
+    def host_since(self, device: Device) -> float | None:
+        """When the host of `device` was made, in seconds since the epoch; None while the engine has none of its name.
+
+        Raises:
+            IsolationError: The engine does not say.
+        """
 
 
 class Executor:
@@ -77,11 +90,12 @@ class Executor:
 
     def _do(self, case: Case, now: float) -> Decision | None:
         device = self._strikes.named(case.device)
-        if case.state != "releasing" and self._cases.was_replaced(case):  # no verdict waits for what comes next there
+        what = "" if case.state == "releasing" else self._what_came_instead(case, device, now)
+        if what:  # no verdict waits for what comes next there
             with self._store.transaction():
-                self._cases.change(case.n, state="dropped", closed=now, why_released="another one is in its place")
-            reason = f"{device}: another one is in its place by now, which is not taken out for it."
-            return self._decide("noted", reason, case, device, now)
+                self._cases.change(case.n, state="dropped", closed=now, why_released=what)
+                self._strikes.clear_place(case.device, now)
+            return self._decide("dropped", f"{device}: {what}, and is not taken out for it.", case, device, now)
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
@@ -98,6 +112,24 @@ class Executor:
             if held is IsolationOwner.OTHERS:
                 return self._left_alone(case, device, now)
             return self._isolated(case, device, now)
+
+    def _what_came_instead(self, case: Case, device: Device, now: float) -> str:
+        """What is in the place of the hardware that a case is about; empty while it is the same, as far as is known."""
+        if self._cases.was_replaced(case):
+            return "another one is in its place by now"
+        if not isinstance(self._isolator, KnowsHosts):
+            return ""
+        try:
+            since = self._isolator.host_since(device)
+        except Exception:  # `held` says it
+            return ""
+        if not case.host_since:
+            # What is made after a look that found nothing is new; what was there before is the machine that is meant.
+            with self._store.transaction():
+                self._cases.change(case.n, host_since=int(now) - 1.0 if since is None else since)
+        elif since is not None and since > case.host_since:
+            return f"{device.host} is another machine by now"
+        return ""
 
     def _ask(self, case: Case, device: Device) -> IsolationOwner:
         """Has the engine take `device` out or give it back; returns who held it before, or after a release."""

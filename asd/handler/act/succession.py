@@ -71,6 +71,7 @@ class _Case(msgspec.Struct, array_like=True):
     last_fault: float
     isolator: str
     why_released: str
+    host_since: float = 0.0
 
 
 class _Record(msgspec.Struct):

@@ -45,6 +45,8 @@ class Case:
         error: Its last failure.
         isolator: Which engine.
         why_released: Who gave it back, or is to.
+        host_since: Its host was made then, or the engine had none then and has one if one was made later; 0 before it
+            was asked.
     """
 
     n: int
@@ -61,6 +63,7 @@ class Case:
     error: str
     isolator: str
     why_released: str
+    host_since: float
 
 
 class Cases:

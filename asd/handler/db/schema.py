@@ -52,7 +52,7 @@ CREATE TABLE cases (
     n INTEGER PRIMARY KEY, device INTEGER NOT NULL, state TEXT NOT NULL, opened REAL NOT NULL, closed REAL,
     reason TEXT NOT NULL, verdict TEXT NOT NULL, event TEXT NOT NULL, last_fault REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0, next_try REAL NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '',
-    isolator TEXT NOT NULL DEFAULT '', why_released TEXT NOT NULL DEFAULT '');
+    isolator TEXT NOT NULL DEFAULT '', why_released TEXT NOT NULL DEFAULT '', host_since REAL NOT NULL DEFAULT 0);
 CREATE UNIQUE INDEX cases_open ON cases (device) WHERE closed IS NULL;
 CREATE INDEX cases_opened ON cases (opened);
 CREATE INDEX cases_device ON cases (device);

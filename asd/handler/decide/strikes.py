@@ -338,6 +338,12 @@ class Strikes:
             "UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until)
         )
 
+    def clear_place(self, device: int, until: float) -> None:
+        """The same, where the device is known by its place alone: hardware with a serial takes its strikes along."""
+        query = "SELECT 1 FROM device WHERE n = ? AND serial = ''"
+        if self._store.db.execute(query, (device,)).fetchone() is not None:
+            self.clear(device, until)
+
     def settle(self, now: float) -> list[int]:
         """Lets the strikes count that have waited long enough; returns their devices."""
         db = self._store.db

@@ -238,7 +238,7 @@ class Triage:
         case = self.cases.open_case(device)
         if case is None:
             return None
-        change: dict[str, Any] = {"last_fault": now, "reason": case.reason.removesuffix(TEST_WANTED)}
+        change: dict[str, Any] = {"last_fault": now, "reason": case.reason.removesuffix(TEST_WANTED), "host_since": 0.0}
         if event.verdict == "persistent":
             change["verdict"] = event.verdict
         if case.state == "releasing" and case.why_released != BY_HAND:  # it was to be given back as it had no fault

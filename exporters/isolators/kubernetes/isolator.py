@@ -17,9 +17,8 @@ from lightkube.resources.core_v1 import Event, Node, NodeStatus
 from lightkube.types import PatchType
 
 from asd.errors import IsolationError
-from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, as_dict
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 from asd.exporters.isolators.kubernetes.node_mark import (
-    EFFECTS,
     condition_patch,
     event_about,
     held_by,
@@ -28,7 +27,7 @@ from asd.exporters.isolators.kubernetes.node_mark import (
     release_patch,
 )
 from asd.exporters.isolators.marks import event_mark, label
-from asd.exporters.isolators.options import choice, seconds
+from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.public_fault import is_node_name
 from asd.isolator import Device, IsolationOwner
 
@@ -63,7 +62,7 @@ class Kubernetes:
         effect: str = "NoSchedule",
         timeout: float | str = 10.0,
     ) -> None:
-        self._effect = choice("effect", effect, EFFECTS)
+        self._effect = text("effect", effect, "NoSchedule|NoExecute", "valid are NoSchedule, NoExecute")
         self._clock: Callable[[], float] = time.time
         self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
 
@@ -71,6 +70,19 @@ class Kubernetes:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
             return held_by(self._read(device), label(device))
+
+    def host_since(self, device: Device) -> float | None:
+        """When the node of `device` was made, in seconds since the epoch; None when there is none of its name.
+
+        Raises:
+            IsolationError: The server does not say.
+        """
+        with self._sentences(device), contextlib.suppress(NotFoundError):
+            name = self._node(device)
+            with self._api.asking(f"reading node {name}") as client:
+                found: Any = client.get(Node, name)
+                return float(found.metadata.creationTimestamp.timestamp())
+        return None
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Takes the node of `device` out, as `Isolator.isolate`.

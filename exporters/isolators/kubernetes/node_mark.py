@@ -15,7 +15,6 @@ from asd.isolator import IsolationOwner
 __all__ = [
     "ANNOTATION",
     "CONDITION",
-    "EFFECTS",
     "TAINT",
     "condition_patch",
     "event_about",
@@ -29,7 +28,6 @@ ANNOTATION = "asd.mindspore.org/isolated-by"
 """The mark of ownership: JSON with every device of the node that is taken out."""
 TAINT = "asd.mindspore.org/silent-data-corruption"
 CONDITION = "AsdSilentCorruption"
-EFFECTS = ("NoSchedule", "NoExecute")
 COMPONENT = "asd"
 
 _LONGEST_REASON = 300

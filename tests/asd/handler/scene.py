@@ -47,6 +47,26 @@ class Engine:
         self.ours.discard(device[:2])
 
 
+class Nodes(Engine):
+    """An engine that knows when each host was made, and is told so."""
+
+    def __init__(self, **made):
+        super().__init__()
+        self.made, self.refuses = made, False
+
+    def held(self, device):
+        if device.host not in self.made:
+            raise failure(f"there is no node {device.host}", retry=False)
+        if self.refuses:
+            raise failure("answered 503")
+        return super().held(device)
+
+    def host_since(self, device):
+        if self.refuses:
+            raise failure("answered 503")
+        return self.made.get(device.host)
+
+
 class Scene:
     """A handler with everything around it."""
 

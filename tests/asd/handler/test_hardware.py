@@ -4,7 +4,7 @@ import pytest
 
 from asd.handler.act.release import find_device, note_repair
 from asd.handler.device_record import device_records
-from tests.asd.handler.scene import HOUR, Scene, event, failure
+from tests.asd.handler.scene import DAY, HOUR, START, Nodes, Scene, event, failure
 
 
 def records(scene):
@@ -54,8 +54,80 @@ def test_a_verdict_that_the_engine_could_not_act_upon_waits_for_no_card_that_com
     assert scene.replay("persistent", serial="SN1").action == "failed"
     assert scene.after(2.0) == ["isolating"]
     scene.raises(2, serial="SN2")  # a machine of the same name
-    assert [scene.after(60.0), scene.after(600.0), scene.isolated] == [["noted"], [], []]
+    assert [scene.after(60.0), scene.after(600.0), scene.isolated] == [["dropped"], [], []]
     assert scene.replay("persistent", 3, serial="SN2").action == "isolated"
+
+
+def scene_of(engine, **more):
+    scene = Scene(**more)
+    scene.engine = engine
+    scene.restart()
+    return scene
+
+
+@pytest.mark.parametrize("serial", ["", "SN1"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_verdict_on_a_node_that_is_gone_does_not_wait_for_the_next_machine_of_its_name(tmp_path, seen, serial):
+    scene = scene_of(Nodes(node7=START - HOUR), path=tmp_path / "h.sqlite")
+    if seen:
+        scene.engine.others.add(("node7", "Ascend:3"))  # as who drains a node before it is taken away
+        assert scene.replay("persistent", serial=serial).action == "others"
+        scene.after(60.0)
+    del scene.engine.made["node7"]
+    if not seen:
+        assert scene.replay("persistent", serial=serial).action == "failed"
+    scene.after(HOUR)
+    assert scene.record().error == "there is no node node7"  # said for as long as nobody has that name
+    scene.restart()
+    scene.engine.others.clear()
+    scene.engine.made["node7"] = float(int(scene.clock.now))
+    scene.clock.now += 301.0
+    (ended,) = scene.handler.tick()
+    assert (ended.action, ended.reason) == (
+        "dropped",
+        "Ascend:3 on node7: node7 is another machine by now, and is not taken out for it.",
+    )
+    assert (scene.after(HOUR), scene.isolated, scene.published) == ([], [], [])
+    record = scene.record()
+    assert (record.state, record.reason) == ("in use", "node7 is another machine by now")
+    assert (record.strikes, record.suspicion > 0.9) == ((1, True) if serial else (0, False))
+    assert scene.replay("persistent", 3).action == "isolated"  # its own word
+
+
+def test_a_node_that_was_there_all_the_time_is_taken_out_once_the_engine_knows_it():
+    scene = scene_of(Nodes())  # another cluster was asked
+    assert scene.replay("persistent").action == "failed"
+    scene.after(HOUR)
+    scene.engine.made["node7"] = START - DAY
+    scene.after(300.0)
+    assert scene.isolated == ["Ascend:3"]
+
+
+def test_a_name_that_no_node_has_is_tried_and_said_for_ever():
+    scene = scene_of(Nodes())
+    assert scene.replay("persistent", host="node7.example").action == "failed"
+    for _ in range(100):
+        scene.after(HOUR)
+    assert scene.rows("SELECT state, error FROM cases") == [("isolating", "there is no node node7.example")]
+    assert scene.handler.engine.failed_tries == 101
+
+
+def test_an_engine_that_says_nothing_of_a_node_says_nothing_of_another_machine():
+    scene = scene_of(Nodes(node7=START + 1.0))
+    scene.engine.refuses = True
+    assert scene.replay("persistent").action == "isolating"
+    scene.engine.refuses = False
+    scene.after(2.0)
+    assert scene.isolated == ["Ascend:3"]
+
+
+def test_what_the_next_machine_does_itself_is_held_against_it():
+    scene = scene_of(Nodes())
+    scene.replay("persistent")
+    scene.engine.made["node7"] = START + HOUR
+    scene.clock.now += HOUR + 1.0
+    assert scene.replay("persistent", 2).action == "merged"
+    assert scene.isolated == ["Ascend:3"]
 
 
 def test_made_up_devices_of_a_node_push_out_none_but_its_own():

@@ -9,7 +9,7 @@ from asd.handler.act.succession import adopt, record_of
 from asd.handler.db.cases import Cases
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.strikes import Strikes
-from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
+from tests.asd.handler.scene import HOUR, START, Clock, Engine, Nodes, event
 
 
 class Seat:
@@ -42,8 +42,8 @@ class _Candidate:
 class Two:
     """Two handlers and one engine."""
 
-    def __init__(self, policy=None):
-        self.clock, self.engine, self.seat, self.policy = Clock(), Engine(), Seat(), policy or Policy()
+    def __init__(self, policy=None, engine=None):
+        self.clock, self.engine, self.seat, self.policy = Clock(), engine or Engine(), Seat(), policy or Policy()
         self.published = {}
         self.handlers = {name: self.begin(name) for name in ("one", "two")}
         self.seat.holder = "one"
@@ -105,6 +105,16 @@ def test_the_one_that_stands_by_decides_the_same_and_asks_the_engine_nothing(two
     assert (two.state("one"), two.state("two")) == (["isolated"], ["isolated"])  # as the other has left it
     assert two.isolations == ["Ascend:3"]
     assert [len(two.published[name]) for name in ("one", "two")] == [1, 0]
+
+
+def test_who_takes_over_knows_that_a_node_was_gone():
+    two = Two(engine=Nodes())
+    assert two.tell(two.verdict(), to=("two", "one")) == [["isolating"], ["failed"]]
+    two.tick()
+    two.engine.made["node7"] = two.clock.now + 1.0
+    two.clock.now += 10.0
+    two.take_over()
+    assert (two.state("two"), two.isolations) == (["dropped"], [])
 
 
 def test_who_takes_over_finds_what_is_out_and_isolates_it_no_second_time(two):

@@ -1,10 +1,25 @@
 """What every isolator must do, whatever engine it works on. A subclass brings the fixture `engine`."""
 
+import time
+
 import pytest
 from isolator_engines import FAR, ONE, TWO
 
 from asd.errors import IsolationError
+from asd.handler import FaultHandler, Policy, Store
 from asd.isolator import Device, IsolationOwner
+from tests.support.events import event_maker, growing
+
+verdict = event_maker(
+    run="llama",
+    host="n0",
+    rank=3,
+    device="Ascend:3",
+    value=growing,
+    kind="replay",
+    verdict="persistent",
+    time=lambda _step: time.time(),
+)
 
 WHY = "AsdStrikeOut: \"3 of 3\"\nin \x1b[31m480\x00 minutes; $(reboot) `x` 'y' 训练\u2028"
 EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
@@ -141,6 +156,46 @@ class Conformance:
             pytest.fail("it never got to its end")
         assert deaths >= engine.least_deaths
         assert engine.make().held(ONE) is (IsolationOwner.OURS if action == "isolate" else IsolationOwner.FREE)
+
+
+class NodesThatComeAndGo:
+    """What an isolator must do besides whose engine makes a node anew when another machine gets its name."""
+
+    def test_a_verdict_on_a_node_that_is_gone_is_said_and_does_not_wait_for_the_next_of_its_name(
+        self, engine, tmp_path
+    ):
+        told = []
+
+        def begin():
+            policy = Policy(retry_seconds=0.1, longest_pause_seconds=0.1)
+            return FaultHandler(Store(tmp_path / "handler.sqlite"), policy, engine.make(), told.append)
+
+        def tick(handler):
+            time.sleep(0.2)
+            return [decision.action for decision in handler.tick()]
+
+        first = begin()
+        engine.leave("n0")
+        failed = first.handle(verdict(1))
+        assert failed.action == "failed"
+        assert 'answered 404: nodes "n0" not found' in failed.reason
+        assert tick(first) == ["isolating"]
+        first.close()
+        engine.come("n0")
+        fresh, second = engine.state(), begin()
+        assert [decision.reason for decision in second.tick()] == [
+            "Ascend:3 on n0: n0 is another machine by now, and is not taken out for it."
+        ]
+        assert (tick(second), engine.state(), told) == ([], fresh, [])
+        assert second.handle(verdict(2)).action == "isolated"
+        engine.others(FAR)  # as who drains a node before it is taken away
+        assert second.handle(verdict(3, host="n1")).action == "others"
+        engine.leave("n1")
+        time.sleep(1.1)  # the engine keeps whole seconds
+        engine.come("n1")
+        assert tick(second) == ["dropped"]
+        assert engine.make().held(FAR) is IsolationOwner.FREE
+        second.close()
 
 
 def _isolate(engine):

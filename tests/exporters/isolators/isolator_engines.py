@@ -127,6 +127,14 @@ class KubeEngine(Engine):
     def node(self, name="n0"):
         return self.api("GET", f"/api/v1/nodes/{name}")
 
+    def leave(self, name):
+        """A node is taken away."""
+        del self.server.objects[f"/api/v1/nodes/{name}"]
+
+    def come(self, name):
+        """A machine comes under this name."""
+        self.server.node(name)
+
     def state(self):
         return [self._facts(self.node(name)) for name in ("n0", "n1")]
 

@@ -89,6 +89,7 @@ class KubeServer(ThreadingHTTPServer):
             self.version += 1
             value["metadata"]["resourceVersion"] = str(self.version)
             value["metadata"].setdefault("uid", f"uid-{self.version}")
+            value["metadata"].setdefault("creationTimestamp", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
             self.objects[path] = value
             return value
 

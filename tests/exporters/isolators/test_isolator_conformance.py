@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from isolator_conformance import Conformance
+from isolator_conformance import Conformance, NodesThatComeAndGo
 from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine
 from kube_server import TOKEN, KubeServer
 
@@ -54,7 +54,7 @@ def server():
     made.close()
 
 
-class TestKubernetes(Conformance):
+class TestKubernetes(Conformance, NodesThatComeAndGo):
     @pytest.fixture
     def engine(self, tmp_path, server):
         made = KubeEngine(tmp_path, server.url, TOKEN, server)
