@@ -247,11 +247,11 @@ class Agent:
                 self._unkept.append(event)
 
     def _of_hardware(self, event: Event) -> Event:
-        """The event with the serial and the physical number of its device, where these are known here."""
+        """The event with serial and physical number of its device as known here; a job says nothing of these."""
         names = self._devices(event.host, event.device)
-        if event.serial or not names.vdie_id:
+        number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
+        if (event.serial, event.device_number) == (names.vdie_id, number):
             return event
-        number = int(names.id) if names.id.isdecimal() else -1
         return replace(event, serial=names.vdie_id, device_number=number)
 
     def _begin(self, *, patient: bool = True) -> None:

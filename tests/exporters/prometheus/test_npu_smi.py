@@ -1,5 +1,7 @@
 """The serials that `npu-smi` tells, in the events that an agent takes in."""
 
+import pytest
+
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.npu_smi import npu_smi_map
 from asd.exporters.run_files.event_log import EventLog
@@ -17,13 +19,17 @@ esac
 """
 
 
-def test_events_get_the_serial_of_their_device_where_the_agent_knows_it(tmp_path, monkeypatch):
+LIES = [{}, {"serial": "1023A5", "device_number": 1}, {"serial": "made up", "device_number": 7}, {"device_number": 7}]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_job_writes(tmp_path, monkeypatch, lie):
     program = tmp_path / "npu-smi"
     program.write_text(PROGRAM)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     run = tmp_path / "run"
-    for each in (told := [event(1, device=name) for name in ("Ascend:0", "Ascend:1", "Ascend:9", "CPU:0")]):
+    for each in (told := [event(1, device=name, **lie) for name in ("Ascend:0", "Ascend:1", "Ascend:9", "CPU:0")]):
         EventLog(event_file(run, 0))(each)
     agent = Agent([run], devices=npu_smi_map())
     agent.poll()
