@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from asd import fault_code
 from asd.event import VERDICTS
-from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import StrikeCount, Strikes
 from asd.handler.policy import Policy
 from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
-__all__ = ["DeviceRecord", "device_records", "policy_of", "records_json"]
+__all__ = ["DeviceRecord", "device_records", "policy_of"]
 
 _INFORMATION = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 
@@ -44,8 +41,6 @@ class DeviceRecord:
         next_try: When it is asked again, in seconds since the epoch; 0 when it is not.
         tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
         sound: Whether it passed that.
-        unheard_since: Since when the agent of its machine is not heard, in seconds since the epoch; 0 while it can,
-            and where no agent is pulled from.
         number: Its number in the store; 0 where there is none.
         serial: What its maker calls it; empty when it is not known.
     """
@@ -67,7 +62,6 @@ class DeviceRecord:
     next_try: float = 0.0
     tested: float = 0.0
     sound: bool = False
-    unheard_since: float = 0.0
     number: int = 0
     serial: str = ""
 
@@ -97,7 +91,7 @@ class DeviceRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, JSON-able."""
-        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try", "unheard_since")}
+        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
         return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
 
 
@@ -114,11 +108,6 @@ def policy_of(store: Store) -> Policy:
     )
 
 
-def records_json(records: Sequence[DeviceRecord]) -> str:
-    """What `asd devices --json` prints and `/devices` answers, without the end of the line."""
-    return json.dumps([each.to_json() for each in records], ensure_ascii=False, indent=1)
-
-
 def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecord]:
     """Every known device, by host and name, as of `now` in seconds since the epoch."""
     cases = Cases(store)
@@ -127,7 +116,6 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
         "FROM device ORDER BY host, length(name), name, last"
     ).fetchall()
     strikes = Strikes(store, policy).of_all(now)
-    unheard = {agent.node: agent.since for agent in silent_agents(store).values()}
     records = []
     for number, host, name, rank, *counts, evidence, tested, sound, serial in rows:
         found = strikes.get(number, StrikeCount(0, 0))
@@ -142,7 +130,6 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
             evidence=evidence,
             tested=tested,
             sound=bool(sound),
-            unheard_since=unheard.get(host, 0.0),
             number=number,
             serial=serial,
         )

@@ -1,4 +1,4 @@
-"""The HTTP server: `/metrics`, `/healthz`, `/readyz`, `/events` and `/devices`, with TLS on both sides.
+"""The HTTP server: `/metrics`, `/healthz`, `/readyz` and `/events`, with TLS on both sides.
 
 May import: nothing of `asd.exporters`.
 """

@@ -1,4 +1,4 @@
-"""What the endpoint answers: `/metrics`, `/healthz`, `/readyz`, `/events`, and `/devices` of a fault handler."""
+"""What the endpoint answers: `/metrics`, `/healthz`, `/readyz` and `/events`."""
 
 from __future__ import annotations
 
@@ -51,9 +51,8 @@ def start_server(
     port: int = 9464,
     web_config: WebConfig | None = None,
     journal: Journal | None = None,
-    devices: Callable[[], bytes] | None = None,
 ) -> HttpServer:
-    """Serves `/metrics`, `/healthz`, `/readyz`, `/events` and what else is given from a thread of its own.
+    """Serves `/metrics`, `/healthz`, `/readyz`, and `/events` from a thread of its own.
 
     Args:
         registry: What `/metrics` shows.
@@ -63,13 +62,12 @@ def start_server(
         port: 0..65535; 0 picks a free one.
         web_config: Certificates; None for plain HTTP.
         journal: Events for who wants each once, with `/events?after=`; None where there is no such thing.
-        devices: The JSON of `/devices`, called in another thread; None where there is no such path.
 
     Raises:
         ConfigError: The address is none of this machine's, or the port is in use or not allowed.
     """
     listener = listen(address, port, "the address to serve metrics on")
-    return HttpServer(listener, _Routes(registry, ledger_events, ready, journal, devices), web_config)
+    return HttpServer(listener, _Routes(registry, ledger_events, ready, journal), web_config)
 
 
 class _Routes:
@@ -81,7 +79,6 @@ class _Routes:
         events: Callable[[], Sequence[Event]],
         ready: Callable[[], str],
         journal: Journal | None,
-        devices: Callable[[], bytes] | None,
     ) -> None:
         self._registry = registry
         self._events = events
@@ -95,9 +92,6 @@ class _Routes:
             "/readyz": self._answer_ready,
             "/events": self._answer_events,
         }
-        if devices is not None:
-            self._devices = devices
-            self._routes["/devices"] = self._answer_devices
 
     async def answer(self, request: HTTPServerRequest) -> Response:
         route = self._routes.get(request.path)
@@ -168,9 +162,3 @@ class _Routes:
         headers = {CURSOR_HEADER: page.cursor, CLOCK_HEADER: f"{time.time():.3f}", "X-ASD-Missed": str(page.missed)}
         headers |= {"Connection": "keep-alive"}
         return Response(200, body, "application/json", headers)
-
-    async def _answer_devices(self, _request: HTTPServerRequest, query: Query) -> Response:
-        if query:
-            raise event_query.QueryError("/devices takes no filter; it has all devices.")
-        body = await self._events_worker.do("devices", self._devices)
-        return Response(200, body, "application/json")

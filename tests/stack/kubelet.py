@@ -1,7 +1,6 @@
 """The part of a kubelet that the shipped pods need: containers, as processes of this machine."""
 
 import base64
-import json
 import os
 import re
 import shutil
@@ -173,8 +172,3 @@ def metric(address, port, series, context=None):
         if line.startswith(f"{series} "):
             return float(line.rpartition(" ")[2])
     return None
-
-
-def devices(address):
-    """What `/devices` of a handler answers."""
-    return json.loads(get(f"http://{address}:9465/devices"))

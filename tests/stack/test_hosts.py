@@ -132,7 +132,7 @@ def test_agent_and_handler_make_no_system_call_that_their_units_forbid(start, tm
         for unit, words in commands.items()
     }
     programs[AGENT].eventually(lambda: get(f"http://127.0.0.1:{port}/metrics"), 60)
-    programs[HANDLER].eventually(lambda: '"isolated"' in get(f"http://127.0.0.1:{shown}/devices"), 60)
+    programs[HANDLER].eventually(lambda: "asd_handler_device_isolated{" in get(f"http://127.0.0.1:{shown}/metrics"), 60)
     time.sleep(1)
     rank.stop()
     for unit, program in programs.items():

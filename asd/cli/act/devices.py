@@ -1,4 +1,4 @@
-"""Shows every device: health, strikes, verdicts, who isolated it; gives one back, drops or forgets what it did."""
+"""Shows every device: health, strikes, verdicts, who isolated it; gives one back, notes a repair, drops a verdict."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
-from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device, note_repair
-from asd.handler.db.agent_rows import silent_agents
+from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import state_file
-from asd.handler.device_record import DeviceRecord, device_records, policy_of, records_json
+from asd.handler.device_record import DeviceRecord, device_records, policy_of
 
 __all__ = ["add_arguments", "run"]
 
@@ -30,15 +29,15 @@ Examples:
   asd devices --health                     the three fields of `npu-smi info -t health`, for each device
   asd devices list node7 Ascend:3 --health     exactly these three lines
   asd devices release node7 Ascend:3       give it back; its earlier strikes count no more
-  asd devices clear node7 Ascend:3         forget its strikes and verdicts, without giving it back
-  asd devices repaired node7 Ascend:3 --serial SN2    it was replaced by SN2, and is given back once it passes a test
+  asd devices repaired node7 Ascend:3      forget its strikes and verdicts; what is out is given back after a test
+  asd devices repaired node7 Ascend:3 --serial SN2    it was replaced by SN2; the same, and SN1 keeps its strikes
   asd devices drop node7 Ascend:3          end the tries to take it out, where the engine refuses and always will
 
 A handler that is at work gives the device back within its next look; else this command does it.
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
 
-_ACTIONS = ("list", "release", "clear", "drop", "repaired")
+_ACTIONS = ("list", "release", "drop", "repaired")
 _HEAD = ["HOST", "DEVICE", "RANK", "HEALTH", "STRIKES", "VERDICTS", "STATE", "BY", "SINCE", "STRESS TEST", "EVIDENCE"]
 _PATIENCE = 30.0  # seconds for a handler at work
 
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists, releases, clears, drops or notes a repair."""
+    """Lists, releases, drops or notes a repair."""
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
     folder = run_dir_of(args)
@@ -78,10 +77,7 @@ def run(args: argparse.Namespace) -> int:
             return _release(args, store, number, folder)
         if args.action == "drop":
             return _drop(args, store, number)
-        if args.action == "repaired":
-            return _repaired(args, store, number)
-        clear_device(store, number, time.time())
-        return _answer(args, "cleared", f"{args.device} on {args.host}: nothing up to now counts against it.")
+        return _repaired(args, store, number)
     finally:
         store.close()
 
@@ -92,13 +88,11 @@ def _list(args: argparse.Namespace, store: Store) -> int:
         number = find_device(store, args.host, args.device)
         records = [each for each in records if each.number == number]
     if args.json:
-        print(records_json(records))
+        print(json.dumps([each.to_json() for each in records], ensure_ascii=False, indent=1))
     elif args.health:
         _print_health(records, heads=args.host is None)
     else:
         _print_table(records)
-        if args.host is None:
-            _print_silent(store)
     return 0
 
 
@@ -118,13 +112,6 @@ def _print_table(records: list[DeviceRecord]) -> None:
     for each in records:
         if each.state != "in use" or each.isolated_by == "others":
             print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
-
-
-def _print_silent(store: Store) -> None:
-    """Says of which machines nothing is heard: devices that look well there may not be."""
-    for place, agent in silent_agents(store).items():
-        since = _moment(agent.since)
-        print(printable(f"The agent of {agent.node} at {place} is not heard since {since}: {agent.reason}."))
 
 
 def _failure(each: DeviceRecord) -> str:

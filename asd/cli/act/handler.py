@@ -45,7 +45,7 @@ Examples:
   asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided
   asd handler --run-dir job1 --run-dir job2 --isolator slurm
   asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
-  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, what it did, and /devices
+  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
                                                      pull from the agents of the nodes; no folder is shared
   asd handler --agents kubernetes:asd/app=asd-agent:9464 --agents-config tls.yml --isolator kubernetes \
@@ -199,9 +199,7 @@ class _HandlerJob:
 
     def shown(self) -> Shown:
         """What others may see of it."""
-        return Shown(
-            self.store, self._counts, lambda: list(self._published), lambda: self._state_problem or self._nothing_found
-        )
+        return Shown(self._counts, lambda: list(self._published), lambda: self._state_problem or self._nothing_found)
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""

@@ -1,4 +1,4 @@
-"""What `asd handler` serves: its metrics and devices."""
+"""What `asd handler` serves: its metrics and what it published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from asd.cli.shared.options import matching
 from asd.cli.shared.printable import printable
 from asd.event import Event
-from asd.handler import Store
 from asd.handler.handler_counts import HandlerCounts
 
 if TYPE_CHECKING:
@@ -25,13 +24,11 @@ class Shown(NamedTuple):
     """What of a handler is served.
 
     Attributes:
-        store: For `/devices`.
         counts: For `/metrics`.
         published: For `/events`.
         nothing_found: For `/readyz`: why it is not ready; empty when it is.
     """
 
-    store: Store
     counts: HandlerCounts
     published: Callable[[], Sequence[Event]]
     nothing_found: Callable[[], str]
@@ -50,21 +47,18 @@ class Endpoints(NamedTuple):
 
     @contextlib.contextmanager
     def metrics(self, shown: Shown) -> Iterator[None]:
-        """Serves metrics, devices and what was published while it lasts."""
+        """Serves metrics and what was published while it lasts."""
         if self.metrics_at is None:
             yield
             return
         from asd.exporters.http.routes import start_server
-        from asd.exporters.prometheus.device_page import DevicePage
         from asd.exporters.prometheus.handler import handler_registry
 
         address, port = self.metrics_at
-        devices = DevicePage(shown.store)
         server = start_server(
             registry=handler_registry(shown.counts),
             ledger_events=shown.published,
             ready=shown.nothing_found,
-            devices=devices,
             address=address,
             port=port,
             web_config=self._web_config(),
@@ -74,7 +68,6 @@ class Endpoints(NamedTuple):
             yield
         finally:
             server.close()
-            devices.close()
 
     def _web_config(self) -> WebConfig | None:
         from asd.exporters.http.tls_files import WebConfig
@@ -86,9 +79,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of what is served."""
     port = r"6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[0-5]?\d{1,4}"
     place = matching(f".+:({port})", "ADDRESS:PORT, for example 127.0.0.1:9465")
-    parser.add_argument(
-        "--metrics", type=place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there, and /devices"
-    )
+    parser.add_argument("--metrics", type=place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there")
     parser.add_argument(
         "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
     )

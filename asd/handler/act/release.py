@@ -1,4 +1,4 @@
-"""What people do about a device: give it back, drop its verdict, forget what it did."""
+"""What people do about a device: give it back, drop its verdict, note its repair."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from asd.errors import ConfigError
 from asd.handler.db.cases import BY_HAND, TEST_WANTED, Cases
 from asd.handler.db.store import Store
 
-__all__ = ["ask_release", "clear_device", "drop_verdict", "find_device", "note_repair"]
+__all__ = ["ask_release", "drop_verdict", "find_device", "note_repair"]
 
 
 def find_device(store: Store, host: str, device: str) -> int:
@@ -113,16 +113,6 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
 
 def _clear(store: Store, number: int, now: float) -> None:
     store.db.execute("UPDATE device SET cleared = ? WHERE n = ?", (now, number))
-
-
-def clear_device(store: Store, number: int, now: float) -> None:
-    """Lets nothing that happened up to `now` count against a device, because it was tested or repaired.
-
-    Raises:
-        StateError: The store can't be written.
-    """
-    with store.transaction():
-        _forget(store, number, now)
 
 
 def _forget(store: Store, number: int, now: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import sqlite3
 import tempfile
@@ -82,36 +81,6 @@ class Store:
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
                 raise
-
-    def reader(self) -> Store:
-        """Opens another connection, which can't change the database, for another thread of this process.
-
-        A second `Store(path)` would look at the file itself, and closing that costs SQLite all its locks.
-
-        Raises:
-            StateError: It can't be opened.
-        """
-        other = copy.copy(self)
-        other._lease = -1
-        with self.guard():
-            name = os.fspath(self.path or "")
-            other.db = sqlite3.connect(name, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            other.db.execute("PRAGMA query_only = ON")
-        return other
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """What is read within is of one moment, whatever another process or connection writes meanwhile.
-
-        Raises:
-            StateError: The database can't be read.
-        """
-        with self.guard():
-            self.db.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self.db.execute("ROLLBACK")
 
     def meta(self, name: str, default: str = "") -> str:
         """A value kept under a name."""

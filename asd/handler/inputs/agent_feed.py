@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from asd.event import Event
-from asd.handler.db.agent_rows import CURSORS, SilentAgent, note_silent, read_cursors, silent_agents
+from asd.handler.db.store import Store
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
-from asd.handler.inputs.puller import Batch, Puller
+from asd.handler.inputs.puller import AgentState, Batch, Puller
 from asd.handler.inputs.targets import TargetSource
 
-__all__ = ["AgentFeed"]
+__all__ = ["AgentFeed", "read_cursors"]
 
+_CURSORS = "cursors of "
+"""Before the name of a node: its cursors are kept so, as a JSON list of texts."""
 _AT_ONCE = 5000  # events in one transaction
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0
@@ -59,8 +61,7 @@ class AgentFeed:
         self._sources = sources
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
-        self._silent = silent_agents(handler.store)
-        self._told: set[str] = set()
+        self._silent: dict[str, AgentState] = {}
         self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
@@ -115,7 +116,7 @@ class AgentFeed:
         sent = ((batch, event) for batch in batches for event in batch.answer.events)
         events = [_by_our_clock(batch, event) for batch, event in sent if _may_tell(batch, event)]
         moved = self._moved(batches)
-        decisions = self._handler.handle_many(events, {CURSORS + node: json.dumps(moved[node]) for node in moved})
+        decisions = self._handler.handle_many(events, {_CURSORS + node: json.dumps(moved[node]) for node in moved})
         self._cursors.update(moved)
         self.events += len(events)
         for batch in batches:
@@ -125,42 +126,22 @@ class AgentFeed:
         return decisions
 
     def news(self) -> list[str]:
-        """Who is not heard any more, and who is again, one sentence each; it is kept for those who look.
-
-        Raises:
-            StateError: The store can't be written; the same is told the next time.
-        """
-        states = self.puller.states.copy()
-        if not self.puller.looked:
-            return []
-        new = [place for place, state in states.items() if state.since and place not in self._told]
-        back = [
-            place
-            for place in self._silent
-            if place not in states or (states[place].reached and not states[place].since)
-        ]
-        silent = {}
-        for place in new:  # one that could not be reached before we were started was silent since then
-            state, known = states[place], self._silent.get(place)
-            silent[place] = SilentAgent(state.node, known.since if known else state.since, state.reason)
-        told = []
-        kept = {place: agent for place, agent in self._silent.items() if place not in back} | silent
-        if new or back:
-            with self._handler.store.transaction():
-                note_silent(self._handler.store, kept)
-        for place in back:
-            agent = self._silent[place]
-            self._told.discard(place)
-            if place in states:
-                seconds = max(states[place].reached - agent.since, 0.0)
-                told.append(f"the agent of {agent.node} at {place} is heard again, after {seconds:.0f} s.")
-        for place, agent in silent.items():
-            self._told.add(place)
-            told.append(
-                f"the agent of {agent.node} at {place} is not heard: {agent.reason}; it is asked again, and what it "
-                "keeps is fetched then."
-            )
-        self._silent = kept
+        """Who is not heard any more, and who is again, one sentence each."""
+        states, told = self.puller.states.copy(), []
+        for place, before in list(self._silent.items()):
+            state = states.get(place)
+            if state is None or not state.since:
+                del self._silent[place]
+            if state is not None and not state.since:
+                seconds = max(state.reached - before.since, 0.0)
+                told.append(f"the agent of {before.node} at {place} is heard again, after {seconds:.0f} s.")
+        for place, state in states.items():
+            if state.since and place not in self._silent:
+                self._silent[place] = state
+                told.append(
+                    f"the agent of {state.node} at {place} is not heard: {state.reason}; it is asked again, and what "
+                    "it keeps is fetched then."
+                )
         return told
 
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
@@ -218,3 +199,9 @@ def _by_our_clock(batch: Batch, event: Event) -> Event:
 def _may_tell(batch: Batch, event: Event) -> bool:
     """Whether an agent may say that: of its own node, and never that a device was given back, which forgives."""
     return event.host == batch.target.node and event.kind != "recovery"
+
+
+def read_cursors(store: Store) -> dict[str, list[str]]:
+    """How far the agent of each node was read: the cursors of its journals."""
+    rows = store.db.execute("SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(_CURSORS), _CURSORS))
+    return {name.removeprefix(_CURSORS): json.loads(value) for name, value in rows}

@@ -95,10 +95,10 @@ def test_a_handler_at_work_does_the_release(tmp_path, capsys):
     assert [told.kind for told in read_events(events_file(tmp_path))] == ["isolation", "recovery"]
 
 
-def test_clearing_forgets_strikes_and_verdicts(tmp_path, capsys):
+def test_a_repair_of_what_is_not_out_forgets_strikes_and_verdicts(tmp_path, capsys):
     fill(tmp_path, event(1), event(2), event(2, kind="replay", verdict="transient"))
-    assert main(["devices", "clear", "node7", "Ascend:3"]) == 0
-    assert capsys.readouterr().out == "Ascend:3 on node7: nothing up to now counts against it.\n"
+    assert main(["devices", "repaired", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == "Ascend:3 on node7: it was repaired; nothing up to now counts against it.\n"
     assert main(["devices", "--json"]) == 0
     (found, _) = json.loads(capsys.readouterr().out)
     assert (found["strikes"], found["verdicts"]["transient"], found["health"]["Health Status"]) == (0, 0, "OK")

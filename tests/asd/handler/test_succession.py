@@ -4,7 +4,7 @@ import pytest
 
 from asd import Level, StateError
 from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device, note_repair
+from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
 from asd.handler.act.succession import adopt, record_of
 from asd.handler.db.cases import Cases
 from asd.handler.decide.breaker import reset_breaker
@@ -230,7 +230,7 @@ def test_strikes_of_the_one_before_count_for_the_next_one_unless_a_person_forgav
         two.clock.now += 100
         assert two.tell(event(step, time=two.clock.now)) == [["strike"], ["strike"]]
     if forgiven:
-        clear_device(two.handlers["one"].store, two.number("one"), two.clock.now)
+        note_repair(two.handlers["one"].store, two.number("one"), "", two.clock.now)
     two.tick()
     two.take_over()
     two.clock.now += 100
