@@ -7,11 +7,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from asd.errors import StateError
 from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
@@ -19,13 +17,10 @@ from asd.handler.device_record import DeviceRecord
 from asd.handler.identity import whole_event
 from asd.handler.policy import Policy
 from asd.origin import Origin
-from asd.records import members
 from asd.verdict import Level
 
 __all__ = ["Ledger", "RankCounts"]
 
-VERSION = 5
-_TABLES = ("device", "strike", "software", "sighting")
 _MOST_IDS = 20_000
 _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has a chance of 1 in 10**11
 _MOST_RUNS = 64
@@ -74,8 +69,8 @@ class Ledger:
         self._strikes = Strikes(self._store, self.policy)
         self._unpruned = 0
 
-    def add(self, event: Event) -> bool:
-        """Counts `event`; returns False for one whose id is among the last 20,000 already."""
+    def add(self, event: Event, now: float | None = None) -> bool:
+        """Counts `event` as of `now`, by default the clock's; returns False for one whose id is known already."""
         identity = event.id
         short = identity[:_ID]
         with self._lock:
@@ -85,7 +80,7 @@ class Ledger:
             self._ids.append(short)
             if len(self._ids) > _MOST_IDS:
                 self._known.remove(self._ids.popleft())
-            self._count(event, identity)
+            self._count(event, identity, self._clock() if now is None else now)
         return True
 
     def counts(self) -> dict[Origin, RankCounts]:
@@ -113,55 +108,21 @@ class Ledger:
             for key in (*strikes, *(each for each in isolated if each not in strikes))
         }
 
-    def state(self) -> dict[str, Any]:
-        """The counts and the ids, JSON-able and bounded."""
+    def recount(self, events: Iterable[Event]) -> None:
+        """Counts these events instead of all before, each as of its own time."""
+        fresh = Ledger(self.policy, self._clock)
+        for event in events:
+            fresh.add(event, event.time)
         with self._lock:
-            return {
-                "version": VERSION,
-                "ids": "".join(self._ids),
-                "tallies": [{**members(origin), **members(counts)} for origin, counts in self._copies().items()],
-                "isolated": [list(key) for key in self._isolated],
-                "strikes": {table: self._rows(table) for table in _TABLES},
-            }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            StateError: It is no such state. Nothing was changed then.
-        """
-        if state.get("version") != VERSION:
-            raise StateError(f"the saved ledger has version {state.get('version')!r}; valid is {VERSION}.")
-        strikes = Store(None)
-        try:
-            text = state["ids"].encode("ascii").decode()
-            ids = [text[place : place + _ID] for place in range(0, len(text), _ID)][-_MOST_IDS:]
-            runs: dict[str, dict[Origin, RankCounts]] = {}
-            for saved in state["tallies"]:
-                origin, counts = _counts_of(saved)
-                runs.setdefault(origin.run, {})[origin] = counts
-            isolated = {(str(host), str(device)): None for host, device in state["isolated"]}
-            for table in _TABLES:
-                _fill_table(strikes, table, state["strikes"][table])
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, StateError) as error:
-            raise StateError(f"the saved ledger can't be used: {error!r}.") from error
-        with self._lock:
-            self._ids, self._known = deque(ids), set(ids)
-            self._runs, self._isolated = runs, isolated
-            self._store, self._strikes = strikes, Strikes(strikes, self.policy)
-
-    def _rows(self, table: str) -> dict[str, list[Any]]:
-        found = self._store.db.execute(f"SELECT * FROM {table}")
-        return {
-            "columns": [each[0] for each in found.description],
-            "rows": [[{"hex": value.hex()} if isinstance(value, bytes) else value for value in row] for row in found],
-        }
+            self._ids, self._known, self._unpruned = fresh._ids, fresh._known, fresh._unpruned
+            self._runs, self._isolated = fresh._runs, fresh._isolated
+            self._store, self._strikes = fresh._store, fresh._strikes
 
     def _copies(self) -> dict[Origin, RankCounts]:
         return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 
-    def _count(self, event: Event, identity: str) -> None:
-        self._count_strikes(event)
+    def _count(self, event: Event, identity: str, now: float) -> None:
+        self._count_strikes(event, now)
         if event.kind == "anomaly" and event.level is not Level.NORMAL:
             level = LEVEL_NAMES[event.level]
             counts = self._counts(event.origin)
@@ -181,10 +142,9 @@ class Ledger:
                 if len(self._isolated) > _MOST_DEVICES:
                     del self._isolated[next(iter(self._isolated))]
 
-    def _count_strikes(self, event: Event) -> None:
+    def _count_strikes(self, event: Event, now: float) -> None:
         if not math.isfinite(event.time):
             return
-        now = self._clock()
         try:
             with self._store.transaction():
                 self._strikes.count(whole_event(event), now)
@@ -225,24 +185,3 @@ class Ledger:
         for ranks in self._runs.values():
             while len(ranks) > _MOST_RANKS:
                 del ranks[next(iter(ranks))]
-
-
-def _fill_table(store: Store, table: str, saved: Any) -> None:
-    known = [each[0] for each in store.db.execute(f"SELECT * FROM {table} LIMIT 0").description]
-    columns, rows = saved["columns"], saved["rows"]
-    if not set(columns) <= set(known):
-        raise ValueError(f"{table} has no columns {columns!r:.200}")
-    values = [[bytes.fromhex(each["hex"]) if isinstance(each, dict) else each for each in row] for row in rows]
-    with store.transaction() as db:
-        marks = ", ".join("?" * len(columns))
-        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)
-
-
-def _counts_of(saved: Any) -> tuple[Origin, RankCounts]:
-    origin = Origin(**{each.name: saved[each.name] for each in fields(Origin) if each.name in saved})
-    return origin, RankCounts(
-        anomalies={level: int(saved["anomalies"][level]) for level in ("first", "second")},
-        verdicts={verdict: int(saved["verdicts"][verdict]) for verdict in VERDICTS},
-        last_anomaly=float(saved["last_anomaly"]),
-        last_events={str(level): (str(event), float(time)) for level, (event, time) in saved["last_events"].items()},
-    )

@@ -9,9 +9,6 @@ from asd import Level
 from asd.handler import Policy
 from tests.asd.handler.scene import START, Scene, event
 
-# Whatever comes, in whatever order
-
-
 DEVICES = [f"Ascend:{number}" for number in range(6)]
 ANY_EVENT = st.builds(
     lambda device, step, kind, run, checkpoint, value, late: event(

@@ -2,8 +2,6 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -99,21 +97,6 @@ def test_an_event_whose_publishing_was_cut_short_is_not_doubled(tmp_path):
     assert len(published) == 1
     handler(tmp_path / "h", published).close()
     assert len(published) == 1
-
-
-def test_a_store_has_one_handler_at_a_time(tmp_path):
-    program = "import sys; from pathlib import Path; from asd.handler import Store; s = Store(Path(sys.argv[1]));"
-    program += "s.take_lease(); print('taken', flush=True); sys.stdin.read()"
-    first = subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path / "h"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout.readline() == "taken\n"
-    with pytest.raises(StateError) as failure:
-        handler(tmp_path / "h")
-    assert str(failure.value) == f"{tmp_path / 'h'} is in use by another fault handler (process {first.pid})."
-    first.kill()
-    first.communicate()
-    assert handler(tmp_path / "h").handle(persistent()).action == "isolated"
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\7" * 8000, b"", b"S"])

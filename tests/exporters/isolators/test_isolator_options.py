@@ -72,7 +72,3 @@ def test_making_one_loads_no_client_of_another():
         "print({'lightkube', 'numpy', 'mindspore'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
-
-
-def test_texts_of_a_command_line_are_as_good_as_values():
-    assert make_isolator("slurm", timeout="2.5")._timeout == 2.5
