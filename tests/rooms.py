@@ -42,10 +42,10 @@ ROOMS = (
     Room("asd", ("asd",), 1703, 1700),
     Room("asd/rules", ("asd/rules",), 3326, 3300),
     Room("asd/rundir", ("asd/rundir",), 1486, 1500),
-    Room("asd/handler", ("asd/handler",), 4234, 3300),
+    Room("asd/handler", ("asd/handler",), 4087, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2583, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3730, 2800),
+    Room("asd/cli", ("asd/cli",), 3706, 2800),
     Room("operators", ("operators",), 6704, 7500),
     Room("operators/rerun and the like", RERUN, 3661, 4500),
     Room(
@@ -57,13 +57,13 @@ ROOMS = (
         2614,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4003, 4300),
-    Room("tests", ("tests",), 41114, 34000),
+    Room("exporters of the network", ("exporters",), 3951, 4300),
+    Room("tests", ("tests",), 41091, 34000),
     Room("benchmarks", ("benchmarks",), 4765, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 41398, 365
+MOST_SOURCE, MOST_FILES = 41175, 363
 """Lines and files of source; 42,000 and 380 in the end."""
 
 
