@@ -28,11 +28,10 @@ class Report:
 
     Args:
         mode: `graph` or `pynative`.
-        rank: Which rank this is; -1 where there are none.
     """
 
-    def __init__(self, mode: str, rank: int = -1) -> None:
-        self.mode, self._rank = mode, rank
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
 
     def check(self, area: str, name: str, test: Callable[..., Any], *given: Any, dtype: str = "") -> None:
         """Makes `test(*given)`, which raises `Wrong` or `Absent` or is fine.
@@ -59,7 +58,7 @@ class Report:
 
     def _tell(self, area: str, name: str, state: str, dtype: str, detail: str = "") -> None:
         detail = " ".join(detail.split())[:_LONGEST]
-        finding = Finding(area, name, state, self.mode, dtype, detail, self._rank)
+        finding = Finding(area, name, state, self.mode, dtype, detail)
         print(line_of(finding), flush=True)  # noqa: T201 - this is how a child speaks
 
 

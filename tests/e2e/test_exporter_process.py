@@ -52,7 +52,7 @@ class Exporter:
     """A running `asd exporter`."""
 
     def __init__(self, folder, *arguments, opener=None):
-        command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0", "--poll", "0.05"]
+        command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0"]
         self.process = subprocess.Popen(
             [*command, *arguments], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
         )

@@ -75,8 +75,6 @@ class Cluster:
             "exporter",
             "--run-dir",
             self.run_dir(node),
-            "--poll",
-            "0.05",
             "--port",
             port,
             "--web-config",

@@ -72,9 +72,6 @@ class Seen:
             port,
             "--checkpoints",
             "3",
-            "--details",
-            "--poll",
-            "0.5",
             ready=f"http://127.0.0.1:{port}/readyz",
         )
         self.url = f"http://127.0.0.1:{port}"

@@ -85,8 +85,6 @@ def start_agent(start, cluster):
         start.folder / "agent" / "exporter.sqlite",
         "--port",
         cluster.agent_port,
-        "--poll",
-        "0.2",
         ready=url,
     )
 

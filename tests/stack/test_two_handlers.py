@@ -90,8 +90,6 @@ class Site:
             address,
             "--port",
             self.port,
-            "--poll",
-            "0.1",
             "--web-config",
             self.folder / "agent.yml",
         )

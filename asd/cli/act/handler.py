@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asd.cli.act.decision_limiter import DecisionLimiter
-from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
+from asd.cli.act.handler_endpoints import add_endpoint_arguments, metrics_served, say
 from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation import IsolationLog, open_isolator
-from asd.cli.shared.options import add_policy_arguments, number, read_policy
+from asd.cli.shared.options import add_policy_arguments, read_policy
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
@@ -61,7 +61,7 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
-_GLANCE_SECONDS = 0.1
+_GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,9 +93,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
     parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
-    parser.add_argument(
-        "--interval", type=number(0.01, 3600), default=0.2, metavar="S", help="seconds between two looks; default 0.2"
-    )
     parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
     parser.add_argument("--reset-breaker", action="store_true", help="close the circuit breaker and end")
     parser.add_argument("--json", action="store_true", help="print decisions as JSON, one a line")
@@ -106,17 +103,18 @@ def run(args: argparse.Namespace) -> int:
     agents = read_agents(args)
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args)
-    endpoints, lease = read_endpoints(args), read_lease(args)
+    lease = read_lease(args)
     store = Store(args.state or state_file(home, dry_run=args.dry_run))
     try:
         job = _HandlerJob(args, home, store, policy, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
-        with stopped(job.wake.set) as stop, endpoints.metrics(job.shown()), job.leading(stop) as known:
+        served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
+        with stopped(job.wake.set) as stop, served, job.leading(stop) as known:
             if not known:
                 return 0
             with job.pulling():
-                return job.read_all(stop) if args.once else job.follow(stop, args.interval)
+                return job.read_all(stop) if args.once else job.follow(stop)
     finally:
         store.close()
 
@@ -142,9 +140,9 @@ class _HandlerJob:
         self._stale = 0
         self._nothing_found = "it has not looked yet"
         self._state_problem = ""
-        self._counts = HandlerCounts()
+        self.counts = HandlerCounts()
         self._limiter = DecisionLimiter()
-        self._published: deque[Event] = deque(maxlen=1000)
+        self.published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.store = store
         self._leading = Leading(lease, self.wake.set)
@@ -197,11 +195,11 @@ class _HandlerJob:
         finally:
             self._agents.puller.close()
 
-    def shown(self) -> Shown:
-        """What others may see of it."""
-        return Shown(self._counts, lambda: list(self._published), lambda: self._state_problem or self._nothing_found)
+    def not_ready(self) -> str:
+        """Why it is not ready; empty when it is."""
+        return self._state_problem or self._nothing_found
 
-    def follow(self, stop: threading.Event, interval: float) -> int:
+    def follow(self, stop: threading.Event) -> int:
         """Works until `stop` is set."""
         while not stop.is_set():
             self.wake.clear()
@@ -212,7 +210,7 @@ class _HandlerJob:
                 more, self._state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
             if not more and not stop.is_set():
-                self.wake.wait(interval)
+                self.wake.wait(_INTERVAL_SECONDS)
         return 0
 
     def read_all(self, stop: threading.Event) -> int:
@@ -227,10 +225,10 @@ class _HandlerJob:
         if not self._args.json:
             devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
             out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
-            print(f"{self._counts.numbers['events']} events taken in, {devices} devices known, {out} isolated.")
+            print(f"{self.counts.numbers['events']} events taken in, {devices} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning.")
-        silent = self._agents is not None and not all(self._counts.agents.values())
+        silent = self._agents is not None and not all(self.counts.agents.values())
         return 1 if silent or (open_cases and not self._args.dry_run) else 0
 
     def _waits_for_agents(self) -> bool:
@@ -266,7 +264,7 @@ class _HandlerJob:
 
     def _count(self) -> None:
         """Lets others see how it stands."""
-        counts, agents = self._counts, self._agents
+        counts, agents = self.counts, self._agents
         counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
         counts.numbers["run_folders"], self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
@@ -276,10 +274,10 @@ class _HandlerJob:
 
     def _publish(self, event: Event) -> None:
         self._log(event)
-        self._published.append(event)
+        self.published.append(event)
 
     def _print(self, decisions: Sequence[Decision]) -> None:
-        self._counts.count(decisions)
+        self.counts.count(decisions)
         if self._args.json:
             told = [decision.to_json() for decision in decisions if decision.action in NEWS]
         else:

@@ -7,72 +7,13 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from asd.cli.shared.options import matching
 from asd.cli.shared.printable import printable
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
 
-if TYPE_CHECKING:
-    from asd.exporters.http.tls_files import WebConfig
-
-__all__ = ["Endpoints", "Shown", "add_endpoint_arguments", "read_endpoints", "say"]
-
-
-class Shown(NamedTuple):
-    """What of a handler is served.
-
-    Attributes:
-        counts: For `/metrics`.
-        published: For `/events`.
-        nothing_found: For `/readyz`: why it is not ready; empty when it is.
-    """
-
-    counts: HandlerCounts
-    published: Callable[[], Sequence[Event]]
-    nothing_found: Callable[[], str]
-
-
-class Endpoints(NamedTuple):
-    """Where to serve what.
-
-    Attributes:
-        metrics_at: Address and port of the metrics; None for none.
-        web_config: File with the certificates; None for plain HTTP.
-    """
-
-    metrics_at: tuple[str, int] | None
-    web_config: Path | None
-
-    @contextlib.contextmanager
-    def metrics(self, shown: Shown) -> Iterator[None]:
-        """Serves metrics and what was published while it lasts."""
-        if self.metrics_at is None:
-            yield
-            return
-        from asd.exporters.http.routes import start_server
-        from asd.exporters.prometheus.handler import handler_registry
-
-        address, port = self.metrics_at
-        server = start_server(
-            registry=handler_registry(shown.counts),
-            ledger_events=shown.published,
-            ready=shown.nothing_found,
-            address=address,
-            port=port,
-            web_config=self._web_config(),
-        )
-        say(f"metrics are served at {server.url}/metrics")
-        try:
-            yield
-        finally:
-            server.close()
-
-    def _web_config(self) -> WebConfig | None:
-        from asd.exporters.http.tls_files import WebConfig
-
-        return WebConfig(self.web_config) if self.web_config is not None else None
+__all__ = ["add_endpoint_arguments", "metrics_served", "say"]
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,16 +26,42 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_endpoints(args: argparse.Namespace) -> Endpoints:
-    """What the options say."""
-    return Endpoints(_place(args.metrics), args.web_config)
+@contextlib.contextmanager
+def metrics_served(
+    args: argparse.Namespace,
+    counts: HandlerCounts,
+    published: Callable[[], Sequence[Event]],
+    ready: Callable[[], str],
+) -> Iterator[None]:
+    """Serves metrics and what was published while it lasts, if the options say where.
 
+    Args:
+        args: The options.
+        counts: For `/metrics`.
+        published: For `/events`.
+        ready: For `/readyz`: why it is not ready; empty when it is.
+    """
+    if args.metrics is None:
+        yield
+        return
+    from asd.exporters.http.routes import start_server
+    from asd.exporters.http.tls_files import WebConfig
+    from asd.exporters.prometheus.handler import handler_registry
 
-def _place(text: str | None) -> tuple[str, int] | None:
-    if text is None:
-        return None
-    address, _, port = text.rpartition(":")
-    return address.strip("[]"), int(port)
+    address, _, port = args.metrics.rpartition(":")
+    server = start_server(
+        registry=handler_registry(counts),
+        ledger_events=published,
+        ready=ready,
+        address=address.strip("[]"),
+        port=int(port),
+        web_config=WebConfig(args.web_config) if args.web_config is not None else None,
+    )
+    say(f"metrics are served at {server.url}/metrics")
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def say(sentence: str) -> None:

@@ -76,37 +76,25 @@ def run_dir_of(args: argparse.Namespace) -> Path:
 
 def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that decide what a strike is: whoever shows strikes takes the same as the fault handler."""
-
-    def add(name: str, kind: Callable[[str], float], default: float, words: str) -> None:
-        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
-
-    add("--strikes", whole_number(1, 1000), 3, "so many take a device out")
-    add("--window", number(0.01, 527_040), 480, "minutes a strike counts")
-    add("--many", whole_number(2), 3, "so many devices at once are software")
+    _add(parser, "--strikes", whole_number(1, 1000), 3, "so many take a device out")
+    _add(parser, "--window", number(0.01, 527_040), 480, "minutes a strike counts")
+    _add(parser, "--many", whole_number(2), 3, "so many devices at once are software")
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that make a policy."""
     add_strike_arguments(parser)
-
-    def add(name: str, kind: Callable[[str], float], default: float, words: str) -> None:
-        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
-
-    add(
-        "--half-life",
-        number(0.01, 366),
-        30,
-        "days in which a strike counts half, after the window",
+    _add(parser, "--half-life", number(0.01, 366), 30, "days in which a strike counts half, after the window")
+    _add(parser, "--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
+    _add(parser, "--max-devices", whole_number(0), 2, "isolations of one node in 24 h at most")
+    _add(parser, "--max-percent", number(0, 100), 10, "nodes with isolations in 24 h at most, in percent, or two")
+    _add(
+        parser, "--release-after", number(0, 8784), 48, "hours without a fault until a stress test gives back; 0 never"
     )
-    add("--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
-    add("--max-devices", whole_number(0), 2, "isolations of one node in 24 h at most")
-    add(
-        "--max-percent",
-        number(0, 100),
-        10,
-        "nodes with isolations in 24 h at most, in percent, or two",
-    )
-    add("--release-after", number(0, 8784), 48, "hours without a fault until a stress test gives back; 0 never")
+
+
+def _add(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], float], default: float, words: str) -> None:
+    parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default: %(default)s)")
 
 
 def read_policy(args: argparse.Namespace) -> Policy:

@@ -34,7 +34,7 @@ class Story:
         workload.use_mode(self.args.mode)
         bar = Bar(label, steps, silent=self.args.json)
         tell = lambda step, loss: bar.show(step, f"{step}/{steps} steps, loss {loss:.4f}")  # noqa: E731
-        done = workload.train(workload.SMALL.with_(seed=self.args.seed), steps, tell=tell, **options)
+        done = workload.train(workload.SMALL, steps, tell=tell, **options)
         bar.end()
         return done
 

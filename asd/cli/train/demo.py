@@ -19,7 +19,6 @@ from asd.cli.shared.quiet import quiet
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import PATTERNS, TARGETS, Fault
-from asd.rules import RULES
 
 __all__ = ["add_arguments", "run"]
 
@@ -32,7 +31,7 @@ Examples:
   asd demo --parts persistent                              two devices and a spare: one stays broken
   asd demo --parts detection --mode pynative --steps 50    slower, the same story
   asd demo --fault gradient:norm_out:flip=30:step=20       is this fault found?
-  asd demo --fault "output:layers.*ffn_norm:zero=8:step=10:duration=30:chance=0.05" --rule adaptive
+  asd demo --fault "output:layers.*ffn_norm:zero=8:step=10:duration=30:chance=0.05"
   asd demo --fault weight:layers.0.*w1:scale=1e6:step=10 --mode pynative --json
 
 """
@@ -47,20 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", metavar="A,B", help=f"some of {','.join(PARTS)} (default all)")
     parser.add_argument("--steps", type=int, default=_STEPS, help="of the first part (default %(default)s)")
     parser.add_argument("--fault", metavar="FAULT", help=f"of the first part, which it plays alone (default {_FAULT})")
-    parser.add_argument(
-        "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
-    )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--out", type=Path, help="folder for what it leaves (default: ASD_RUN_DIR/demo)")
-    parser.add_argument("--seed", type=int, default=1, help="for weights and data (default %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the story; 0 if everything came true."""
     fault = Fault.parse(_FAULT if args.fault is None else args.fault)
-    told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"} | ({"ASD_RULE": args.rule} if args.rule else {})
-    config = Config.from_env({**os.environ, **told})
+    config = Config.from_env({**os.environ, "NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
     all_parts = PARTS if args.fault is None else PARTS[:1]
     parts = list(all_parts) if args.parts is None else args.parts.split(",")

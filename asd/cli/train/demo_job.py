@@ -102,7 +102,7 @@ class Acts(Story):
         python, kept = sys.executable, f"{folder}/checkpoints"
         keeper = [python, "-I", str(_KEEPER), str(os.getpid())]  # ends all that is left if this process is killed
         supervisor = [python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--"]
-        training = f"-m asd.operators.drill.job_workload {_STEPS} --save-every {_SAVE_EVERY} --seed {args.seed}"
+        training = f"-m asd.operators.drill.job_workload {_STEPS} --save-every {_SAVE_EVERY}"
         words = [*keeper, *supervisor, python, *training.split(), "--mode", args.mode, "--folder", kept, *options]
         settings = {
             "ASD_RUN_DIR": str(folder),

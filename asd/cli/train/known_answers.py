@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asd.cli.shared.machine import machine_of
-from asd.cli.shared.options import number, whole_number
+from asd.cli.shared.options import number
 from asd.cli.shared.progress import Bar
 from asd.cli.shared.quiet import quiet
 from asd.cli.train.selftest_forms import as_json
@@ -32,7 +32,7 @@ from asd.verdict import Level
 if TYPE_CHECKING:
     from asd.operators.selftest.known_answers import StressOutcome
 
-__all__ = ["add_work_arguments", "rank_of", "run_work", "user_of"]
+__all__ = ["add_work_arguments", "run_work", "user_of"]
 
 _CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
 _VENDOR_FOUND = 2
@@ -45,7 +45,6 @@ def add_work_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of work whose answers are known."""
     work = parser.add_argument_group("work whose answers are known")
     work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
-    work.add_argument("--seed", type=whole_number(0), default=0, help="of the numbers (default: %(default)s)")
     work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
 
 
@@ -62,13 +61,12 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             device = use_device(device, mode)
             if user := user_of(run_dir, device, time.time()):
                 return _complain(f"{device} is not tested while {user} works on it.")
-            rank = rank_of(run_dir, device)
             outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; pip install '.[mindspore]' in the checkout brings it.")
     except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
         return _complain(f"{device} could not be tested: {error}")
-    return _finish(args, config, device, rank, outcome, run_dir)
+    return _finish(args, config, device, outcome, run_dir)
 
 
 def _test(args: argparse.Namespace, label: str) -> StressOutcome:
@@ -76,14 +74,12 @@ def _test(args: argparse.Namespace, label: str) -> StressOutcome:
 
     bar = Bar(label, args.seconds, silent=args.json)
     show = lambda done, count: bar.show(done, f"{done:.0f}/{args.seconds:g} s, {count} repetitions")  # noqa: E731
-    outcome = stress(args.seconds, args.seed, show)
+    outcome = stress(args.seconds, tell=show)
     bar.end(f"{sum(outcome.repetitions.values())} repetitions")
     return outcome
 
 
-def _finish(
-    args: argparse.Namespace, config: Config, device: str, rank: int, outcome: StressOutcome, run_dir: Path | None
-) -> int:
+def _finish(args: argparse.Namespace, config: Config, device: str, outcome: StressOutcome, run_dir: Path | None) -> int:
     """Says what was found, and writes the event."""
     failed = outcome.finding is not None or outcome.vendor_code == _VENDOR_FOUND
     sentence = _sentence(device, outcome)
@@ -92,7 +88,7 @@ def _finish(
     if not failed and outcome.vendor_code not in (None, 0):
         code = _NOT_TESTED
     elif run_dir is not None:
-        event = _event(config, device, rank, outcome, sentence, failed=failed)
+        event = _event(config, device, outcome, sentence, failed=failed)
         try:
             EventLog(stress_file(run_dir))(event)
         except OSError as error:
@@ -124,10 +120,10 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
     )
 
 
-def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
+def _event(config: Config, device: str, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
     finding, now = outcome.finding, time.time()
     return Event(
-        origin=Origin(config.name_of_run(), rank, config.name_of_node(), device),
+        origin=Origin(config.name_of_run(), -1, config.name_of_node(), device),
         step=0,
         checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
         value=float(finding.wrong) if finding is not None else float(failed),
@@ -145,7 +141,7 @@ def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reaso
 
 
 def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None) -> dict[str, Any]:
-    """The same form as that of a self-test, with the time, the seed and the event beside it."""
+    """The same form as that of a self-test, with the time and the event beside it."""
     wrong, mode = outcome.finding, "pynative" if args.mode == "pynative" else "graph"
     found = [
         Finding(_AREA, name, WRONG, mode, detail=wrong.sentence())
@@ -157,14 +153,8 @@ def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event
     if outcome.vendor_code is not None:
         state = {0: OK, _VENDOR_FOUND: WRONG}.get(outcome.vendor_code, ABSENT)
         found.append(Finding(_AREA, "MindSpore's own", state, mode, detail=f"code {outcome.vendor_code}"))
-    told = {"seconds": round(outcome.seconds, 3), "seed": args.seed, "event": event.id if event is not None else None}
+    told = {"seconds": round(outcome.seconds, 3), "event": event.id if event is not None else None}
     return {**as_json(found, machine_of(device)), **told}
-
-
-def rank_of(run_dir: Path | None, device: str) -> int:
-    """The rank that uses `device` of this host, by what ranks left in a folder or below; -1 when it is not known."""
-    ranks = {status.rank for status in _statuses(run_dir, device)}
-    return ranks.pop() if len(ranks) == 1 else -1
 
 
 def user_of(run_dir: Path | None, device: str, now: float) -> str:

@@ -1,17 +1,15 @@
-"""What a self-test found: as a table for people, and as JSON."""
+"""What a self-test found: as a text for people, and as JSON."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from asd.cli.shared.printable import aligned
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
-__all__ = ["as_json", "as_table"]
-
-_TYPES = ("float32", "float16", "bfloat16", "")
+__all__ = ["as_json", "as_text"]
 
 
 def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> dict[str, Any]:
@@ -24,35 +22,16 @@ def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> d
     }
 
 
-def as_table(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> str:
-    """A table of words, then the sentences: what is wrong, what is absent."""
+def as_text(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> str:
+    """How much is right, then in sentences what is wrong and what is absent."""
     lines = [f"{name}: {value or 'not installed'}" for name, value in machine.items()]
-    modes = list(dict.fromkeys(each.mode for each in findings))
-    columns = [(mode, dtype) for mode in modes for dtype in _TYPES if _has(findings, mode, dtype)]
-    rows: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for each in findings:
-        row = rows.setdefault(f"{each.area}: {each.name}", {})
-        row.setdefault((each.mode, each.dtype), []).append(each.state)
-    heads = [f"{mode} {dtype}".strip() for mode, dtype in columns]
-    table = [["what", *heads]]
-    for what, cells in rows.items():
-        table.append([what, *(_word(cells.get(column, [])) for column in columns)])
-    lines += ["", aligned(table)]
+    right = Counter(each.area for each in findings if each.state == OK)
+    lines += ["", "Right:", *(f"  {area}: {count} checks" for area, count in right.items())]
     lines += _section("Wrong", [each for each in findings if each.state == WRONG])
     lines += _section("Absent on this device, and not tested", [each for each in findings if each.state == ABSENT])
     counts = as_json(findings, machine)["counts"]
     lines += ["", f"{counts[OK]} right, {counts[WRONG]} wrong, {counts[ABSENT]} absent."]
     return "\n".join(lines)
-
-
-def _has(findings: Sequence[Finding], mode: str, dtype: str) -> bool:
-    return any((each.mode, each.dtype) == (mode, dtype) for each in findings)
-
-
-def _word(states: list[str]) -> str:
-    if not states:
-        return "-"
-    return "WRONG" if WRONG in states else OK if OK in states else ABSENT
 
 
 def _section(title: str, findings: Sequence[Finding]) -> list[str]:
@@ -63,6 +42,5 @@ def _section(title: str, findings: Sequence[Finding]) -> list[str]:
 
 
 def _place(each: Finding) -> str:
-    rank = f"rank {each.rank}" if each.rank >= 0 else ""
-    where = ", ".join(filter(None, (each.mode, each.dtype, rank)))
+    where = ", ".join(filter(None, (each.mode, each.dtype)))
     return f"{each.area}: {each.name} ({where})"

@@ -7,20 +7,16 @@ and started again at any time, and goes on where it was.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from asd.cli.shared.options import add_strike_arguments, number, read_strike_policy, whole_number
+from asd.cli.shared.options import add_strike_arguments, read_strike_policy, whole_number
+from asd.cli.shared.stopping import stopped
 from asd.config import Config
-
-if TYPE_CHECKING:
-    from asd.exporters.prometheus.agent import Agent
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,21 +27,12 @@ Examples:
   asd exporter --checkpoints 5                             with values and limits of the 5 checkpoints nearest to theirs
   curl 'http://127.0.0.1:9464/events?limit=10'
 
-In Prometheus' configuration:
-  scrape_configs:
-    - job_name: asd
-      scrape_interval: 15s
-      static_configs:
-        - targets: ["127.0.0.1:9464"]
-
 It serves /metrics, /healthz, /readyz and /events. The web configuration has the form that Prometheus' own exporters
 take; a change of it or of a certificate is taken over without a restart.
 
 Strikes are counted as `asd handler` and `asd report` count them: give all the same --strikes, --window and --many.
 
 exit codes: 0 ended by SIGTERM, 1 the job failed, 2 wrong usage or a wrong setting, 130 interrupted."""
-
-_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,11 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "series of the N nearest to their limit (default: 0)",
     )
     add_strike_arguments(parser)
-    add("--poll", number(0.05, 3600), "SECONDS", "how often to look (default: 1)")
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
     add("--state", Path, "FILE", "its database of events and counts (default: in the first run folder)")
-    parser.set_defaults(address="127.0.0.1", port=9464, poll=1.0, checkpoints=0)
+    parser.set_defaults(address="127.0.0.1", port=9464, checkpoints=0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,53 +79,14 @@ def run(args: argparse.Namespace) -> int:
     host = config.node if args.host is None else args.host
     web_config = None if args.web_config is None else WebConfig(args.web_config)
     devices = read_device_map(args.device_map, host) if args.device_map else npu_smi_map()
-    # Blocked here and waited for below: a handler could come between any two writes of the agent.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        more = {"policy": read_strike_policy(args), "devices": devices, "checkpoints": args.checkpoints}
-        agent = Agent(run_dirs, args.state, host=host, poll_interval=args.poll, **more)
+    more = {"policy": read_strike_policy(args), "devices": devices, "checkpoints": args.checkpoints}
+    with stopped() as stop, contextlib.closing(Agent(run_dirs, args.state, host=host, **more)) as agent:
+        collector = NodeCollector(agent, devices)
+        server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
         try:
-            collector = NodeCollector(agent, devices)
-            server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
-            try:
-                folders = ", ".join(map(str, run_dirs))
-                print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
-                ended_by = _run_until_signal(agent)
-            finally:
-                server.close()
-        finally:
-            agent.close()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if ended_by == signal.SIGINT:
-        raise KeyboardInterrupt
-    return 0
-
-
-def _run_until_signal(agent: Agent) -> int:
-    """Lets the agent work; returns the signal that ended it.
-
-    Raises:
-        Exception: Whatever ended the agent instead.
-    """
-    stop = threading.Event()
-    failures: list[Exception] = []
-
-    def work() -> None:
-        try:
+            folders = ", ".join(map(str, run_dirs))
+            print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
             agent.run(stop)
-        except Exception as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work, name="asd-agent")
-    thread.start()
-    received = None
-    try:
-        while received is None and thread.is_alive():
-            received = signal.sigtimedwait(_SIGNALS, 0.5)
-    finally:
-        stop.set()
-        thread.join()
-    if failures:
-        raise failures[0]
-    return received.si_signo if received is not None else signal.SIGTERM
+        finally:
+            server.close()
+    return 0

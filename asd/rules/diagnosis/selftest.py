@@ -23,7 +23,6 @@ class Finding:
         mode: `graph` or `pynative`.
         dtype: `float32`, `float16` or `bfloat16`; empty where it does not matter.
         detail: What was expected and what came, or why it is absent; empty where nothing is to be said.
-        rank: Which rank tells it; -1 where there are no ranks.
     """
 
     area: str
@@ -32,7 +31,6 @@ class Finding:
     mode: str
     dtype: str = ""
     detail: str = ""
-    rank: int = -1
 
 
 def line_of(finding: Finding) -> str:

@@ -86,7 +86,7 @@ def test_a_device_is_released_and_the_recovery_is_told(tmp_path, capsys):
 def test_a_handler_at_work_does_the_release(tmp_path, capsys):
     fill(tmp_path, bad(1))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    handler = subprocess.Popen([sys.executable, "-m", "asd", "handler", "--interval", "0.02"], **pipes)
+    handler = subprocess.Popen([sys.executable, "-m", "asd", "handler"], **pipes)
     assert "no run was found" in handler.stderr.readline()  # it has looked once
     assert main(["devices", "release", "node7", "Ascend:3"]) == 0
     handler.terminate()

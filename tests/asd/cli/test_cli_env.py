@@ -10,7 +10,7 @@ import pytest
 
 import asd
 from asd import cli
-from asd.cli import main, of_today
+from asd.cli import main
 
 
 def rows(text):
@@ -110,15 +110,3 @@ def test_a_reader_that_leaves_early_is_no_error():
     with os.fdopen(writer, "w") as closed:
         done = command(["env"], stdout=closed, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (141, "")
-
-
-@pytest.mark.parametrize(
-    ("older", "today"),
-    [
-        ("grad_compare one two -o out", "compare --gradients -tp one -gp two -o out"),
-        ("grad_compare -tp one", "compare --gradients -tp one"),
-        ("env", "env"),
-    ],
-)
-def test_the_name_of_other_tools_is_ours(older, today):
-    assert of_today(older.split()) == today.split()

@@ -10,8 +10,6 @@ from asd.exporters.http.routes import start_server
     ("arguments", "said"),
     [
         (["--port", "65536"], "--port has the value '65536', which is not valid: it must be a whole number from 0 to"),
-        (["--poll", "0"], "--poll has the value '0', which is not valid: it must be a number from 0.05 to 3600"),
-        (["--poll", "nan"], "--poll has the value 'nan'"),
         (["--checkpoints", "all"], "--checkpoints has the value 'all'"),
         (["--device-map", "nothing.json"], "--device-map has the value 'nothing.json'"),
         (

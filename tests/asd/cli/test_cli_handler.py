@@ -137,7 +137,7 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
 
 def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
     lock = tmp_path / "handler.sqlite.lock"
-    first = start("--run-dir", tmp_path, "--interval", "0.05")
+    first = start("--run-dir", tmp_path)
     wait_for(lambda: lock.exists() and lock.read_text() == str(first.pid))
     second = start("--run-dir", tmp_path)
     in_use = f"asd: {tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid}).\n"
@@ -155,7 +155,6 @@ def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
         ("--window", "nan"),
         ("--many", "1"),
         ("--release-after", "-2"),
-        ("--interval", "0"),
         ("--metrics", "127.0.0.1:70000"),
         ("--option", "novalue"),
     ],
@@ -172,7 +171,7 @@ def scrape(url):
 
 
 def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breaker_opened(tmp_path):
-    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1", "--interval", "0.05"]
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1"]
     with start(*command) as process:
         try:
             url = process.stderr.readline().split()[-1]
@@ -209,7 +208,7 @@ def readiness(url):
 
 def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_why(tmp_path):
     write(tmp_path, event(1))
-    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--interval", "0.01"]
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0"]
     with start(*command) as process:
         try:
             url = process.stderr.readline().split()[-1].replace("/metrics", "/readyz")

@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 from asd.cli import main
-from asd.cli.train.known_answers import rank_of, user_of
+from asd.cli.train.known_answers import user_of
 from asd.rules.step.status import Status
 from asd.rundir.names import status_file
 from tests.support.events import made_of
@@ -17,9 +17,8 @@ from tests.support.events import made_of
     [
         (["--device", "CPU", "--seconds", "-1"], "--seconds has the value '-1', which is not valid: it must be a num"),
         (["--device", "CPU", "--seconds", "inf"], "--seconds has the value 'inf', which is not valid: it must be a nu"),
-        (["--device", "CPU", "--seed", "x"], "--seed has the value 'x', which is not valid: it must be a whole number"),
         (["--device", "CPU", "--mode", "eager"], "argument --mode: invalid choice: 'eager'"),
-        (["--ranks", "2"], "--ranks has the value 2, which is not valid: it is valid without --seconds only"),
+        (["--only", "gate"], "--only has the value ['gate'], which is not valid: it is valid without --seconds only"),
     ],
 )
 def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options, sentence):
@@ -43,24 +42,9 @@ def leave_status(run_dir, rank, device, **more):
     status_file(run_dir, rank).write_text(status.to_json())
 
 
-def test_the_rank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
-    leave_status(tmp_path / "run", 0, "CPU:0")
-    leave_status(tmp_path / "run", 1, "CPU:1")
-    status_file(tmp_path / "run", 2).write_text("torn")
-    assert [rank_of(tmp_path / "run", f"CPU:{number}") for number in range(3)] == [0, 1, -1]
-    assert rank_of(None, "CPU:0") == -1
-    leave_status(tmp_path / "run", 3, "CPU:0")  # as ranks that share a processor do
-    assert rank_of(tmp_path / "run", "CPU:0") == -1
-
-
 def test_a_device_that_a_training_works_on_is_not_tested(tmp_path):
     leave_status(tmp_path / "run", 2, "Ascend:3", active=True, written=100.0)  # below the folder that is given
     assert user_of(tmp_path, "Ascend:3", 159.0) == "rank 2 of llama"
     assert (
         user_of(tmp_path, "Ascend:3", 161.0) == user_of(tmp_path, "Ascend:4", 159.0) == user_of(None, "CPU:0", 0) == ""
     )
-
-
-def test_options_of_work_with_known_answers_need_its_time(capsys):
-    assert main(["selftest", "--seed", "3"]) == 2
-    assert capsys.readouterr().err.endswith("it is valid with --seconds only.\n")

@@ -1,4 +1,4 @@
-"""Ten events a second of one flapping device are one line that counts."""
+"""Ten events a second of one flapping device are one line a minute."""
 
 from asd.cli.act.decision_limiter import DecisionLimiter
 from asd.handler.decision import Decision
@@ -15,18 +15,11 @@ def told(news, decisions, now):
     return [(each.action, each.reason) for each in news.of(decisions, now)]
 
 
-def test_of_a_crowd_the_first_is_told_and_the_rest_is_counted_once_a_minute():
+def test_of_a_crowd_one_a_minute_is_told():
     news, lines = DecisionLimiter(), []
     for tenth in range(1300):  # ten a second for 130 s
         lines += told(news, [decision(number=tenth)], tenth / 10)
-    assert lines == [
-        ("waiting", "number 0."),
-        ("waiting", "number 599. There were 599 more like this within 60 s."),
-        ("waiting", "number 600."),
-        ("waiting", "number 1199. There were 599 more like this within 60 s."),
-        ("waiting", "number 1200."),
-    ]
-    assert told(news, [], 1e9) == [("waiting", "number 1299. There were 99 more like this within 60 s.")]
+    assert lines == [("waiting", f"number {number}.") for number in (0, 600, 1200)]
 
 
 def test_another_device_and_another_action_are_no_part_of_it():
@@ -45,5 +38,4 @@ def test_what_is_done_about_a_device_is_always_told():
 def test_a_clock_that_is_set_back_ends_a_crowd():
     news = DecisionLimiter()
     assert len(told(news, [decision(number=number) for number in range(3)], 1000.0)) == 1
-    assert told(news, [], 10.0) == [("waiting", "number 2. There were 2 more like this within 60 s.")]
-    assert told(news, [], 1e9) == []
+    assert len(told(news, [decision()], 10.0)) == 1
