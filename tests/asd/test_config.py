@@ -162,16 +162,6 @@ def test_settings_made_by_hand_are_checked_too(field, value):
     assert caught.value.variable == field
 
 
-@pytest.mark.parametrize(("action", "refuses"), [("log", False), ("skip", True), ("stop", True)])
-def test_only_log_lets_a_bad_update_through(action, refuses):
-    assert Config(on_anomaly=action).refuses is refuses
-
-
-def test_settings_can_not_be_changed_afterwards():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().enable = 1
-
-
 @given(
     enable=st.integers(0, 3),
     upper=PAIRS,

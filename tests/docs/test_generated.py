@@ -11,7 +11,6 @@ import links
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from asd.cli import ALIASES, COMMANDS, parser_of
 from asd.settings.options import OPTIONS
 from asd.settings.table import VARIABLES
 
@@ -19,66 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", generated.PARTS)
-def test_every_part_is_made_and_is_used(name):
-    assert generated.PARTS[name]().strip()
-    assert any(f"<!-- generated: {name} -->" in path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
-
-
-def test_no_page_asks_for_a_part_that_nobody_makes():
-    for path in DOCS.glob("*.md"):
-        asked = re.findall(r"<!-- generated: (.+?) -->", path.read_text(encoding="utf-8"))
-        assert set(asked) <= set(generated.PARTS)
-
-
-def test_rooms_are_the_folders_with_what_their_docstrings_say():
-    text = generated.rooms()
-    rows = dict(re.findall(r"^\| `([\w/]+)/` \| (.+?) \|", text, re.MULTILINE))
-    for folder in ("asd", "operators", "exporters"):
-        inside = {
-            str(path.parent.relative_to(ROOT))
-            for path in (ROOT / folder).rglob("__init__.py")
-            if path.parent.relative_to(ROOT).parts[:2] not in (("asd", "operators"), ("asd", "exporters"))
-        }
-        assert inside <= set(rows)
-    assert all(words.strip() for words in rows.values())
-    assert set(generated._OTHERS) <= {path.name for path in ROOT.iterdir()}
-
-
-def test_a_folder_that_does_not_say_what_is_in_it_is_an_error(tmp_path):
-    (tmp_path / "__init__.py").write_text("x = 1\n")
-    with pytest.raises(ValueError, match="has no docstring"):
-        generated._first_sentence(tmp_path / "__init__.py")
-
-
-def test_settings_have_every_variable_in_both_languages():
-    names = [each.name for each in (*VARIABLES, *OPTIONS)]
-    for made in (generated.settings(), generated.settings_in_chinese()):
-        assert re.findall(r"^\| `(\w+)` ", made, re.MULTILINE) == names
-    assert set(chinese.SETTINGS) == set(chinese.VALID) == set(names)
-
-
 def test_values_that_a_setting_takes_are_told_in_both_languages():
     for each in (*VARIABLES, *OPTIONS):
         words = re.findall(r"`([a-z_0-9]+)`", each.about)
         told = chinese.SETTINGS[each.name] + chinese.VALID[each.name]
         assert [word for word in words if f"`{word}`" not in told and not word.isdigit()] == [], each.name
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_have_every_option(name):
-    text = generated.commands()
-    part = text[text.index(f"### asd {name}\n") :].split("\n### ")[0]
-    assert f"asd {ALIASES[name]}" in part if name in ALIASES else "also `asd" not in part
-    for action in parser_of(name)._actions:
-        if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
-            word = action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
-            assert word in part
-
-
-@pytest.mark.parametrize("name", ["index", "how-it-works", "operations", "debugging", "settings", "limits"])
-def test_these_pages_are_there_in_chinese(name):
-    assert len(re.findall("[\u4e00-\u9fff]", (DOCS / f"{name}.zh.md").read_text(encoding="utf-8"))) > 100
 
 
 def test_metrics_are_those_that_a_scrape_shows():

@@ -14,10 +14,6 @@ import pytest
 from asd import Event, Level
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.run_files.event_log import EventLog, read_events
-from asd.exporters.run_files.status_file import StatusFile
-from asd.origin import Origin
-from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import write_whole
 from tests.support.events import event_maker
@@ -112,38 +108,3 @@ def test_every_event_survives_the_death_of_everyone(tmp_path, seed):
     assert len(run_dir.event_files(folder)) > RANKS
     assert sum(expected.values()) > 100
     assert not any(problems.values())
-
-
-def train_with_status(folder):
-    monitor = Monitor(*_monitor_arguments(folder))
-    monitor.begin()
-    for step in count(1):
-        monitor.judge(step, [])
-
-
-def _monitor_arguments(folder):
-    from asd import Config
-
-    sink = StatusFile(run_dir.status_file(folder, 0), interval_seconds=0.0)
-    return Config(protection="document", enable=1), Origin("run1", 0, os.uname().nodename, "CPU:0"), [sink]
-
-
-def test_a_killed_rank_leaves_a_whole_status_and_is_seen_to_be_lost(tmp_path):
-    folder = tmp_path / "run"
-    agent = Agent([folder])
-    for number in range(15):
-        rank = start(train_with_status, folder)
-        while not run_dir.status_file(folder, 0).exists():
-            time.sleep(0.001)
-        time.sleep(0.003 * number)
-        agent.poll()
-        status = agent.statuses()[0]
-        pid = rank.pid
-        kill(rank)
-        agent.poll()
-        status = agent.statuses()[0]
-        assert (status.pid, status.active, agent.alive(status)) == (pid, True, False)
-        assert Status.from_json(run_dir.status_file(folder, 0).read_text()) == status
-        run_dir.status_file(folder, 0).unlink()
-    assert agent.problems["status_file"] == 0
-    agent.close()

@@ -1,7 +1,6 @@
 """`asd exporter` as a process of its own, beside processes that train: scraped, killed, started again."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -23,24 +22,6 @@ NO_RUN = "no run was found"
 ROOT = str(Path(asd.__file__).parents[1])
 PATIENCE_SECONDS = 10.0
 """So long it would wait for a client that says nothing more."""
-WRITER = """
-import sys, time
-from asd import Config
-from asd.exporters.run_files.event_log import open_event_log
-from asd.exporters.run_files.status_file import open_status_file
-from asd.rules.step.monitor import Monitor
-from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-
-folder, rank, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-config = Config(enable=1, on_anomaly="skip", run_dir=folder)
-origin = Origin("run1", rank, "node7", f"Ascend:{rank}")
-monitor = Monitor(config, origin, [open_event_log(config, origin), open_status_file(config, origin)])
-monitor.begin()
-for step in range(1, steps + 1):
-    monitor.judge(step, [Reading("a", 2e6)])
-monitor.end()
-"""
 
 
 def environment():
@@ -94,12 +75,6 @@ class Exporter:
         return code, [line for line in said if NO_RUN not in line], seconds  # which a slow machine may hear before
 
 
-def train(folder, rank, steps):
-    subprocess.run(
-        [sys.executable, "-c", WRITER, str(folder / "run"), str(rank), str(steps)], env=environment(), check=True
-    )
-
-
 @pytest.fixture
 def exporter(tmp_path):
     with contextlib.ExitStack() as running:
@@ -136,25 +111,3 @@ def test_an_interrupt_ends_it_with_130(exporter):
 def test_a_signal_while_it_starts_is_not_lost(exporter):
     code, _, _ = exporter().end(signal.SIGTERM)
     assert code == 0
-
-
-def test_it_shows_what_ranks_counted_before_and_after_it_began(exporter, tmp_path):
-    train(tmp_path, 0, 3)
-    started = exporter("--checkpoints", "100")
-    started.wait_until_ready()
-    assert started.value("asd_anomalies_total", rank="0", level="first") == 3
-    assert started.value("asd_feature_value", checkpoint="a") == 2e6
-    train(tmp_path, 1, 2)
-    wait_for(lambda: started.value("asd_anomalies_total", rank="1", level="first") == 2)
-    steps = [(event["data"]["rank"], event["data"]["step"]) for event in json.loads(started.get("/events?limit=3"))]
-    assert steps == [(1, 2), (1, 1), (0, 3)]
-    assert started.value("process_open_fds") > 0
-
-
-def test_a_second_exporter_of_the_same_run_is_refused_in_one_sentence(exporter, tmp_path):
-    train(tmp_path, 0, 1)
-    exporter().wait_until_ready()
-    command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("asd: the state file run/exporter.sqlite is in use by another exporter")

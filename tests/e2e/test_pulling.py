@@ -235,17 +235,6 @@ def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(clus
     assert cluster.taken_in() == set()
 
 
-def test_a_handler_without_a_certificate_hears_nothing(cluster):
-    (cluster.folder / "client.yml").write_text("tls_config: {ca_file: ca.pem}\n")
-    cluster.write(verdict("node7"))
-    cluster.start_agent("node7")
-    wait_for(lambda: listens(cluster.ports["node7"]))
-    cluster.name_agents("node7")
-    cluster.start_handler()
-    wait_for(lambda: any("is not heard" in line for line in cluster.said()))
-    assert cluster.taken_in() == set()
-
-
 def listens(port):
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0

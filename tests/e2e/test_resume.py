@@ -1,11 +1,9 @@
 """A training that is killed and resumed ends as if nothing had happened, its rules included."""
 
-import contextlib
 import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -64,32 +62,3 @@ def test_a_state_that_can_not_be_used_is_one_sentence_and_the_training_goes_on(r
         assert "\n" not in problem
         assert result[kind]["losses"] == whole["losses"][4:], kind
         assert result[kind]["digest"] == whole["digest"], kind
-
-
-@pytest.fixture
-def full_disk(tmp_path):
-    """A folder on a file system that has no room left."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("needs the right to mount a tmpfs")
-    with contextlib.suppress(OSError), (folder / "filling").open("wb", buffering=0) as file:
-        while file.write(b"x" * 4096) == 4096:
-            pass
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_run_folder_on_a_full_disk_is_said_and_the_training_ends_normally(runner, full_disk):
-    done = runner.asd_run("loops.py", "model", "graph", 6, 4, ASD_ON_ANOMALY="skip", ASD_RUN_DIR=str(full_disk / "run"))
-    assert done.code == 0
-    assert len(done.result["losses"]) == 6
-    lines = done.err.splitlines()
-    assert ["accuracy sensitivity feature abnormal" in line for line in lines].count(True) == 1
-    problems = [line for line in lines if "detector problem" in line]
-    assert any("an event can't be handed to EventLog: [Errno 28] No space left on device" in line for line in problems)
-    assert all("No space left on device" in line for line in problems)  # each sink says it once
-    assert len(problems) <= 4

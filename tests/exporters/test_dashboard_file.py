@@ -24,28 +24,6 @@ def test_every_panel_asks_the_chosen_data_source():
             assert holder["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_ids_differ_and_no_panel_covers_another():
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(set(ids)) == len(ids)
-    cells = set()
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        covered = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not covered & cells, panel["title"]
-        cells |= covered
-
-
-def test_targets_of_one_panel_have_letters_of_their_own():
-    for panel in PANELS:
-        letters = [target["refId"] for target in panel["targets"]]
-        assert len(set(letters)) == len(letters)
-
-
 @pytest.mark.parametrize(("title", "query"), queries())
 def test_a_query_names_only_variables_that_exist_and_no_run_that_is_not_chosen(title, query):
     assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval"}

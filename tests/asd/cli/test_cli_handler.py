@@ -15,7 +15,6 @@ from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
 from asd.handler.decision import ACTIONS
-from asd.origin import device_name
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for
@@ -63,17 +62,6 @@ def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsy
     ]
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
-
-
-def test_a_soft_error_on_each_of_three_chips_of_a_node_is_one_strike_for_each(tmp_path, capsys):
-    folders = []
-    for step, chip in enumerate((3, 5, 6), 1):  # a pod each, whose only device MindSpore counts as 0
-        device = device_name("Ascend", 0, visible=[], mounted=[chip])
-        folders += ["--run-dir", str(tmp_path / f"pod{chip}")]
-        write(tmp_path / f"pod{chip}", event(step, run=f"job{chip}", rank=0, device=device))
-    assert main(["handler", "--once", "--state", str(tmp_path / "handler.sqlite"), *folders]) == 0
-    assert capsys.readouterr().out.splitlines() == ["3 events taken in, 3 devices known, 0 isolated."]
-    assert [kinds(path) for path in tmp_path.glob("pod*")] == [[], [], []]
 
 
 def test_decisions_as_json(tmp_path, capsys):

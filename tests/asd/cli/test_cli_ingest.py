@@ -129,19 +129,6 @@ def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capsys):
     )
 
 
-def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path, log):
-    log.write_text(first(1))
-    limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource."
-    limit += "RLIMIT_FSIZE, (100, 100)); from asd.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = ["ingest", "--once", str(log), "--run-dir", "out"]
-    done = subprocess.run([sys.executable, "-c", limit, *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("asd: ")
-    assert done.stderr.count("\n") == 1
-    assert main(command) == 0
-    assert [event.step for event in written(tmp_path / "out")] == [1]
-
-
 def start(*options):
     return subprocess.Popen(
         [sys.executable, "-m", "asd", "ingest", *options],

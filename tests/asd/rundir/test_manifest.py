@@ -2,19 +2,14 @@
 
 import hashlib
 import json
-from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from asd.errors import StateError
 from asd.event import Event
 from asd.origin import Origin
 from asd.rundir.last_good import last_good
 from asd.rundir.manifest import (
     Health,
-    Manifest,
     checkpoint_places,
     load_manifest,
     manifest_path,
@@ -174,43 +169,6 @@ def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
     old.unlink()
     save(tmp_path, 4)
     assert not manifest_path(old).exists()
-
-
-numbers = st.integers(0, 2**40)
-
-
-@given(
-    st.builds(
-        partial(made_of, Manifest),
-        step=numbers,
-        sha256=st.text(),
-        size=numbers,
-        run=st.text(),
-        rank=st.integers(-1, 99),
-        host=st.text(),
-        device=st.text(),
-        tainted_from=numbers,
-        time=st.floats(0, 1e10),
-    )
-)
-def test_a_manifest_comes_back_as_it_was(tmp_path_factory, manifest):
-    path = tmp_path_factory.getbasetemp() / "a.json"
-    path.write_text(manifest.to_json())
-    assert load_manifest(path) == manifest
-
-
-@given(
-    st.text()
-    | st.recursive(
-        st.none() | st.floats() | st.text(),
-        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["version", "step", "time", "x"]), x),
-    ).map(json.dumps)
-)
-def test_whatever_is_no_manifest_is_a_state_error(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "b.json"
-    path.write_bytes(text.encode(errors="surrogatepass"))
-    with pytest.raises(StateError):
-        load_manifest(path)
 
 
 def test_folders_are_noted_once_and_found_again(tmp_path):

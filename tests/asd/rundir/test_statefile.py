@@ -3,13 +3,6 @@
 import contextlib
 import math
 import os
-import random
-import resource
-import signal
-import subprocess
-import sys
-import time
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -20,7 +13,6 @@ from asd.origin import Origin
 from asd.rules import RULES
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
-from asd.rundir import statefile as module
 from asd.rundir.disk import write_whole
 from asd.rundir.statefile import load_state, save_state
 
@@ -139,81 +131,6 @@ def test_no_damage_causes_another_error(tmp_path_factory, data, cut):
     path.write_bytes(whole[:cut] + data + whole[cut + len(data) :])
     with contextlib.suppress(StateError):
         monitor().restore(load_state(path), ["a"])
-
-
-def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
-    path = tmp_path / "huge.json"
-    with path.open("wb") as file:
-        file.truncate(module.MAX_BYTES + 1)
-    tracemalloc.start()
-    with pytest.raises(StateError, match=f"has {module.MAX_BYTES + 1} bytes; valid are at most {module.MAX_BYTES}"):
-        load_state(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < module.MAX_BYTES / 10
-
-
-WRITER = """
-import itertools, sys
-from pathlib import Path
-from asd.rundir.statefile import save_state
-path = Path(sys.argv[1])
-print("ready", flush=True)
-for number in itertools.count():
-    save_state(path, {"number": number, "filling": "x" * 50_000, "again": number})
-"""
-
-
-def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "state.json"
-    save_state(path, {"number": -1, "filling": "", "again": -1})
-    moments = random.Random(7)
-    seen = set()
-    for _ in range(12):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
-            writer.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.2))
-            writer.send_signal(signal.SIGKILL)
-        state = load_state(path)
-        assert state["number"] == state["again"]
-        seen.add(state["number"])
-    assert len(seen) > 1  # the writers did write
-
-
-def test_a_file_that_outgrows_its_disk_leaves_the_old_one_and_no_rest(tmp_path):
-    path = tmp_path / "state.json"
-    save_state(path, {"old": True})
-
-    def small_files_only():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    code = "import sys; from pathlib import Path; from asd.rundir.statefile import save_state\n"
-    code += "save_state(Path(sys.argv[1]), {'filling': 'x' * 100_000})"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        preexec_fn=small_files_only,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert f"OSError: [Errno 27] File too large: '{path}'" in done.stderr
-    assert load_state(path) == {"old": True}
-    assert os.listdir(tmp_path) == ["state.json"]
-
-
-def test_a_write_that_is_interrupted_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
-    path = tmp_path / "state.json"
-    write_whole(path, "old")
-
-    def interrupted(descriptor):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(path, "new")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["state.json"]
 
 
 def test_the_file_and_its_folder_are_synced(tmp_path, monkeypatch):

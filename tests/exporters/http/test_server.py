@@ -6,7 +6,6 @@ import gzip
 import http.client
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -151,17 +150,8 @@ def test_the_head_names_no_python_and_forbids_guessing_types(served):
     [
         "/",
         "/metrics/",
-        "/Metrics",
-        "/favicon.ico",
-        "/../etc/passwd",
         "/%2e%2e/etc/passwd",
-        "/metrics/../events",
-        "*",
-        "//metrics",
-        "/metric",
-        "/events.json",
         "http://127.0.0.1/nope",
-        "/%00",
         "/devices",
     ],
 )
@@ -367,44 +357,6 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
         assert slow[-1].recv(12) == b"HTTP/1.1 200"
 
 
-def test_thousands_of_clients_that_come_again_and_again_only_delay_the_others(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 1.0)
-    server = endpoint.start()
-    clients, over = [], threading.Event()
-
-    def flood():
-        while not over.is_set():
-            for number, client in enumerate(clients):
-                try:
-                    client.send(b"G")
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    client.close()
-                    clients[number] = connected(server)
-            over.wait(0.2)
-
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-    clients += [connected(server) for _ in range(min(2000, most))]
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    try:
-        for _ in range(3):
-            assert endpoint.ask("/metrics")[0].status == 200  # in at most 20 s
-    finally:
-        over.set()
-        flooding.join()
-        for client in clients:
-            client.close()
-
-
-def connected(server):
-    client = socket.socket()
-    client.setblocking(False)
-    client.connect_ex((server.address, server.port))
-    return client
-
-
 def test_a_thousand_scrapes_at_once_all_succeed(served):
     count = 1000
     gauge = Gauge("asd_feature_value", "Value.", ["checkpoint"], registry=served.registry)
@@ -512,16 +464,6 @@ def test_an_ipv6_address_works_with_and_without_brackets(endpoint):
     assert endpoint.ask("/healthz")[0].status == 200
     server.close()
     assert endpoint.start(address="[::1]", port=server.port).port == server.port
-
-
-def test_a_port_in_use_is_one_clear_sentence(endpoint):
-    port = endpoint.start().port
-    with pytest.raises(ConfigError) as caught:
-        start_server(registry=endpoint.registry, ledger_events=list, ready=str, port=port)
-    assert str(caught.value) == (
-        f"the address to serve metrics on has the value '127.0.0.1:{port}', which is not valid: the port is in use by "
-        "another program; valid is a free one, or 0 to have one picked."
-    )
 
 
 def test_a_port_that_is_not_allowed_is_one_clear_sentence(endpoint, monkeypatch):

@@ -112,11 +112,6 @@ def test_tls_is_spoken_when_there_is_a_certificate(serve, authority, stranger):
         ask(server, client_context(stranger))
 
 
-def test_plain_http_gets_no_answer_from_a_tls_port(serve):
-    with pytest.raises((ConnectionError, http.client.BadStatusLine)):
-        ask(serve(TLS))
-
-
 @pytest.mark.parametrize(
     ("text", "speaks_tls", "said"), [("", True, "plain HTTP is spoken"), (TLS, False, "wants TLS")]
 )
@@ -201,27 +196,19 @@ def test_clients_that_never_shake_hands_hold_up_nobody(serve, authority, monkeyp
 
 MISTAKES = [
     ("tls_server_confg: {}", "unknown field `tls_server_confg`"),
-    (TLS + "  certfile: x\n", "unknown field `certfile`"),
     ("basic_auth_users: {alice: x}", "unknown field `basic_auth_users`; passwords are the matter of a proxy"),
     ("tls_server_config: {key_file: server.key}", "missing required field `cert_file`"),
-    ("tls_server_config: [a]", "Expected `object | null`, got `array`"),
     (TLS.replace("server.pem", "nothing.pem"), "nothing.pem can't be read: No such file or directory"),
-    (TLS.replace("server.pem", "[]"), "Expected `str`, got `array`"),
-    (TLS.replace("server.pem", "web.yml"), "must be a PEM certificate and its key without a password"),
     (TLS.replace("server.key", "other.key"), "must be a PEM certificate and its key without a password"),
     (TLS.replace("server.key", "locked.key"), "must be a PEM certificate and its key without a password"),
     (MUTUAL.replace("ca.pem", "web.yml"), "web.yml must hold certificates in PEM"),
-    (MUTUAL.replace("ca.pem", "nothing.pem"), "nothing.pem can't be read: No such file or directory"),
     (TLS + "  client_auth_type: RequestClientCert\n", "Invalid enum value 'RequestClientCert'"),
     (TLS + "  client_auth_type: RequireAndVerifyClientCert\n", "go together"),
     (TLS + "  client_ca_file: ca.pem\n", "one without the other protects nothing"),
     (TLS + "  client_allowed_sans: [a]\n", "client_allowed_sans needs both"),
-    (MUTUAL + "  client_allowed_sans: a\n", "Expected `array`, got `str`"),
-    ("- a\n- b\n", "Expected `object`, got `array`"),
     ("just text", "Expected `object`, got `str`"),
     ("a: [\n", "line 2, column 1"),
     ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
-    ("\x00", "special characters are not allowed"),
 ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from asd import Level, StateError
+from asd import Level
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.run_files.event_log import EventLog
@@ -185,40 +185,6 @@ def test_after_a_restart_it_goes_on_where_it_was(folder, restart):
     assert problems(again) == {}
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_rotation_loses_and_doubles_nothing(folder, restart, stopped):
-    path, old = run_dir.event_file(folder, 0), folder / "events-rank0.jsonl.1"
-    agent = restart()
-    expected = 0
-    for step in range(1, 40, 3):
-        write(folder, event(step), event(step + 1))
-        agent.poll()
-        write(folder, event(step + 2))
-        expected += 3
-        path.rename(old)
-        if stopped:
-            agent = restart()
-    agent.poll()
-    assert second(agent) == {0: expected}
-    assert problems(agent) == {}
-
-
-def test_a_corrupt_file_is_told_and_everything_is_counted_anew(folder, restart, caplog):
-    write(folder, event(1), event(2))
-    agent = restart()
-    agent.poll()
-    agent.close()
-    agent.state_file.write_bytes(b"no database " * 1000)
-    with caplog.at_level(logging.WARNING):
-        again = restart()
-    again.poll()
-    assert second(again) == {0: 2}
-    assert problems(again) == {"cursor": 1}
-    assert f"{agent.state_file} was corrupt and is {agent.state_file}.corrupt-" in caplog.text
-    last = restart()
-    assert (second(last), problems(last)) == ({0: 2}, {})
-
-
 def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, restart, caplog):
     write(folder, event(1), event(2))
     agent = restart()
@@ -318,28 +284,6 @@ def test_what_another_user_says_was_given_back_is_told_as_a_problem_and_keeps_it
     assert agent.journal.recent() == []
 
 
-def test_a_folder_that_can_not_be_listed_is_told_and_its_files_are_not_lost(tmp_path, agents):
-    one, two = tmp_path / "one", tmp_path / "two"
-    write(one, event(1))
-    write(two, event(1, rank=1), rank=1)
-    agent = agents([one, two])
-    agent.poll()
-    one.rename(tmp_path / "away")
-    one.symlink_to(one)
-    for _ in range(3):
-        agent.poll()
-    append(two, event(2, rank=1), rank=1)
-    agent.poll()
-    told = problems(agent)
-    assert told.pop("event_log") >= 4
-    assert set(told) == {"status_file"}
-    one.unlink()
-    (tmp_path / "away").rename(one)
-    append(one, event(2))
-    agent.poll()
-    assert second(agent) == {0: 2, 1: 2}
-
-
 FULL_DISK = """
 agent = Agent([logs], disk / "state")
 write(logs, event(1))
@@ -387,25 +331,6 @@ def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(tmp_path):
     command = ["unshare", "-rm", "sh", "-c", script, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (result.stdout, result.returncode) == ("good\n", 0), result.stderr
-
-
-def test_two_agents_can_not_share_a_state_file(folder, agents, tmp_path):
-    folder.mkdir()
-    agent = agents([folder])
-    with pytest.raises(StateError, match=r"the state file .*exporter.sqlite is in use by another exporter; valid"):
-        Agent([folder])
-    agents([folder], tmp_path / "elsewhere" / "state.json").poll()
-    agent.close()
-    agents([folder])
-
-
-def test_the_second_of_two_that_began_before_the_run_counts_and_says_that_it_saves_nothing(folder, agents):
-    first, other = agents([folder]), agents([folder])
-    write(folder, event(1))
-    first.poll()
-    other.poll()
-    assert (second(first), problems(first)) == ({0: 1}, {})
-    assert (second(other), problems(other)) == ({0: 1}, {"cursor": 1})
 
 
 def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):

@@ -2,8 +2,6 @@
 
 import math
 import platform
-import re
-import sys
 
 import pytest
 from hypothesis import given
@@ -72,23 +70,6 @@ def test_lost_events_and_verdicts_have_series_once_there_are_some():
     assert len(series(registry)) == 1 + 22
     assert value(registry, "asd_events_dropped_total", sink="EventLog") == 5
     assert value(registry, "asd_replay_verdicts_total", verdict="software") == 1
-
-
-def test_names_are_plain_and_described_without_a_scrape():
-    registry = registered(status())
-    collector = AsdCollector(list, Ledger())
-    described = [(family.name, family.type) for family in collector.describe()]
-    assert described == [(family.name, family.type) for family in collector.collect()]
-    assert all(not family.samples for family in collector.describe())
-    assert all(re.fullmatch("asd_[a-z]+(_[a-z]+)*", name) for name, _ in described)
-    for family in registry.collect():
-        assert family.documentation.endswith(".")
-        assert {sample.name.removeprefix(family.name) for sample in family.samples} <= {
-            "",
-            "_total",
-        }
-    with pytest.raises(ValueError, match="Duplicated timeseries"):
-        registry.register(collector)
 
 
 def test_the_counts_of_a_rank_come_out():
@@ -284,44 +265,3 @@ def test_what_prometheus_refuses_is_written_in_another_way(name, shown):
         samples = [sample for family in parse(page.decode()) for sample in family.samples]
         assert {sample.labels["checkpoint"] for sample in samples if "checkpoint" in sample.labels} == {shown}
         assert {sample.labels["run"] for sample in samples if "run" in sample.labels} == {shown}
-
-
-def node(checkpoints=0):
-    """A node with 8 ranks of 200 checkpoints, and its ledger."""
-    statuses = [
-        status(
-            rank=rank,
-            device=f"Ascend:{rank}",
-            checkpoints={f"model.layers.{number}.attention_norm": (number * 1.7e-3, 1e6) for number in range(200)},
-        )
-        for rank in range(8)
-    ]
-    ledger, registry = Ledger(), CollectorRegistry()
-    registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=checkpoints))
-    return registry, ledger
-
-
-def calls_of(function, *arguments):
-    """How many functions it calls: its work, whatever else the machine does."""
-    count = 0
-
-    def counting(_frame, what, _argument):
-        nonlocal count
-        count += what in ("call", "c_call")
-
-    sys.setprofile(counting)
-    try:
-        function(*arguments)
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were():
-    registry, ledger = node(9999)
-    for step in range(1, 1001):
-        ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
-    before = calls_of(generate_latest, registry)
-    for step in range(1001, 5001):
-        ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
-    assert calls_of(generate_latest, registry) < 1.5 * before

@@ -433,13 +433,6 @@ def polylines(points):
     return [(each.get("class"), each.get("points").split()) for each in root.iter(f"{SVG}polyline")]
 
 
-def test_a_value_above_its_limit_is_drawn_above_it_and_infinity_above_all():
-    found = polylines([Point(1, 1.0, 1e6, ""), Point(2, 1e7, 1e6, "first"), Point(3, math.nan, 1e6, "first")])
-    lines = dict(found)
-    low, high, nan = (float(place.partition(",")[2]) for place in lines["value"])
-    assert low > float(lines["limit"][0].partition(",")[2]) > high > nan
-
-
 def test_the_gap_between_two_bundles_is_not_bridged():
     near = [Point(step, 1.0 + step % 2, math.inf, "") for step in (*range(1, 11), *range(500, 511))]
     assert [kind for kind, _ in polylines(near)] == ["value", "value"]

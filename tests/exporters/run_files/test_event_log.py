@@ -101,27 +101,6 @@ def test_a_file_that_would_grow_too_large_is_rotated_and_the_oldest_is_deleted(t
     assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
 
 
-def test_a_kill_in_the_middle_of_a_rotation_costs_no_file(tmp_path):
-    path = tmp_path / "events-rank3.jsonl"
-    log = rotating(path, keep=3)
-    for step in range(1, 9):
-        log(event(step))
-    assert lines(*event_files(tmp_path)) == [[1, 2], [3, 4], [5, 6], [7, 8]]
-    (tmp_path / "events-rank3.jsonl.3").unlink()
-    (tmp_path / "events-rank3.jsonl.1").rename(tmp_path / "events-rank3.jsonl.2")
-    log(event(9))
-    assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
-
-
-def test_a_writer_notices_that_another_has_rotated(tmp_path):
-    path = tmp_path / "events-rank3.jsonl"
-    first, second = rotating(path), rotating(path)
-    for step in range(1, 6):
-        first(event(step))
-        second(event(step, rank=4))
-    assert lines(*event_files(tmp_path)) == [[step, step] for step in range(1, 6)]
-
-
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_was_deleted_is_made_again(log, what):
     log(event(1))
@@ -145,27 +124,6 @@ def test_a_file_that_can_not_be_rotated_is_written_on(tmp_path):
     for step in range(5):
         log(event(step))
     assert lines(log.path) == [[0, 1, 2, 3, 4]]
-
-
-def write_in_child(log, steps, done):
-    for step in steps:
-        log(event(step, rank=4))
-    done.put(os.getpid())
-
-
-def test_a_child_made_by_fork_opens_the_file_for_itself(tmp_path):
-    log = rotating(tmp_path / "e.jsonl", keep=500)
-    log(event(0))
-    context = multiprocessing.get_context("fork")
-    done = context.Queue()
-    child = context.Process(target=write_in_child, args=(log, range(1, 200), done))
-    child.start()
-    for step in range(1, 200):
-        log(event(step))
-    assert done.get(timeout=60) == child.pid
-    child.join(60)
-    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path)]
-    assert sorted(seen) == sorted([(3, step) for step in range(200)] + [(4, step) for step in range(1, 200)])
 
 
 def test_a_descriptor_that_a_child_got_for_another_file_is_left_alone(log, tmp_path):
