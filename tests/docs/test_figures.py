@@ -27,16 +27,6 @@ def test_a_table_that_was_changed_by_hand_is_found_and_put_right():
     assert "<!--" not in figures.without_markers(right)
 
 
-def test_a_result_that_changes_changes_the_figure(tmp_path, monkeypatch):
-    text = (tables.RESULTS / "first_wrong.json").read_text().replace("99", "98")
-    (tmp_path / "first_wrong.json").write_text(text)
-    before = tables.TABLES["first_wrong"]()
-    monkeypatch.setattr(tables.cells, "RESULTS", tmp_path)
-    tables.result.cache_clear()
-    assert tables.TABLES["first_wrong"]() != before
-    tables.result.cache_clear()
-
-
 _BY_HAND = re.compile(r"\d[\d.,]* ?(?:%|µs\b|ms\b|MiB\b|MB\b|GB\b)|\b\d[\d,]* of \d[\d,]*\b|\b\d\.\d+ times\b")
 _ALLOWED = {"docs/costs.md": {"1 or 2 %", "2 %", "95 %"}}
 

@@ -385,11 +385,12 @@ def test_a_read_only_disk_is_told_unless_the_agent_only_looks_at_it(folder, agen
 @pytest.mark.parametrize(("checkpoints", "series"), [(0, 0), (2, 4)])
 def test_a_rank_costs_few_bytes_however_many_checkpoints_it_has(folder, agents, checkpoints, series):
     folder.mkdir()
+    agent = agents([folder], checkpoints=checkpoints)
+    agent.poll()  # what it loads is not counted
     values = {f"model.layers.{number}.attention_norm": (1.0 + number, 1e6) for number in range(100)}
     for rank in range(200):
         status = made_of(Status, run="r", rank=rank, host="n", device=f"Ascend:{rank}", checkpoints=values)
         run_dir.status_file(folder, rank).write_text(status.to_json())
-    agent = agents([folder], checkpoints=checkpoints)
     tracemalloc.start()
     try:
         agent.poll()
