@@ -16,15 +16,14 @@ def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configur
     """What is wrong with a training that had no fault."""
     wrong = []
     cell["equal"] = plain.like(healthy)
-    draws_again = configuration == "everything" and plain.all[0].draws  # it and one of the plain ones
     # In half precision MindSpore leaves casts in a compiled graph or not, by what code is around them.
     regroups = configuration != "document" and cell["mode"] == "graph" and cell["precision"] != "float32"
     if not cell["equal"] and regroups and plain.repeatable and plain.moves():
         cell |= {"equal": None, "note": REGROUPED}
         if not healthy.says("in other groups"):
             wrong.append("nothing says that gradients may be added in other groups")
-    elif not cell["equal"] and (plain.repeatable or draws_again):
-        one = plain.all[draws_again]
+    elif not cell["equal"] and plain.repeatable:
+        one = plain.all[0]
         differ = differing(one.after, healthy.after)
         steps = [i + 1 for i, pair in enumerate(zip(one.losses, healthy.losses, strict=False)) if pair[0] != pair[1]]
         since = f"losses from step {steps[0]} on" if steps else "losses are equal"
