@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,10 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
                 for each in COLUMNS
             },
         }
-        if long := [row for row in run if row.get("in_many") is not None]:
-            hits = sum(row["in_many"] for row in long)
-            groups[f"{mode} {kind}"]["in_many"] = {"found": hits, "of": len(long), "wilson": wilson(hits, len(long))}
     alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
     return {
         "groups": groups,
+        "aims": {name: share for mode in ("graph", "pynative") for name, share in _aims(rows, mode)},
         "healthy": {
             "trainings": len(healthy),
             "steps": sum(each["steps"] for each in healthy),
@@ -83,6 +81,23 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
         "alarms_too_early": sum(row.get("alarms_too_early", 0) for row in rows),
         "named_wrongly": sum(len(row.get("named_wrongly", ())) for row in rows),
     }
+
+
+def _aims(rows: Sequence[dict[str, Any]], mode: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the groups do not tell apart, each with its share."""
+    run = [row for row in rows if row["mode"] == mode and "own" in row]
+    once = [row for row in run if row["kind"] == "single"]
+    for words, hits in (
+        ("single, own step, where the loss suffers", [row["own"] for row in once if _loss_suffers(row)]),
+        ("single, own step, where only weights do", [row["own"] for row in once if not _loss_suffers(row)]),
+        (f"intermittent, within {MANY} wrong results", [row["in_many"] for row in run if "in_many" in row]),
+    ):
+        if hits:
+            yield f"{mode} {words}", {"found": sum(hits), "of": len(hits), "wilson": wilson(sum(hits), len(hits))}
+
+
+def _loss_suffers(row: dict[str, Any]) -> bool:
+    return row["loss"] is None or row["loss"] > 0.01
 
 
 def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -105,9 +120,7 @@ def table(result: dict[str, Any]) -> str:
     rows = [head, *rows_of(result)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    for name, group in result["groups"].items():
-        if many := group.get("in_many"):
-            lines.append(f"{name}: {many['found']} of {many['of']} found within {MANY} wrong results")
+    lines += [f"{name}: {aim['found']} of {aim['of']}" for name, aim in result["aims"].items()]
     quiet, other = result["healthy"], ", ".join(result["healthy"]["other_bits"]) or "none"
     lines.append(
         f"healthy: {quiet['alarms']} first-level alarms in {quiet['checks']:,} checks and {quiet['steps']:,} steps of "

@@ -146,3 +146,14 @@ def test_what_got_worse_is_named_and_what_so_few_faults_can_not_tell_is_not():
         "14 first-level alarms without a fault; valid is none.",
         "a-graph-float32 has other losses with detection.",
     ]
+
+
+def test_single_faults_count_by_what_suffers_and_those_that_come_and_go_by_their_wrong_results():
+    once = [row("single", hit=hit) | {"loss": loss} for hit, loss in ((True, None), (False, 0.02), (False, -1.0))]
+    often = [row("intermittent", hit=False) | {"in_many": True}, row("intermittent", hit=False)]  # one was seldom wrong
+    found = summary([*once, *often], [])["aims"]
+    assert {name: (aim["found"], aim["of"]) for name, aim in found.items()} == {
+        "graph single, own step, where the loss suffers": (1, 2),
+        "graph single, own step, where only weights do": (0, 1),
+        "graph intermittent, within 500 wrong results": (1, 1),
+    }

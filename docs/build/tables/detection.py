@@ -71,3 +71,12 @@ def found_faults() -> str:
         rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares))
     head = ("mode, kind", "struck", "harmful", "own step, refused", "within 20 steps", "within 200 steps")
     return table(head, rows)
+
+
+def found_aims() -> str:
+    """What of the same faults the table of kinds does not tell apart."""
+    rows = []
+    for name, aim in result("held_out")["aims"].items():
+        low, high = aim["wilson"]
+        rows.append((name, f"{aim['found']} of {aim['of']} ({percent(low)} to {percent(high)})"))
+    return table(("of those run", "found"), rows)
