@@ -139,7 +139,7 @@ def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
     gradient = np.ones(10, np.float32)
     one = write_run(tmp_path / "a", [{"w/x": gradient}] * 2)
     other = write_run(tmp_path / "b", [{"w/x": gradient}, {"w/x": -gradient}])
-    assert main(["compare", "--gradients", "-tp", str(one), "-gp", str(other), "-o", str(tmp_path / "out")]) == 0
+    assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "The runs part at step 1: the gradient of w_x on rank 0" in printed.out
     pictures = tmp_path / "out" / "rank0" / "similarities_picture"
