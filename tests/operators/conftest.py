@@ -1,6 +1,7 @@
 """Both execution modes in one process, and nothing left over from one test to the next."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -14,15 +15,6 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), *sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})]
 
 MODES = {"graph": 0, "pynative": 1}
-SETTINGS = (
-    "NPU_ASD_ENABLE",
-    "NPU_ASD_UPPER_THRESH",
-    "NPU_ASD_SIGMA_THRESH",
-    "ASD_ON_ANOMALY",
-    "ASD_PROTECTION",
-    "ASD_RULE",
-    "ASD_RUN_DIR",
-)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,28 +35,25 @@ def ahead():
     ms.set_context(pynative_synchronize=True)
 
 
-def empty():
-    """Empties all slots and disarms the gate."""
-    from asd.operators.table import slots
-
-    slots.table().read(slots.table().sites())
-    slots.table().arm(False)
-
-
 @pytest.fixture
 def clean(monkeypatch, tmp_path):
-    """The document's rule, which compiles fast, an empty working folder, and MindSpore's own operators afterwards."""
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
+    """PyNative, the document's rule, which compiles fast, an empty folder, and MindSpore's own operators afterwards."""
+    import mindspore as ms
+
+    for name in [each for each in os.environ if each.startswith(("NPU_ASD_", "ASD_"))]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("ASD_PROTECTION", "document")
     monkeypatch.chdir(tmp_path)
     from asd.operators import disable
     from asd.operators.table import slots
 
     slots.renew()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     disable()
-    empty()
+    slots.table().read(slots.table().sites())
+    slots.table().arm(False)
 
 
 @pytest.fixture(params=["graph", "pynative"])
@@ -73,8 +62,15 @@ def mode(request, clean):
     import mindspore as ms
 
     ms.set_context(mode=MODES[request.param])
-    yield request.param
-    ms.set_context(mode=MODES["pynative"])
+    return request.param
+
+
+@pytest.fixture
+def graph(clean):
+    """Graph mode."""
+    import mindspore as ms
+
+    ms.set_context(mode=ms.GRAPH_MODE)
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ class JitNet(Net):
 
 def trained(kind, config=None):
     """Losses and weights of two steps."""
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = {"parts": JitNet, "step": Net}[kind]()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
 

@@ -1,6 +1,5 @@
 """What each level and scope records, and that a debugger records its own level where an earlier one had another."""
 
-import mindspore as ms
 import pytest
 from debugged_nets import Net, batches, dump_of
 from mindspore import nn
@@ -12,7 +11,6 @@ pytestmark = pytest.mark.usefixtures("clean")
 
 
 def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(tmp_path):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     names, parents = {}, {}
@@ -44,7 +42,6 @@ FORWARD = [
 
 
 def one_step(config):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config))

@@ -48,7 +48,6 @@ SHAPES = {"Primitive.shape.Shape.0.forward", "Primitive.shape.Shape.1.forward", 
 
 
 def test_operators_are_numbered_by_attribute_and_class_and_shapes_are_calls(tmp_path):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = ms.value_and_grad(net, None, net.trainable_params())
     debugger = PrecisionDebugger(task="statistics", level="L1", dump_path=tmp_path)

@@ -40,12 +40,12 @@ class Net(nn.Cell):
         return (self.norm(self.block(self.first(x))) ** 2).mean(axis=0)[3]
 
 
-def trained(debugger, detection, first="debugger"):
+def trained(debugger, detection):
     """Losses of two steps, and how often each checkpoint was judged."""
     ms.set_seed(1)
     net = Net()
     optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9)
-    if debugger and first == "debugger":
+    if debugger:
         debugger.start(net)
     step, monitor = nn.TrainOneStepCell(net, optimizer), None
     if detection == "monitor":
@@ -88,25 +88,21 @@ def _data(folder):
     return json.loads(max(folder.rglob("dump.json")).read_text())["data"]
 
 
-@pytest.mark.parametrize(
-    ("detection", "first"), [("monitor", "debugger"), ("monitor", "detection"), ("enable", "debugger")]
-)
-def test_debugger_and_detection_on_one_network_both_do_their_work(
-    clean, alone, detection, first, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("detection", ["monitor", "enable"])
+def test_debugger_and_detection_on_one_network_both_do_their_work(clean, alone, detection, tmp_path, monkeypatch):
     losses, dump = alone
     names = ["block.norm", "norm"]
     if detection == "enable":
         monkeypatch.setenv("NPU_ASD_ENABLE", "1")
         names = ["block.norm.layer_norm", "norm.layer_norm"]
         enable()
-    together, judged = trained(_debugger(tmp_path), detection, first)
+    together, judged = trained(_debugger(tmp_path), detection)
     assert together == losses
     assert judged == dict.fromkeys(names, 2)
     assert _data(tmp_path) == dump
 
 
-def test_a_layer_that_calls_its_parent_can_be_checked_in_a_compiled_graph(mode, clean):
+def test_a_layer_that_calls_its_parent_can_be_checked_in_a_compiled_graph(graph):
     draw = np.random.default_rng(1)
     batch = Tensor(draw.standard_normal((2, 8)).astype(np.float32))
     ms.set_seed(1)

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import mindspore as ms
 import numpy as np
 import pytest
 from debugged_nets import Net
@@ -33,7 +32,6 @@ def test_the_options_of_a_session_are_a_dump_config(tmp_path):
 
 @pytest.mark.parametrize("way", ["estimator", "session"])
 def test_either_way_a_debugger_finds_the_overflow(way, tmp_path):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     options = {"enable_dump_debug": True, "dump_path": str(tmp_path), "dump_debug_mode": "all"}
     config = dump_config_of(session_options(tmp_path)) if way == "session" else DumpConfig(**options)
     config.overflow_nums = 1
@@ -54,5 +52,3 @@ def test_what_is_no_dump_config_is_refused(tmp_path):
         PrecisionDebugger(NPURunConfig())
     with pytest.raises(ConfigError, match="valid is text in UTF-8"):
         dump_config_of({"dump_path": b"\xff"})
-    with pytest.raises(ConfigError, match="not be on together"):
-        dump_config_of({**session_options(tmp_path), "enable_dump": True})

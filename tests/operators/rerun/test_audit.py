@@ -76,7 +76,7 @@ def test_a_sound_step_is_made_twice_and_the_training_is_as_if_it_had_not(mode, t
     assert ours.told == f"one step of {EVERY} is made twice"
 
 
-def test_a_step_that_comes_to_something_else_the_second_time_accuses_the_device(mode, tmp_path):
+def test_a_step_that_comes_to_something_else_the_second_time_accuses_the_device(tmp_path, clean):
     second = EVERY + FIRST
     training = Training(tmp_path, second + 1, factor=1.05)  # one step was made twice before
     found = training.steps(second)
@@ -87,7 +87,6 @@ def test_a_step_that_comes_to_something_else_the_second_time_accuses_the_device(
 
 
 def test_a_step_with_a_stream_that_can_not_be_put_back_is_not_audited_and_draws_what_it_would(tmp_path, clean):
-    ms.set_context(mode=1)
     drawn = []
     for audited in (True, False):
         ms.set_seed(5)
@@ -107,14 +106,13 @@ def test_a_step_with_a_stream_that_can_not_be_put_back_is_not_audited_and_draws_
     ],
 )
 def test_what_does_not_give_the_same_bits_twice_is_audited_no_more_and_blames_nobody(tmp_path, clean, bad, factor):
-    ms.set_context(mode=1)
     training = Training(tmp_path, *bad, factor=factor)
     assert training.steps(3 * EVERY) == {}
     assert training.calls - 3 * EVERY == (1 if bad == (FIRST,) else 2)
     assert training.told.startswith("not audited: the step does not give the same twice: ")
 
 
-def test_a_step_of_python_s_is_audited_where_that_is_declared_alone(mode, tmp_path):
+def test_a_step_of_python_s_is_audited_where_that_is_declared_alone(tmp_path, clean):
     training = Training(tmp_path, declared=False)
     assert training.steps(EVERY) == {}
     assert training.calls == EVERY
@@ -130,7 +128,6 @@ def test_a_training_cell_of_mindspore_is_audited_in_graph_mode(mode, tmp_path):
 
 
 def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits(tmp_path, clean, monkeypatch):
-    ms.set_context(mode=1)
     training = Training(tmp_path)
     assert training.steps(FIRST) == {}
     monitor = training.monitor._training.rerun.audit
@@ -148,7 +145,6 @@ def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits
 def test_findings_of_checks_audit_and_probe_in_three_attempts_are_one_case_of_the_device_that_lists_them(
     monkeypatch, tmp_path, clean
 ):
-    ms.set_context(mode=1)
     store = Store(None)
     handler = FaultHandler(store, Policy(settle_seconds=0), NoIsolator(store), [].append)
 

@@ -5,9 +5,8 @@ import random
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, batch, fill, ids, targets, values
+from checked_nets import Decoder, assert_same_bits, batch, dataset, fill, train_model, values
 from mindspore import Tensor, amp, nn, ops
-from mindspore.train import Model
 
 from asd import Config, ConfigError
 from asd.injection import Fault
@@ -89,7 +88,7 @@ def test_a_step_that_is_made_again_to_confirm_ends_where_the_healthy_one_does(mo
     assert_same_bits(healed.state, healthy.state)
 
 
-def test_a_step_that_is_made_again_to_attribute_leaves_no_trace(mode):
+def test_a_step_that_is_made_again_to_attribute_leaves_no_trace():
     made_again, refused = Training(TO_ATTRIBUTE, fault="scale=1e9"), Training({"upper": (1000, 100)}, fault="scale=1e9")
     assert (made_again.runs, refused.runs) == (2, 0)
     assert [event.verdict for event in made_again.events if event.kind == "replay"] == ["transient"]
@@ -127,7 +126,5 @@ def test_training_cells_of_mindspore_are_known_and_ones_of_the_user_have_to_be_d
     monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", **TO_CONFIRM), sinks=[])
     if declared:
         monitor.watch_step(cell)
-    rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, 4)]
-    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
-    Model(cell).train(1, data, dataset_sink_mode=False, callbacks=[monitor])
+    train_model(cell, None, dataset(range(3)), monitor)
     assert monitor.monitor.protections.missing.get("ASD_OPTIONS:confirm", []) == ([] if repeats else [UNDECLARED])

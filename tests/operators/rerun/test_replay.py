@@ -5,12 +5,25 @@ import random
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, Losses, Moving, assert_same_bits, fill, ids, targets, values
+from checked_nets import (
+    Decoder,
+    Drawing,
+    Losses,
+    Moving,
+    assert_same_bits,
+    dataset,
+    fill,
+    ids,
+    state_of,
+    targets,
+    train_model,
+    value_and_grad_loop,
+    values,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.train import Model
 
 from asd import Config
 from asd.injection import Fault
@@ -60,20 +73,13 @@ class Training:
             patch.setattr(RepeatableStep, "_make", count)
             if not replayed:
                 patch.setattr(Rerun, "attribute", lambda *_: None)
-            rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
-            data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
-            Model(self.net, optimizer=self.optimizer).train(
-                1,
-                data,
-                dataset_sink_mode=False,
-                callbacks=[self.monitor, self.losses, *([self.injector] if self.injector else [])],
-            )
+            callbacks = [self.monitor, self.losses, *([self.injector] if self.injector else [])]
+            train_model(self.net, self.optimizer, dataset(range(1, 7), [bad]), *callbacks)
 
     def state(self):
         generators = [np.random.random(), random.random(), float(ms.get_rng_state().asnumpy().sum())]  # noqa: NPY002
         return {
-            **values(self.net.get_parameters()),
-            **values(self.optimizer.get_parameters()),
+            **state_of(self.net, self.optimizer),
             "losses": np.array(self.losses.bits),
             "generators": np.array(generators),
         }
@@ -82,7 +88,11 @@ class Training:
         return [(event.step, event.verdict, event.reason) for event in self.events if event.kind == "replay"]
 
 
-@pytest.mark.parametrize("story", ["transient", "persistent", "poisoned"])
+@pytest.mark.parametrize(
+    ("story", "mode"),
+    [("transient", "graph"), ("transient", "pynative"), ("persistent", "pynative"), ("poisoned", "pynative")],
+    indirect=["mode"],
+)
 def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mode, monkeypatch):
     fault, bad = {"transient": (ONCE, 0), "persistent": (ALWAYS, 0), "poisoned": (None, 3)}[story]
     ours = Training(monkeypatch, fault, bad=bad)
@@ -94,6 +104,11 @@ def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mo
         assert (step, verdict) == (3, "transient")
         assert reason.startswith("another answer on the same device: bn is inf and ")
         assert ours.runs == 2
+        anomaly = next(event for event in ours.events if event.kind == "anomaly")
+        [replay] = [event for event in ours.events if event.kind == "replay"]
+        for name in ("run", "rank", "device", "step", "checkpoint", "value", "limits", "level", "refused", "evidence"):
+            assert getattr(replay, name) == getattr(anomaly, name)
+        assert replay.id != anomaly.id
     else:
         steps = [3, 4] if story == "persistent" else [3]
         assert verdicts == [(step, "undetermined", ALONE) for step in steps]
@@ -105,16 +120,7 @@ def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mo
     assert ours.monitor.monitor.state() == theirs.monitor.monitor.state()
 
 
-def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(mode, monkeypatch):
-    training = Training(monkeypatch, ONCE)
-    anomaly = next(event for event in training.events if event.kind == "anomaly")
-    [replay] = [event for event in training.events if event.kind == "replay"]
-    for name in ("run", "rank", "device", "step", "checkpoint", "value", "limits", "level", "refused", "evidence"):
-        assert getattr(replay, name) == getattr(anomaly, name)
-    assert replay.id != anomaly.id
-
-
-def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(mode, monkeypatch):
+def test_when_updates_are_applied_no_step_is_made_again(monkeypatch):
     assert Training(monkeypatch, ONCE, config=settings(on_anomaly="log")).runs == 0
 
 
@@ -125,14 +131,7 @@ def loop(monitor, watch, make=Decoder, fault=ONCE):
     monitor.attach(net, optimizer)
     injector = FaultInjector(Fault.parse(fault))
     injector.attach(net)
-    grad = ms.value_and_grad(net, None, optimizer.parameters)
-
-    def step(x, y):
-        loss, gradients = grad(x, y)
-        optimizer(gradients)
-        return loss
-
-    run = watch(step)
+    run = watch(value_and_grad_loop(net, optimizer))
     found = []
     for i in range(1, 5):
         injector.begin_step()
@@ -140,16 +139,13 @@ def loop(monitor, watch, make=Decoder, fault=ONCE):
     return [(event.verdict, event.reason) for event in found]
 
 
-def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_when_it_is_not(mode):
-    monitor = StepMonitor(settings(), sinks=[])
-    [(verdict, _)] = loop(monitor, monitor.watch_step)
-    assert verdict == "transient"
+def test_a_loop_of_one_s_own_whose_step_is_not_watched_says_so():
     assert loop(StepMonitor(settings(), sinks=[]), lambda step: step) == [
         ("undetermined", "what a step changes is not declared: give the step to StepMonitor.watch_step")
     ]
 
 
-def test_a_training_cell_that_asd_run_watches_is_replayed(mode, monkeypatch):
+def test_a_training_cell_that_asd_run_watches_is_replayed(graph, monkeypatch):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
     monkeypatch.setenv("ASD_ON_ANOMALY", "skip")
     monkeypatch.setenv("NPU_ASD_UPPER_THRESH", "1000,100")
@@ -215,32 +211,21 @@ def accumulate(monkeypatch, judged, size=0):
     return [(event.step, event.verdict) for event in found], values(cell.get_parameters()), found
 
 
-def test_gradient_buffers_and_counters_begin_again_and_are_put_back(clean, monkeypatch):
-    ms.set_context(mode=0)
+def test_gradient_buffers_and_counters_begin_again_and_are_put_back(graph, monkeypatch):
     verdicts, ours, _ = accumulate(monkeypatch, judged=True)
     none, theirs, _ = accumulate(monkeypatch, judged=False)
     assert_same_bits(ours, theirs)
     assert (verdicts, none) == ([(4, "transient")], [])
     assert ours["count"] == 7
-    ms.set_context(mode=1)
 
 
-def test_a_step_that_changes_too_much_state_is_not_made_again(monkeypatch):
-    ms.set_context(mode=0)
+def test_a_step_that_changes_too_much_state_is_not_made_again(graph, monkeypatch):
     verdicts, _, [event] = accumulate(monkeypatch, judged=True, size=300_000)
     assert verdicts == [(4, "undetermined")]
     assert event.reason.startswith("a step may change 1.1 MiB besides what the optimizer does, too much to be kept")
-    ms.set_context(mode=1)
 
 
-class Drawing(Decoder):
-    """Draws from a stream that nobody can put back."""
-
-    def construct(self, x, y):
-        return super().construct(x, y + ops.standard_normal((2, 5, HIDDEN)))
-
-
-def test_a_step_with_a_stream_that_can_t_be_put_back_is_not_made_again_and_draws_nothing(mode):
+def test_a_step_with_a_stream_that_can_t_be_put_back_is_not_made_again_and_draws_nothing():
     drawn = []
     for watched in (True, False):
         monitor = StepMonitor(settings(), sinks=[])
@@ -315,7 +300,6 @@ def test_arrays_come_back_from_their_message(sent):
 
 
 def test_operators_that_draw_are_found_in_what_was_compiled_and_in_what_pynative_called():
-    ms.set_context(mode=1)
     x = Tensor(np.ones((4, 4), np.float32))
     random_state.watch_draws()
     random_state.watch_draws()

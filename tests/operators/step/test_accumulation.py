@@ -80,8 +80,7 @@ def test_a_sum_that_is_declared_is_put_back_to_where_it_began():
     assert training.events[-1].reason == EARLIER + "was put back to where it began"
 
 
-def test_the_sums_of_a_declared_cell_are_put_back_in_a_compiled_graph():
-    ms.set_context(mode=0)
+def test_the_sums_of_a_declared_cell_are_put_back_in_a_compiled_graph(graph):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
     cell, events = Accumulating(net, optimizer, 0), []
@@ -97,7 +96,6 @@ def test_the_sums_of_a_declared_cell_are_put_back_in_a_compiled_graph():
     assert [(event.step, event.kind) for event in events if event.refused] == [(4, "follower")]
     assert "was put back to where it began" in events[-1].reason
     assert cell.count.asnumpy() == 4
-    ms.set_context(mode=1)
 
 
 def test_a_step_that_the_training_itself_leaves_out_holds_no_later_update_back():

@@ -1,4 +1,4 @@
-"""Recorded values of a real training: the same as were judged, in both modes, and they go on after a resume."""
+"""Recorded values of a real training: the same as were judged."""
 
 import pytest
 from test_step_monitor import NAMES, Run, config, dataset
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("clean")
 ORIGIN = Origin("job", 0, "host", "CPU:0")
 
 
-def test_every_judged_value_is_recorded_and_the_refused_step_says_so(mode, tmp_path):
+def test_every_judged_value_is_recorded_and_the_refused_step_says_so(tmp_path):
     settings = config(run_dir=str(tmp_path), record=True)
     run = Run(settings, sinks=[ValueRecorder(settings, ORIGIN)])
     with pytest.raises(AnomalyDetected):

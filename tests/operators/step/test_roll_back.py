@@ -2,7 +2,7 @@
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, fill, ids, targets
+from checked_nets import Decoder, dataset, fill
 from mindspore import nn
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint, TrainFaultTolerance
 
@@ -33,8 +33,6 @@ class Training:
         )
         injector = FaultInjector(Fault.parse(f"gradient:norm_out:flip=30:step=5:duration={duration}"))
         settings = CheckpointConfig(save_checkpoint_steps=2, append_info=["epoch_num", "step_num"])
-        rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, STEPS + 1)]
-        self.data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
         self.callbacks = [
             ModelCheckpoint("net", str(folder), settings),
             self.monitor,
@@ -48,7 +46,8 @@ class Training:
         return ms.load_checkpoint(str(max(self.folder.glob("*.ckpt"), key=lambda file: file.stat().st_mtime_ns))), False
 
     def run(self):
-        self.model.train(1, self.data, callbacks=self.callbacks, dataset_sink_mode=False)
+        data = dataset(range(1, STEPS + 1))
+        self.model.train(1, data, callbacks=self.callbacks, dataset_sink_mode=False)
         return self
 
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, targets, values
+from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, state_of, targets
 from mindspore import Tensor, nn
 
 from asd import Config, Level
 from asd.operators import StepMonitor
 
 pytestmark = pytest.mark.usefixtures("clean")
-SELDOM = 16
 
 
 class Training:
@@ -32,7 +31,7 @@ class Training:
         return self.monitor.step(loss) if self.monitor is not None else []
 
     def values(self):
-        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+        return state_of(self.net, self.optimizer)
 
 
 def adaptive(tmp_path, **more):
@@ -46,7 +45,7 @@ def adaptive(tmp_path, **more):
     )
 
 
-def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):
+def test_every_kind_is_checked_and_nothing_is_changed(mode, tmp_path):
     plain, checked = Training(), Training(adaptive(tmp_path))
     for _ in range(8):
         plain.step()
@@ -58,19 +57,8 @@ def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_
         weight.name for weight in checked.net.trainable_params()
     }
 
-    weight = checked.net.blocks[0].up.weight
-    while checked.steps < SELDOM:  # then weights and moments were read once
-        checked.step()
-    moment = next(each for each in checked.optimizer.get_parameters() if each.name == f"moment2.{weight.name}")
-    moment.set_data(moment + 1e6)
-    in_state = []
-    while not in_state and checked.steps < 2 * SELDOM:
-        in_state = [event for event in checked.step() if event.reason.startswith("state: ")]
-    assert [(event.checkpoint, event.level, event.refused) for event in in_state] == [(moment.name, Level.ERROR, False)]
-    assert in_state[0].reason == "state: max_moment2 more than 16.7 times its largest so far"
 
-
-def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode, tmp_path):
+def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(tmp_path):
     plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly="log"))
     for _ in range(5):
         plain.step()
