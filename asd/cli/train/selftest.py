@@ -7,7 +7,7 @@ model, no data and no network.
 With --seconds it repeats the work that a training's device is tested by between steps, on larger tensors: products,
 convolutions and the vector operators that trainings use. Each must come to the same bits each time, and to what float64
 says. On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that
-failed, and the strikes of one that passed count a little less.
+failed, and the strikes of one that passed stay.
 """
 
 from __future__ import annotations

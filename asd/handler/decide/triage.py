@@ -91,9 +91,8 @@ class Triage:
         if event.kind == "stress":
             return self._stress(event, now)
         self.strikes.count(event, now)
-        why = _NOTES.get(event.kind, "it says nothing about a device")
-        if event.kind == "recovery" and self.strikes.clears(event):
-            why += ", its strikes up to then count no more"
+        forgives = self.strikes.clears(event)
+        why = "its strikes up to then count no more" if forgives else "it is no reason to do anything"
         return self._say("noted", event, now, why)
 
     def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
@@ -319,16 +318,6 @@ class Triage:
         return Decision(
             action=action, reason=f"{subject}: {why}.", time=now, device=device, event_id=self._id, case=case
         )
-
-
-_NOTES = {
-    "anomaly": "a second-level anomaly is no strike",
-    "follower": "a follower names nobody",
-    "problem": "a problem of the detector says nothing about a device",
-    "replay": "a replay without a verdict says nothing",
-    "isolation": "that it was taken out is noted; who holds it out is asked of the engine",
-    "recovery": "it was given back",
-}
 
 
 def _with(count: StrikeCount) -> str:

@@ -220,9 +220,6 @@ def test_lines_whose_batch_failed_are_read_again(tmp_path):
     assert [decision.action for decision in feed.step()] == ["strike"]
 
 
-# What others see
-
-
 def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):
     first = handler(tmp_path / "h")
     decisions = first.handle_many([event(1 << 70), event(1, rank=1 << 70), event(1)])

@@ -9,9 +9,6 @@ import pytest
 
 from asd.cli import COMMANDS
 from asd.exporters.isolators.kubernetes.node_mark import TAINT
-from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.no_isolator import NoIsolator
-from asd.handler.inputs.feed import LogFeed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
@@ -124,13 +121,6 @@ def test_what_a_job_mounts_is_the_folder_of_the_agent_of_its_node():
     # `Directory`: a job must not make it, and where there is none no agent runs.
     wanted = {"name": "runs", "hostPath": {"path": folder["hostPath"]["path"], "type": "Directory"}}
     assert [runs_of(training) for _, training in trainings()] == [wanted] * len(trainings())
-
-
-def test_a_folder_without_a_run_is_told_of_by_the_handler(tmp_path):
-    store = Store(None)
-    feed = LogFeed(FaultHandler(store, Policy(), NoIsolator(store), print), [tmp_path])
-    assert feed.step() is None
-    assert feed.nothing_found.startswith(f"no run was found in {tmp_path} or below; ")
 
 
 @pytest.mark.parametrize("name", ["asd-agent", "asd-handler"])
