@@ -23,7 +23,6 @@ def layer(cell, number):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_layers_leave_in_any_order_and_the_others_stay(order):
-    ms.set_context(mode=1)
     cell = nn.ReLU()
     layers = [layer(cell, number) for number in (2, 3, 5)]
     here = {2, 3, 5}

@@ -1,5 +1,7 @@
 """Checked products and norms in half precision: what MindSpore casts unseen is cast beside a check as well."""
 
+from functools import cache
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -70,12 +72,25 @@ def run(precision, monitor=None, *, attach_first=False):
     return losses, values(weights)
 
 
+@cache
+def bare(precision, _mode):
+    """Those without detection, made once in each mode."""
+    return run(precision)
+
+
 @pytest.mark.parametrize(
-    ("precision", "attach_first"),
-    [("to_float", True), ("to_float", False), ("dense alone", False), ("O2", True), ("O2", False), ("O3", False)],
+    ("precision", "attach_first", "mode"),
+    [
+        ("to_float", False, "graph"),
+        ("O2", True, "graph"),
+        ("to_float", True, "pynative"),
+        ("dense alone", False, "pynative"),
+        ("O2", False, "pynative"),
+    ],
+    indirect=["mode"],
 )
 def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(precision, attach_first, mode):
-    losses, weights = run(precision)
+    losses, weights = bare(precision, mode)
     events = []
     monitor = StepMonitor(Config(enable=1), sinks=[events.append])
     checked_losses, checked_weights = run(precision, monitor, attach_first=attach_first)
@@ -85,9 +100,11 @@ def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(prec
     assert len(monitor.monitor.history) > len(weights)
 
 
-@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "dense alone"])
+@pytest.mark.parametrize(
+    ("precision", "mode"), [("O2", "graph"), ("to_float", "pynative"), ("O3", "pynative")], indirect=["mode"]
+)
 def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_those_do(precision, mode, enabled):
-    losses, weights = run(precision)
+    losses, weights = bare(precision, mode)
     with enable():
         checked_losses, checked_weights = run(precision, StepMonitor(sinks=[]))
     assert checked_losses == losses
@@ -117,8 +134,7 @@ class Residual(nn.Cell):
         return (out.astype(ms.float32) - target).square().mean()
 
 
-@pytest.mark.parametrize("rule", ["threshold", "adaptive"])
-def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(rule, mode):
+def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(mode):
     x, target = (np.random.default_rng(1).normal(size=(6, width)).astype(np.float32) for width in (8, 4))
     found = []
     for checked in (False, True):
@@ -126,9 +142,8 @@ def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked
         net.norm.to_float(ms.float32)
         optimizer = nn.Adam(net.trainable_params(), 1e-2)
         if checked:
-            StepMonitor(
-                Config.from_env({"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": rule}), sinks=[]
-            ).attach(net, optimizer)
+            config = Config(protection="document", enable=1, rule="adaptive")
+            StepMonitor(config, sinks=[]).attach(net, optimizer)
         step = nn.TrainOneStepCell(net, optimizer)
         losses = [float(step(Tensor(x), Tensor(target))) for _ in range(3)]
         found.append((losses, values(net.trainable_params())))
@@ -145,7 +160,7 @@ class Normed(nn.Cell):
         return self.dense(self.norm(x))
 
 
-def test_amp_that_writes_the_source_anew_takes_a_network_with_check_operators(mode, enabled):
+def test_amp_that_writes_the_source_anew_takes_a_network_with_check_operators(enabled):
     x = Tensor(np.arange(8, dtype=np.float32).reshape(2, 4))
     bare = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
     with enable():
@@ -193,12 +208,9 @@ def train_mixture(monitor=None):
     return losses, values(net.get_parameters())
 
 
-@pytest.mark.parametrize("tiers", ["state", "state+checksum"])
-def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(tiers, mode):
+def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(mode):
     losses, weights = train_mixture()
-    config = Config.from_env(
-        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_OPTIONS": f"tiers:{tiers}"}
-    )
+    config = Config(protection="document", enable=1, rule="adaptive", tiers=("state", "checksum"))
     checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
