@@ -40,12 +40,12 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1703, 1700),
-    Room("asd/rules", ("asd/rules",), 3324, 3300),
+    Room("asd/rules", ("asd/rules",), 3302, 3300),
     Room("asd/rundir", ("asd/rundir",), 1486, 1500),
     Room("asd/handler", ("asd/handler",), 4076, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2583, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2552, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3481, 2800),
+    Room("asd/cli", ("asd/cli",), 3460, 2800),
     Room("operators", ("operators",), 6704, 7500),
     Room("operators/rerun and the like", RERUN, 3512, 4500),
     Room(
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 3951, 4300),
-    Room("tests", ("tests",), 39659, 34000),
+    Room("tests", ("tests",), 39654, 34000),
     Room("benchmarks", ("benchmarks",), 4778, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40788, 362
+MOST_SOURCE, MOST_FILES = 40714, 361
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from asd.errors import StateError
 from asd.event import Event
@@ -19,10 +19,6 @@ __all__ = ["AttemptEnd", "AttemptWatch"]
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
-
-
-class _Running(Protocol):
-    def poll(self) -> int | None: ...
 
 
 class AttemptEnd(NamedTuple):
@@ -45,10 +41,8 @@ class AttemptWatch:
         run: Name of the attempt.
         devices: The device of each rank.
         folder: Where its ranks leave their logs and ends.
-        running: The processes.
         hang_seconds: How long to wait for a step of any rank; 0 for ever.
         tell: Takes each line that a rank prints, with its rank.
-        clock: Monotonic seconds.
         since: When the attempt began, in seconds since the epoch; older events of its name are of another.
 
     Attributes:
@@ -63,44 +57,42 @@ class AttemptWatch:
         run: str,
         devices: Sequence[int],
         folder: Path,
-        running: _Running,
         hang_seconds: float,
-        tell: Callable[[int, str], None] = lambda _rank, _line: None,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        since: float = 0.0,
+        tell: Callable[[int, str], None],
+        since: float,
     ) -> None:
         self.events: list[Event] = []
         self.step = 0
         self.ranks: dict[int, Device] = {}
         self._since = since
         self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
-        self._running, self._hang_seconds, self._tell, self._clock = running, hang_seconds, tell, clock
+        self._hang_seconds, self._tell = hang_seconds, tell
         self._word = json.dumps(run, ensure_ascii=False)
         self._follower = Follower(lambda: event_files(run_dir))
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = clock()
+        self._progress = time.monotonic()
         self._first_sign: float | None = None
         self._all_well: float | None = None
 
-    def poll(self, bad: str = "") -> AttemptEnd | None:
+    def poll(self, launcher: int | None, bad: str) -> AttemptEnd | None:
         """Looks once; returns how it ended, or None while there is nothing to do.
 
         Args:
+            launcher: Its exit code; None while it runs. Asked before: what is read now is all there is.
             bad: Why a device of this attempt must not work any more; empty while all may.
         """
-        over = self._running.poll() is not None  # asked first: what is read afterwards is all there is
+        over = launcher is not None
         self.read()
         exits = self.exits()
-        now = self._clock()
+        now = time.monotonic()
         if len(exits) == len(self._devices) and not any(exits.values()):
             self._all_well = self._all_well if self._all_well is not None else now
             if over or now - self._all_well > _WIND_UP_SECONDS:
                 return AttemptEnd("done", "every rank has ended with exit code 0")
             return None
-        sign = self._sign(bad, over=over)
+        sign = self._sign(launcher, bad)
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
             if over or len(exits) == len(self._devices) or now - self._first_sign > _SETTLE_SECONDS:
@@ -130,15 +122,15 @@ class AttemptWatch:
                 continue
         return found
 
-    def _sign(self, bad: str, *, over: bool) -> AttemptEnd | None:
+    def _sign(self, launcher: int | None, bad: str) -> AttemptEnd | None:
         """The first reason to end it."""
         if bad:
             return AttemptEnd("bad", bad)
         for rank, code in self.exits().items():
             if code:
                 return AttemptEnd("failed", f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
-        if over:
-            return AttemptEnd("failed", f"the launcher ended {_in_words(self._running.poll() or 0)}")
+        if launcher is not None:
+            return AttemptEnd("failed", f"the launcher ended {_in_words(launcher)}")
         return None
 
     def _take(self, text: str) -> None:
@@ -161,7 +153,7 @@ class AttemptWatch:
             if 0 <= status.rank < len(self._devices):
                 self.ranks[status.rank] = Device(status.host, status.device, status.rank)
             self.step = max(self.step, status.step) if status.steps else self.step
-            self._progress = self._clock()
+            self._progress = time.monotonic()
 
 
 def _in_words(code: int) -> str:

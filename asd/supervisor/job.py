@@ -6,9 +6,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.rundir.last_good import Choice, last_good
@@ -19,14 +21,36 @@ from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, 
 from asd.supervisor.own_handler import Devices, OwnHandler
 from asd.supervisor.processes import Processes, launch
 from asd.supervisor.record import Attempt, Record, load_record, lock
-from asd.supervisor.settings import Settings
 
-__all__ = ["Job"]
+__all__ = ["Job", "Settings"]
 
 _PAUSE = 0.1
 _MOST_SKIPPED = 3
 _REPLAY_SECONDS = 30.0  # a verdict may come so long after its anomaly
 _TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a job is to be.
+
+    Attributes:
+        command: The training's command line, resolved.
+        environ: Its environment.
+        config: The settings in that environment.
+        devices: All devices; the first `ranks` begin, the others are spares.
+        ranks: How many work at a time.
+        max_restarts: So many restarts after a crash or a hang; those that follow from an anomaly are not among them.
+        hang_seconds: After so long without a step of any rank the job is started again; 0 for never.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    config: Config
+    devices: Sequence[int]
+    ranks: int
+    max_restarts: int
+    hang_seconds: float
 
 
 class Job:
@@ -38,7 +62,6 @@ class Job:
         tell: Takes each line that a rank prints, with its rank.
         publish: Takes the events of devices that are left out, or given back.
         published: Whether an event of this id was published before.
-        clock: Seconds since the epoch.
     """
 
     def __init__(
@@ -49,10 +72,9 @@ class Job:
         tell: Callable[[int, str], None],
         publish: Callable[[Event], None],
         published: Callable[[str], bool],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
-        self._say, self._tell, self._clock = say, tell, clock
+        self._say, self._tell = say, tell
         self._publish, self._published = publish, published
         self._run_dir = Path(settings.config.run_dir).absolute()
         self._devices = Devices(settings.devices, settings.ranks)
@@ -106,7 +128,6 @@ class Job:
             publish=self._publish,
             published=self._published,
             say=self._say,
-            clock=self._clock,
         )
         return self._handling
 
@@ -119,7 +140,7 @@ class Job:
         self._say(f"goes on with {self._record.job} after {last.run}{f'; left out: {out}' if out else ''}.")
         if last.judged:
             return None
-        watch = self._watch(last, _Over())
+        watch = self._watch(last)
         watch.read()  # whoever watched that one was killed before it could judge
         return self._judge(last, watch)
 
@@ -143,7 +164,7 @@ class Job:
         settings = self._settings
         choice = self._resume() if self._record.attempts else Choice(None, None, "")
         resume_from = str(choice.path) if choice.path else ""
-        attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, self._clock())
+        attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, time.time())
         self._record.begin(attempt)
         self._record.state = "running"
         self._save()
@@ -158,22 +179,22 @@ class Job:
             folder=self._logs(attempt),
         )
         processes = Processes(command, environ, self._logs(attempt))
-        watch = self._watch(attempt, processes)
+        watch = self._watch(attempt)
         try:
-            ending = self._wait(attempt, watch)
+            ending = self._wait(attempt, watch, processes)
         finally:
             asked = len(self._signals)
             processes.stop(lambda: len(self._signals) > asked)
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
             self._handling.know(list(watch.ranks.values()))
-        attempt.ended = self._clock()
+        attempt.ended = time.time()
         return attempt, ending, watch
 
-    def _wait(self, attempt: Attempt, watch: AttemptWatch) -> AttemptEnd:
+    def _wait(self, attempt: Attempt, watch: AttemptWatch, processes: Processes) -> AttemptEnd:
         while not self._signals:
             bad = self._bad(attempt, watch)
-            ending = watch.poll(bad)
+            ending = watch.poll(processes.poll(), bad)
             if ending is not None:
                 return ending
             time.sleep(_PAUSE)
@@ -194,7 +215,7 @@ class Job:
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
         """Why a device of a running attempt must not work any more; empty while all may."""
-        now, seen = self._clock(), len(watch.events)
+        now, seen = time.time(), len(watch.events)
         if seen != self._seen or not 0 <= now - self._ticked < _TICK_SECONDS:
             self._ticked, self._seen = now, seen
             try:
@@ -261,17 +282,16 @@ class Job:
         code = INTERRUPTED if number == signal.SIGINT else TERMINATED
         return End(code, f"{attempt.run} was ended by {signal.Signals(number).name}, with all its processes.")
 
-    def _watch(self, attempt: Attempt, running: Processes | _Over) -> AttemptWatch:
+    def _watch(self, attempt: Attempt) -> AttemptWatch:
         folder = self._logs(attempt)
         return AttemptWatch(
             self._run_dir,
             attempt.run,
             attempt.devices,
             folder,
-            running,
             self._settings.hang_seconds,
             self._tell,
-            since=attempt.began - 1.0,
+            attempt.began - 1.0,
         )
 
     def _logs(self, attempt: Attempt) -> Path:
@@ -287,10 +307,3 @@ class Job:
 
     def _note(self, number: int, _frame: object) -> None:
         self._signals.append(number)
-
-
-class _Over:
-    """Stands for the processes of an attempt that ended long ago."""
-
-    def poll(self) -> int:
-        return 0

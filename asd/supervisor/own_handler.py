@@ -7,6 +7,7 @@ isolator `local` has nothing else to do. `asd devices` shows and releases these 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -69,7 +70,6 @@ class OwnHandler:
         publish: Takes the events `isolation` and `recovery`.
         published: Whether an event of this id was published before.
         say: Takes a sentence for people.
-        clock: Seconds since the epoch.
 
     Raises:
         ConfigError: Another fault handler is at work in this run directory.
@@ -84,17 +84,14 @@ class OwnHandler:
         publish: Callable[[Event], None],
         published: Callable[[str], bool],
         say: Callable[[str], None],
-        clock: Callable[[], float],
     ) -> None:
-        self._devices, self._say, self._clock = devices, say, clock
+        self._devices, self._say = devices, say
         self._store = Store(state_file(run_dir))
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
             raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
-        self._handler = FaultHandler(
-            self._store, POLICY, isolator, publish, clock, already=published, from_beginning=True
-        )
+        self._handler = FaultHandler(self._store, POLICY, isolator, publish, already=published, from_beginning=True)
         with self._store.transaction():  # for `asd devices release`
             self._store.set_meta("isolator", json.dumps([isolator.name, []]))
         self._book = Strikes(self._store, POLICY)
@@ -181,7 +178,7 @@ class OwnHandler:
             "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
             "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
             "ORDER BY max(time), max(strike.n)",
-            (self._clock() - POLICY.window_seconds,),
+            (time.time() - POLICY.window_seconds,),
         ).fetchall()
         suspects = [int(number) for (name,) in rows if (number := _number(name)).isdigit()]
         self._devices.bench = [number for number in suspects if number not in self._devices.out]

@@ -21,6 +21,7 @@ from asd.config import describe, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
+from asd.records import fill
 from asd.rules.step.protections import Protections
 
 __all__ = ["add_arguments", "run"]
@@ -73,7 +74,7 @@ def _show_training(args: argparse.Namespace) -> int:
         if not status.protections:
             print("  what protects it is not known")
             continue
-        found = Protections.from_json(status.protections)
+        found = fill(Protections, status.protections, "protections")
         print(f"  {found.sentence()}")
         for setting, reasons in found.missing.items():
             for reason in reasons:

@@ -51,7 +51,8 @@ def add_work_arguments(parser: argparse.ArgumentParser) -> None:
 def run_work(args: argparse.Namespace, device: str) -> int:
     """Tests the device; 0 when it made no mistake, 1 when it did, 3 when it could not be tested."""
     config = Config.of_process()
-    run_dir = args.run_dir or (Path(config.run_dir) if _is_wanted(config) else None)
+    is_told = "ASD_RUN_DIR" in os.environ or Path(config.run_dir).is_dir()
+    run_dir = args.run_dir or (Path(config.run_dir) if is_told else None)
     mode = "pynative" if args.mode == "pynative" else "graph"
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -170,10 +171,6 @@ def _statuses(run_dir: Path | None, device: str) -> Iterator[Status]:
             status = Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
             if (status.host, status.device) == (host, device):
                 yield status
-
-
-def _is_wanted(config: Config) -> bool:
-    return "ASD_RUN_DIR" in os.environ or Path(config.run_dir).is_dir()
 
 
 def _complain(sentence: str) -> int:

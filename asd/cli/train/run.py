@@ -91,9 +91,8 @@ def run(args: argparse.Namespace) -> int:
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
     from asd.cli.shared.isolation import IsolationLog
     from asd.origin import mounted_chips
-    from asd.supervisor.job import Job
+    from asd.supervisor.job import Job, Settings
     from asd.supervisor.processes import find_launcher, resolve
-    from asd.supervisor.settings import Settings
 
     mounted = mounted_chips()
     devices = [mounted[each] if each < len(mounted) else each for each in all_devices(args, environ)]

@@ -18,7 +18,7 @@ from asd.cli.shared.printable import aligned, printable
 from asd.cli.shared.progress import Bar
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.rundir.recording import RecordedStep, Recording
+from asd.rundir.recording import Recording
 from asd.tuning.proposal import AlarmBudget, Proposal, propose
 from asd.tuning.replay import Replayed
 
@@ -52,31 +52,13 @@ def run(args: argparse.Namespace) -> int:
     budget = AlarmBudget(args.budget, args.warnings).checked()
     try:
         recording = Recording(run_dir)
-        source = _Source(recording)
-        proposal = propose(source, recording.settings, budget)
+        bar = Bar("judging recorded values", recording.size, silent=not sys.stderr.isatty())
+        proposal = propose(lambda: recording.steps(lambda read: bar.show(read, "")), recording.settings, budget)
     except StateError as error:
         raise ConfigError("RUN_DIR", str(run_dir), str(error).removesuffix(".")) from error
-    source.close()
+    bar.end("done")
     print(_text(run_dir, proposal))
     return 0
-
-
-class _Source:
-    """All steps of a recording, as often as they are wanted, with a bar on a terminal."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording, self._passes = recording, 0
-        self._bar = Bar("judging recorded values", recording.size, silent=not sys.stderr.isatty())
-
-    def __call__(self) -> Iterator[RecordedStep]:
-        self._passes += 1
-        return self._recording.steps(self._show)
-
-    def close(self) -> None:
-        self._bar.end(f"{self._passes} passes")
-
-    def _show(self, read: int) -> None:
-        self._bar.show(read, f"pass {self._passes}")
 
 
 def _text(run_dir: Path, proposal: Proposal) -> str:

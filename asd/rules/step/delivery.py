@@ -48,30 +48,26 @@ class Delivery:
 
     def event(self, event: Event) -> list[str]:
         """Hands `event` to every sink."""
-        return self._told([self._call(sink, "an event can't be handed to", sink, event) for sink in self._sinks])
+        what = "an event can't be handed to"
+        return [reason for sink in tuple(self._sinks) if (reason := self._call(sink, what, sink, event))]
 
     def step(self, monitor: Any, events: Sequence[Event]) -> list[str]:
         """Tells the sinks that want to know that `monitor` has judged a step, with `events`."""
-        told = []
-        for sink in tuple(self._sinks):
-            hook = getattr(sink, "after_step", None)
-            if hook is not None and (reason := self._call(sink, "a step can't be handed to", hook, monitor, events)):
-                told.append(reason)
-        return told
+        hooks = [(sink, sink.after_step) for sink in self._sinks if hasattr(sink, "after_step")]
+        what = "a step can't be handed to"
+        return [reason for sink, hook in hooks if (reason := self._call(sink, what, hook, monitor, events))]
 
     def place(self, step: int) -> tuple[str, list[str]]:
         """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
-        failures = []
+        failures: list[str] = []
         for sink in self._sinks:
             if hasattr(sink, "place"):
                 try:
-                    place = str(sink.place(step))
+                    if place := str(sink.place(step)):
+                        return place, failures
                 except Exception as error:  # as any other failure of a sink
-                    failures.append(self._failure(sink, "no place for evidence from", error))
-                else:
-                    if place:
-                        return place, self._told(failures)
-        return "", self._told(failures)
+                    failures += filter(None, [self._failure(sink, "no place for evidence from", error)])
+        return "", failures
 
     def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
         """Calls `function` of `sink`; returns what is to be told of its failure, if it is the first."""
@@ -89,7 +85,3 @@ class Delivery:
             return f"{what} {name}: {error}"
         self._status.problems += 1
         return ""
-
-    @staticmethod
-    def _told(reasons: Sequence[str]) -> list[str]:
-        return [reason for reason in reasons if reason]

@@ -109,19 +109,10 @@ class Protections:
         return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Protections:
-        """What `to_json` gave.
-
-        Raises:
-            StateError: It is something else.
-        """
-        return fill(cls, data, "protections")
-
-    @classmethod
     def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """One form for several trainings of a process, of which each gave its own."""
         whole = cls()
-        for part in map(cls.from_json, filter(None, parts)):
+        for part in (fill(cls, part, "protections") for part in parts if part):
             whole.on.update(part.on)
             whole.places = dict(Counter(whole.places) + Counter(part.places))
             for own, more in ((whole.missing, part.missing), (whole.unseen, part.unseen)):

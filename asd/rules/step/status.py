@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta
 
 from asd.origin import FromOrigin, Origin
-from asd.records import Count, Finite, Flag, Number, Text, members, plain, read
+from asd.records import Count, Finite, Flag, Number, Text, fill, members, plain, read
 from asd.rules.step.protections import Protections
 from asd.verdict import Verdict
 
@@ -136,6 +136,6 @@ class Status(FromOrigin):
         """
         valid = "the JSON object a rank writes"
         status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
-        known = Protections.from_json(status.protections)
+        known = fill(Protections, status.protections, "protections")
         status.protections = known.to_json() if status.protections else {}  # what is not known may be anything
         return status

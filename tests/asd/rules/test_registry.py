@@ -63,11 +63,6 @@ def test_the_options_of_a_rule_reach_it():
     assert make_rule("combined", upper_thresh1=7).upper_thresh1 == 7
 
 
-def test_an_unknown_option_is_an_error_that_lists_the_valid_ones():
-    with pytest.raises(ConfigError, match=r"beta has .* combined takes only upper_thresh1, upper_thresh2"):
-        make_rule("combined", beta=0.9)
-
-
 @every_rule
 def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
     rule = make_rule(name)
