@@ -15,17 +15,14 @@ __all__ = ["RULES", "make_rule"]
 
 RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Threshold, SilentCheckV3, Combined, Adaptive)}
 
-SETTINGS: Final = ("upper", "sigma", "learn_errors")
-"""What a caller may give for any rule; a rule gets those that it declares."""
-
 
 def make_rule(name: str, **options: Any) -> Rule:
     """Makes a new rule, without memory, for one checkpoint.
 
     Args:
         name: A key of `RULES`.
-        **options: Arguments of that rule. `upper`, `sigma` and `learn_errors` may be given for any rule, so that one
-            configuration fits all; the rule gets those that it `takes`.
+        **options: `upper`, `sigma` and `learn_errors`, so that one configuration fits all; the rule gets those that it
+            `takes`.
 
     Raises:
         ConfigError: The name or the value of an option is not valid.
@@ -40,6 +37,4 @@ def make_rule(name: str, **options: Any) -> Rule:
     if name not in RULES:
         raise ConfigError(variable="rule", value=name, valid=f"one of {', '.join(RULES)}")
     rule = RULES[name]
-    return rule(
-        **{option: value for option, value in options.items() if option in rule.takes or option not in SETTINGS}
-    )
+    return rule(**{option: value for option, value in options.items() if option in rule.takes})

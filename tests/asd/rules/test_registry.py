@@ -59,8 +59,6 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
 
 def test_the_options_of_a_rule_reach_it():
     assert make_rule("threshold", upper=(1000, 100)).limit() == 1000
-    assert make_rule("silent_check_v3", beta=0.5).beta == 0.5
-    assert make_rule("combined", upper_thresh1=7).upper_thresh1 == 7
 
 
 @every_rule
