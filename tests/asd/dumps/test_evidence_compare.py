@@ -161,8 +161,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("bit", [0, 30])
-@pytest.mark.parametrize("kwargs", [{}, {"task": "statistics", "md5": True}])
+@pytest.mark.parametrize(("kwargs", "bit"), [({}, 0), ({"task": "statistics", "md5": True}, 30)])
 @pytest.mark.parametrize(("name", "call", "kind"), FAULTS)
 def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
     tmp_path, arrays, name, call, kind, kwargs, bit

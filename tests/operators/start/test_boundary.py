@@ -5,12 +5,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
+from checked_nets import Decoder, assert_same_bits, dataset, fill, state_of, train_model
 from mindspore import nn
-from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
+from mindspore.train import CheckpointConfig, ModelCheckpoint
 
 from asd import Config
 from asd.operators import StepMonitor
@@ -27,13 +26,10 @@ STEPS = 3
 def trained(folder, monitor=None):
     net = fill(Decoder())
     optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9)
-    rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(STEPS)]
-    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
     saver = ModelCheckpoint("net", str(folder), CheckpointConfig(save_checkpoint_steps=1))
-    callbacks = [*([monitor] if monitor is not None else []), saver]
-    Model(net, optimizer=optimizer).train(1, data, callbacks=callbacks, dataset_sink_mode=False)
+    train_model(net, optimizer, dataset(range(STEPS)), *([monitor] if monitor is not None else []), saver)
     assert len(list(folder.glob("*.ckpt"))) == STEPS
-    return {**values(net.get_parameters()), **values(optimizer.get_parameters())}
+    return state_of(net, optimizer)
 
 
 @cache
@@ -42,22 +38,24 @@ def bare(_mode):
         return trained(Path(folder))
 
 
-IN_BOTH = [
-    (Table, "read"),
-    (StepReader, "judge"),
-    (StepReader, "write_limits"),
-    (Checks, "put_on"),
-    (Checks, "put_around"),
-    (Rerun, "remember"),
-    (RuleState, "save"),
-    (RuleState, "save_manifest"),
-]
-IN_PYNATIVE = [*IN_BOTH, (tap, "statistics"), (Table, "note"), (Table, "broken")]
-
-
 @pytest.mark.parametrize(
     ("mode", "place", "name"),
-    [*(("graph", *each) for each in IN_BOTH), *(("pynative", *each) for each in IN_PYNATIVE)],
+    [
+        ("graph", Checks, "put_on"),
+        ("graph", Checks, "put_around"),
+        ("graph", Table, "read"),
+        ("pynative", Table, "read"),
+        ("pynative", StepReader, "judge"),
+        ("pynative", StepReader, "write_limits"),
+        ("pynative", Checks, "put_on"),
+        ("pynative", Checks, "put_around"),
+        ("pynative", Rerun, "remember"),
+        ("pynative", RuleState, "save"),
+        ("pynative", RuleState, "save_manifest"),
+        ("pynative", tap, "statistics"),
+        ("pynative", Table, "note"),
+        ("pynative", Table, "broken"),
+    ],
     indirect=["mode"],
     ids=lambda each: each if isinstance(each, str) else each.__name__.rpartition(".")[2],
 )

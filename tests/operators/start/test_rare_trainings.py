@@ -36,7 +36,6 @@ def rows(step):
 
 
 KINDS = {  # how it is made, its batches, and whether their number of rows changes
-    "rows of any number": (lambda: Square(nn.Dense(4, 1)), rows, True),
     "words of any number": (
         lambda: Square(nn.Embedding(9, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)),
         lambda step: np.random.default_rng(step).integers(0, 9, (6, 4)).astype(np.int32),
@@ -66,8 +65,7 @@ def trained(kind, config=None, steps=16):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_compiled_training_of_a_rare_kind_is_checked_and_has_the_bits_of_one_without(kind, clean, tmp_path):
-    ms.set_context(mode=ms.GRAPH_MODE)
+def test_a_compiled_training_of_a_rare_kind_is_checked_and_has_the_bits_of_one_without(kind, graph, tmp_path):
     found, events, checks = trained(kind, Config(enable=1, run_dir=str(tmp_path)))
     assert_same_bits(found, trained(kind)[0])
     assert [event.sentence() for event in events if event.level is Level.ERROR or event.kind == "problem"] == []
@@ -87,10 +85,8 @@ class Penalty(nn.Cell):
 
 
 def test_a_network_that_does_not_compile_with_checks_on_its_layers_is_trained_without_them_which_is_said(
-    clean, tmp_path, monkeypatch, caplog
+    graph, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.chdir(tmp_path)  # MindSpore writes what it could not compile into a file
-    ms.set_context(mode=ms.GRAPH_MODE)
     monkeypatch.setitem(KINDS, "a penalty", (Penalty, rows, False))
     found, events, checks = trained("a penalty", Config(enable=1, run_dir=str(tmp_path)))
     assert_same_bits(found, trained("a penalty")[0])
@@ -99,11 +95,7 @@ def test_a_network_that_does_not_compile_with_checks_on_its_layers_is_trained_wi
     assert "can't compile this network with checks on its layers" in caplog.text
 
 
-def test_what_does_not_compile_without_checks_either_is_the_users_own_error_and_the_checks_stay(
-    clean, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    ms.set_context(mode=ms.GRAPH_MODE)
+def test_what_does_not_compile_without_checks_either_is_the_users_own_error_and_the_checks_stay(graph, tmp_path):
     net = fill(Square(nn.Dense(4, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)))
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     cell = nn.TrainOneStepCell(net, optimizer).set_train()

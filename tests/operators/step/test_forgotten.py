@@ -16,7 +16,7 @@ from asd.operators.start import autostart
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
-STEPS, BAD = 26, 4
+STEPS, BAD = 12, 4
 RULE = Config(protection="document", enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
 AFTER_REFUSAL, NEVER = "an update was refused, and the training went on", "`step` was never called"
 
@@ -24,7 +24,7 @@ AFTER_REFUSAL, NEVER = "an update was refused, and the training went on", "`step
 class Training:
     """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
 
-    def __init__(self, config=None, *, bad=None, left_out=None, every=0):
+    def __init__(self, config=None, *, bad=None, left_out=None, every=0, steps=STEPS):
         net = fill(Decoder())
         optimizer = nn.Adam(net.trainable_params(), 1e-3)
         cell = nn.TrainOneStepCell(net, optimizer).set_train()
@@ -32,7 +32,7 @@ class Training:
         if config is not None:
             self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False)
             self.monitor.attach(cell, optimizer)
-        for step in range(STEPS):
+        for step in range(steps):
             if step != left_out:
                 loss = cell(ids(step), targets(step) * (1e8 if step == bad else 1))
                 self.losses[step] = loss.asnumpy().tobytes()
@@ -60,7 +60,9 @@ def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(
 
 
 @pytest.mark.parametrize(
-    "config", [RULE, Config(protection="document", enable=1, on_anomaly="log")], ids=["skip", "log"]
+    ("config", "mode"),
+    [(RULE, "graph"), (RULE, "pynative"), (Config(protection="document", enable=1, on_anomaly="log"), "pynative")],
+    indirect=["mode"],
 )
 def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config, mode):
     training = Training(config)
@@ -102,7 +104,7 @@ def test_what_was_set_aside_is_read_together_with_what_came_later(mode):
     assert slots.table().read(sites) == []
 
 
-def test_one_who_calls_step_now_and_then_is_told_nothing(mode):
+def test_one_who_calls_step_now_and_then_is_told_nothing():
     assert Training(RULE, every=5).events == []
 
 
@@ -118,7 +120,7 @@ def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, 
 
 
 def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set_aside(mode):
-    training = Training(RULE)
+    training = Training(RULE, steps=1)
     training.monitor.step()
     table = slots.table()
     weights = [Parameter(np.zeros(2, np.float32), name=f"w{i}") for i in range(3)]
