@@ -15,9 +15,9 @@ SUMS = PIECES["sums"]
 
 
 @pytest.fixture
-def cpu(mode):
-    """The CPU as the device under test, in one of the two modes."""
-    assert use_device("CPU", mode) == "CPU:0"
+def cpu(clean):
+    """The CPU as the device under test."""
+    assert use_device("CPU", "pynative") == "CPU:0"
 
 
 def spoil(monkeypatch, kind, name, spoiled, only=None):
@@ -35,7 +35,8 @@ def spoil(monkeypatch, kind, name, spoiled, only=None):
     monkeypatch.setitem(PIECES, kind, (work._replace(compute=compute),))
 
 
-def test_a_sound_device_makes_no_mistake_and_computes_everything_at_least_twice_with_two_sets_of_numbers(cpu):
+def test_a_sound_device_makes_no_mistake_and_computes_everything_at_least_twice_with_two_sets_of_numbers(mode):
+    assert use_device("CPU", mode) == "CPU:0"
     told = []
     outcome = stress(0.0, tell=lambda seconds, count: told.append((seconds, count)))
     assert (outcome.finding, outcome.vendor_code, outcome.absent) == (None, None, {})

@@ -6,9 +6,8 @@ import logging
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, fill, ids, targets
+from checked_nets import HIDDEN, Decoder, dataset, fill, ids, targets, train_model
 from mindspore import Parameter, Tensor, amp, nn, ops
-from mindspore.train import Model
 
 from asd import Config
 from asd.cli import main
@@ -112,7 +111,6 @@ def test_weights_of_half_precision_are_told_to_be_rounded_elsewhere_where_their_
 
 
 def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
-    ms.set_context(mode=1)
     found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), guards=False)
     assert found["missing"] == {
         "ASD_ON_ANOMALY": [
@@ -127,7 +125,6 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
 
 
 def test_a_second_optimizer_of_the_training_cell_is_told(said):
-    ms.set_context(mode=1)
     net = fill(Decoder())
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3))
     step.other = nn.SGD(net.trainable_params(), 1e-3)
@@ -141,7 +138,6 @@ def test_a_second_optimizer_of_the_training_cell_is_told(said):
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_moments_that_were_not_found_are_told(said, hidden):
-    ms.set_context(mode=1)
     found = train(
         Config(protection="document", enable=1, rule="adaptive", tiers=("state",)),
         make=lambda weights: Bare(weights, hidden=hidden),
@@ -157,7 +153,7 @@ class Unused(Decoder):
         self.spare = nn.LayerNorm((HIDDEN,))
 
 
-def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
+def test_a_place_that_the_first_step_does_not_reach_is_told(said):
     found = train(Config(protection="document", enable=1, rule="adaptive"), net=Unused())
     assert found["missing"] == {}
     assert found["unseen"] == {"gradients of activations": ["spare"]}
@@ -165,7 +161,7 @@ def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
     assert said(logging.WARNING) == []
 
 
-def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
+def test_where_nothing_is_checked_it_never_looks_protected(said):
     found = train(Config(protection="document", enable=1), net=Plain())
     assert found["places"] == {}
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
@@ -173,23 +169,19 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
     assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
 
 
-def test_where_only_gradients_of_parameters_can_be_checked_that_is_no_problem(mode, said):
+def test_where_only_gradients_of_parameters_can_be_checked_that_is_no_problem(said):
     found = train(Config(enable=1), net=Plain())
     assert found["places"]["gradients of parameters"] == 1
     assert "NPU_ASD_ENABLE" not in found["missing"]
     assert said(logging.WARNING) == []
 
 
-def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
-    ms.set_context(mode=0)
+def test_the_command_line_tells_it_from_the_status_file(graph, tmp_path, capsys):
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"asd: no training has left its status in {tmp_path}.\n"
     net = fill(Decoder())
-    rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(3)]
-    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
     config = Config(protection="document", enable=1, rule="adaptive", tiers=("checksum",), run_dir=str(tmp_path))
-    model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
-    model.train(1, data, callbacks=[StepMonitor(config)], dataset_sink_mode=False)
+    train_model(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), StepMonitor(config))
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("rank 0 on CPU:0, run ")
