@@ -137,17 +137,6 @@ def test_a_file_that_is_missing_or_no_json_is_one_sentence(tmp_path):
         DebuggerConfig.read(tmp_path / "half.json")
 
 
-def test_a_scope_reaches_from_its_first_name_to_its_last():
-    names = [f"Mint.add.{number}.forward" for number in range(5)]
-    selection = Selection(DebuggerConfig.of({"statistics": {"scope": [names[1], names[3]]}}))
-    chosen = []
-    for name in names:
-        if selection.enters(name, []):
-            chosen.append(name)
-        selection.leaves(name)
-    assert chosen == names[1:4]
-
-
 def chosen_of(scope, step):
     """The names that stay of `step`: pairs of a name and what it runs in, in the order of their ends."""
     selection = Selection(DebuggerConfig.of({"level": "mix", "statistics": {"scope": scope}}))
@@ -157,6 +146,11 @@ def chosen_of(scope, step):
         if selection.leaves(name) and wanted:
             found.append(name)
     return found
+
+
+def test_a_scope_reaches_from_its_first_name_to_its_last():
+    names = [f"Mint.add.{number}.forward" for number in range(5)]
+    assert chosen_of([names[1], names[3]], [(name, []) for name in names]) == names[1:4]
 
 
 BLOCK, CHILD, OTHER = (f"Cell.{path}.forward.0" for path in ("a.Block", "a.b.Dense", "c.Dense"))

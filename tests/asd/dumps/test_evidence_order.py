@@ -83,6 +83,7 @@ def test_a_wrong_weight_is_named_though_all_gradients_stand_before_it_in_the_fil
     found = parted(tmp_path, write, task=task)
     assert (found.call, found.rows[0]) == (f"{A}.forward.0", f"{A}.forward.0.parameters.weight")
     assert found.kind == "weight"
+    assert found.sentence.startswith(f"A weight differs before {A}.forward.0 uses it: parameters.weight")
 
 
 def test_a_backward_call_that_stands_before_the_one_that_gave_it_its_input_is_not_blamed(tmp_path):
@@ -153,10 +154,11 @@ OTHERS = [
     ({"framework": "pytorch"}, {"framework": "mindspore"}),
     (VERSION, {"environment": "MindSpore 2.10.0 on CPU"}),
 ]
+UNSAID = ({"environment": ""}, {"environment": ""})
 
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
-@pytest.mark.parametrize("heads", OTHERS)
+@pytest.mark.parametrize("heads", [*OTHERS, UNSAID])
 def test_healthy_runs_of_other_tools_and_frameworks_accuse_nobody_and_tell_what_was_rounding(tmp_path, heads, task):
     outcome = outcome_of(tmp_path, heads, task, noise_of=3e-7)
     assert outcome.first is None

@@ -31,16 +31,6 @@ def test_two_seeds_of_a_random_operator_are_no_wrong_operator(tmp_path, name):
     assert found.sentence.startswith(f"{name} is random and gave other numbers: its 1 input agrees bit for bit")
 
 
-def test_two_seeds_of_the_weights_are_shown_as_weights_that_differ(tmp_path):
-    def write(dump, other):
-        x, w = noise(4, 8), noise(8, 8, seed=other)
-        dump.forward("Cell.fc.Dense.forward.0", [x], [x @ w], {"weight": w})
-
-    found = outcome_of(tmp_path, write).first.divergence
-    assert found.kind == "weight"
-    assert found.sentence.startswith("A weight differs before Cell.fc.Dense.forward.0 uses it: parameters.weight")
-
-
 def half_and_single(dump, half, fault=0.0):
     """A product, what relu makes of it and a second product: in float16, or in float32."""
     dtype = np.float16 if half else np.float32

@@ -29,7 +29,7 @@ def exported(net, name):
     return nn.GraphCell(ms.load(f"{name}.mindir"))(ids(3), targets(3)).asnumpy().tobytes()
 
 
-@pytest.mark.parametrize("how", ["attached", "enabled"])
+@pytest.mark.parametrize(("how", "mode"), [("attached", "graph"), ("enabled", "pynative")], indirect=["mode"])
 def test_it_prints_exports_and_copies_as_one_without_and_is_checked_as_before(how, mode, enabled):
     bare, _ = trained()
     net, cell = trained(how)

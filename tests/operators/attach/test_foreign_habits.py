@@ -52,7 +52,7 @@ class Compiled(WithRate):
         return True
 
 
-@pytest.mark.parametrize("make", [WithRate, Compiled])
+@pytest.mark.parametrize(("make", "mode"), [(WithRate, "graph"), (Compiled, "pynative")], indirect=["mode"])
 def test_a_guarded_optimizer_takes_arguments_by_name(make, mode):
     net = nn.Dense(8, 8, weight_init="ones", has_bias=False)
     optimizer = guard(make(net.trainable_params()), gradients=True)

@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import mindspore as ms
 import pytest
 from checked_nets import NETS, assert_same_bits, fill, readings, train
 from mindspore import nn
@@ -26,7 +25,11 @@ def unchecked(name, style, mode):
     return trained(name, style, checked=False)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [*((name, "graph") for name in ("convolutions", "containers", "shared")), *((name, "pynative") for name in NETS)],
+    indirect=["mode"],
+)
 def test_several_adam_steps_are_bit_equal_with_and_without_checks(name, mode):
     style = {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
     ours = trained(name, style, checked=True)
@@ -34,7 +37,6 @@ def test_several_adam_steps_are_bit_equal_with_and_without_checks(name, mode):
 
 
 @pytest.mark.parametrize("style", ["jitted step", "jitted forward", "one step cell"])
-def test_a_pynative_training_with_compiled_parts_is_bit_equal_with_and_without_checks(style, clean):
-    ms.set_context(mode=1)
+def test_a_pynative_training_with_compiled_parts_is_bit_equal_with_and_without_checks(style):
     ours = trained("decoder", style, checked=True)
     assert_same_bits(ours, unchecked("decoder", style, "pynative"))

@@ -1,8 +1,11 @@
 """Results of layers computed again now and then in PyNative: what is found, what it changes (nothing), and when."""
 
+import ast
 import copy
 import inspect
 import re
+import sys
+from functools import cache
 
 import mindspore as ms
 import numpy as np
@@ -14,7 +17,7 @@ from sampled_nets import NETS, WIDTH, Branches, Linear, Perceptron, Run
 from asd import Config
 from asd.operators import StepMonitor, disable
 from asd.operators.private.class_swap import stock_class
-from asd.operators.sampled import product, sampling
+from asd.operators.sampled import sampling
 from asd.operators.sampled.sampling import repeats
 from asd.operators.sampled.score import Differs, ProductScore
 from asd.operators.table import slots
@@ -24,11 +27,8 @@ PARTS = ("", "_dx", "_dw")
 
 
 @pytest.fixture(autouse=True)
-def mode(monkeypatch):
+def in_each_step(monkeypatch):
     monkeypatch.setattr(sampling, "_EVERY", 1)
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 def normal(*shape, seed=0):
@@ -108,7 +108,7 @@ def test_losses_and_weights_have_the_same_bits(half):
         bare, run = Run(make, half, monitored=False).steps(6), Run(make, half).steps(6)
         assert run.losses == bare.losses
         assert run.weights() == bare.weights()
-        assert run.seen
+        assert 0 < max(run.seen.values()) < 1
         assert run.findings() == run.problems() == []
 
 
@@ -142,8 +142,7 @@ def test_a_layer_is_copied_and_pickled_as_without():
 # What is found.
 
 
-@pytest.mark.parametrize("part", PARTS, ids=["y", "dx", "dw"])
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+@pytest.mark.parametrize(("part", "half"), [("", False), ("_dx", False), ("_dw", False), ("_dw", True)])
 def test_a_lasting_wrong_product_is_found_where_it_is_and_its_update_refused(part, half):
     run = Run(Perceptron, half, before=lambda net: setattr(net.last, "matmul", Faulty(part, lambda: True)))
     before = run.weights()
@@ -154,37 +153,12 @@ def test_a_lasting_wrong_product_is_found_where_it_is_and_its_update_refused(par
     assert run.weights() == before
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
-def test_an_intermittent_wrong_product_is_found_in_some_steps(half):
-    chance = np.random.default_rng(1)
-    run = Run(
-        Perceptron, half, before=lambda net: setattr(net.last, "matmul", Faulty("", lambda: chance.random() < 0.3))
-    )
-    run.steps(12)
-    assert {checkpoint for _, checkpoint, _ in run.findings()} >= {"last.checksum"}
-
-
 def test_a_call_that_gives_other_bits_is_found(monkeypatch):
     noise = iter(range(10_000))
     construct = nn.ReLU.construct
     monkeypatch.setattr(nn.ReLU, "construct", lambda self, x: construct(self, x) + (1e-6 if next(noise) % 2 else 0.0))
     run = Run(Perceptron).steps(4)
     assert {checkpoint for _, checkpoint, _ in run.findings()} == {"act.twice"}
-
-
-def test_without_the_check_the_wrong_product_passes(monkeypatch):
-    """The tests above would notice."""
-    monkeypatch.setattr(product.CheckedProduct, "__call__", lambda self, *operands: self._multiply(*operands))
-    monkeypatch.setattr(sampling.Sampling, "report_first_step", lambda self: None)
-    run = Run(Perceptron, before=lambda net: setattr(net.last, "matmul", Faulty("", lambda: True))).steps(4)
-    assert run.findings() == []
-
-
-def test_three_nets_have_no_false_alarm_in_eighteen_steps():
-    for make in NETS.values():
-        run = Run(make).steps(6)
-        assert run.findings() == run.problems() == []
-        assert max(run.seen.values()) < 1
 
 
 # When.
@@ -219,8 +193,7 @@ def test_everything_is_due_in_a_step_that_is_made_again():
 # Where nothing of it is there.
 
 
-def test_in_graph_mode_nothing_is_sampled_and_the_status_says_so():
-    ms.set_context(mode=ms.GRAPH_MODE)
+def test_in_graph_mode_nothing_is_sampled_and_the_status_says_so(graph):
     run = Run(Perceptron)
     protections = run.monitor.monitor.protections
     assert type(run.net.last) is nn.Dense
@@ -272,7 +245,16 @@ def test_layers_that_draw_or_write_are_not_called_twice():
 
 
 def own_source(kind):
-    return re.sub(r'"""[\s\S]*?"""', "", inspect.getsource(kind))
+    return re.sub(r'"""[\s\S]*?"""', "", classes_of(kind.__module__).get(kind.__name__, ""))
+
+
+@cache
+def classes_of(module):
+    """The source of each class of a module; `inspect` reads the whole file again for each."""
+    text = inspect.getsource(sys.modules[module])
+    lines = text.splitlines(keepends=True)
+    classes = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    return {node.name: "".join(lines[node.lineno - 1 : node.end_lineno]) for node in classes}
 
 
 def test_by_default_results_are_sampled_in_one_step_of_sixteen(monkeypatch):
@@ -296,10 +278,7 @@ class Penalty(nn.Cell):
         return (self.net(x) ** 2).mean() + ((self.gradient(x) ** 2).sum(-1) - 1).mean() ** 2
 
 
-@pytest.mark.parametrize("context", [ms.GRAPH_MODE, ms.PYNATIVE_MODE], ids=["graph", "pynative"])
-def test_second_derivatives_are_no_alarm(context):
-    ms.set_context(mode=context)
-
+def test_second_derivatives_are_no_alarm():
     def trained(monitored):
         loss = Penalty(nn.SequentialCell(nn.Dense(4, 8), nn.Tanh(), nn.Dense(8, 1)))
         for number, weight in enumerate(loss.trainable_params()):
