@@ -14,16 +14,12 @@ from asd.operators import PrecisionDebugger
 from asd.operators.precheck.arguments import NotCheckable
 from asd.operators.precheck.lookup import find
 
+pytestmark = pytest.mark.usefixtures("clean")
 LINE = ["-f", "mindspore", "run_ut", "-api_info"]  # as the documents type it
 
 
 def random(*shape, dtype=ms.float32, seed=0):
     return Tensor(np.random.default_rng(seed).normal(size=shape), dtype)
-
-
-@pytest.fixture(autouse=True)
-def eager(clean):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 def record(folder, task="tensor"):

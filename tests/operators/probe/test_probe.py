@@ -67,7 +67,6 @@ def spoil(monkeypatch, name, spoiled, only=None):
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
 def test_an_answer_is_right_for_weights_of_any_size_and_one_zero_in_it_is_wrong(work, clean):
-    ms.set_context(mode=1)
     random = np.random.default_rng(1)
     for turn, scale in enumerate((1e-3, 0.05, 30)):
         given = operands_of(random.normal(0, scale, 999).astype(np.float32), turn)
@@ -92,7 +91,7 @@ def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path, larg
 
 
 def test_a_common_operator_that_is_always_wrong_is_found_within_24_steps_and_ends_the_training(
-    monkeypatch, tmp_path, mode
+    monkeypatch, tmp_path, clean
 ):
     spoil(monkeypatch, "Exp", lambda found: found * (ops.arange(found.shape[1]) > 0))
     training = Training(tmp_path, on_anomaly="stop")
@@ -107,7 +106,6 @@ def test_a_common_operator_that_is_always_wrong_is_found_within_24_steps_and_end
 
 
 def test_one_that_is_wrong_once_differs_from_its_second_time(monkeypatch, tmp_path, clean, large):
-    ms.set_context(mode=1)
     spoil(monkeypatch, "Mul", lambda found: found * 1.0000001, only=3)
     training = Training(tmp_path)
     found = [event for _ in range(ROUND) for event in training.step()]
@@ -125,7 +123,6 @@ def test_one_that_is_wrong_once_differs_from_its_second_time(monkeypatch, tmp_pa
 def test_what_a_device_can_not_compute_or_not_so_well_is_left_out_and_told(
     monkeypatch, tmp_path, clean, large, factor, sentence
 ):
-    ms.set_context(mode=1)
 
     def spoiled(found):
         if factor is None:
@@ -141,7 +138,6 @@ def test_what_a_device_can_not_compute_or_not_so_well_is_left_out_and_told(
 def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the_training_all_the_same(
     monkeypatch, tmp_path, clean
 ):
-    ms.set_context(mode=1)
 
     def fail(*_):
         raise ZeroDivisionError

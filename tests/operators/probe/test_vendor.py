@@ -69,7 +69,6 @@ class Training:
 @pytest.fixture
 def tools(monkeypatch, clean):
     """The stand-in, as if this were an Ascend device whose user has set MindSpore's switch."""
-    ms.set_context(mode=1)
     stand_in, target = StandIn(), ms.get_context
     known = SimpleNamespace(get_context=lambda key: "Ascend" if key == "device_target" else target(key), tools=stand_in)
     monkeypatch.setattr(vendor, "ms", known)
