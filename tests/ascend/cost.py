@@ -152,7 +152,7 @@ def measure(cann: Path, name: str) -> dict[str, dict[str, float]]:
 
 
 def _count_all(cann: Path, net: str, layout: Layout, protections: Sequence[str]) -> list[Count]:
-    settings = json.dumps([PROTECTIONS[each] for each in protections[1:]])  # the first is without detection anyway
+    settings = json.dumps([PROTECTIONS[each] for each in protections])
     with tempfile.TemporaryDirectory() as folder:
         code, printed = compile_on(
             cann,

@@ -16,16 +16,19 @@ SUMS_ARE_LOST = ("data-optimizer", "data-optimizer-last")
 quick = pytest.mark.dry_run, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 dry_run = *quick, pytest.mark.slow
 llama = pytest.mark.skipif(find_spec("mindformers") is None, reason="mindformers is not here")
-QUICK = (  # with every change: tensor parallel, a pipeline, and the two other ways to say how a network is divided
+QUICK = (  # with every change: tensor parallel, a pipeline, and a cell that says how a network is divided
     ("blocks", "tensor-data", "full"),
     ("blocks", "pipeline", "full"),
     ("blocks", "wrapped", "full"),
-    ("blocks", "search", "full"),
 )
 
 
 def on_ascend(*tests):
-    return [pytest.param(*test, id="-".join(test), marks=quick if test in QUICK else dry_run) for test in tests]
+    return [pytest.param(*test, id="-".join(test), marks=marks(test)) for test in tests]
+
+
+def marks(test):
+    return (*(quick if test in QUICK else dry_run), *([llama] if test[0] in ("llama", "qwen", "qwen_moe") else []))
 
 
 def expected(cell, without):
@@ -53,34 +56,16 @@ def check(cell, found, without):
         ("blocks", "wrapped", "full"),
         ("blocks", "search", "full"),
         ("convolutions", "data", "full"),
-    ),
-)
-def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout, protection):
-    check(Cell(net, layout, protection), compiled(net, layout, protection), compiled(net, layout, "none"))
-
-
-@llama
-@pytest.mark.parametrize(
-    ("layout", "protection"),
-    on_ascend(("tensor-data", "full"), ("pipeline", "document"), ("pipeline-inlined", "document")),
-)
-def test_so_it_does_in_a_llama_of_mindformers(compiled, layout, protection):
-    check(Cell("llama", layout, protection), compiled("llama", layout, protection), compiled("llama", layout, "none"))
-
-
-@llama
-@pytest.mark.parametrize(
-    ("net", "layout", "protection"),
-    on_ascend(
-        ("qwen", "tensor-data", "document"),
+        ("llama", "tensor-data", "full"),
+        ("llama", "pipeline", "document"),
+        ("llama", "pipeline-inlined", "document"),
+        ("qwen", "tensor-data", "document"),  # its embedding is a function of its own
         ("qwen", "tensor-data", "full"),
         ("qwen_moe", "experts", "document"),
         ("qwen", "own-pipeline", "full"),
     ),
 )
-def test_so_it_does_in_newer_models_whose_embedding_is_a_function_of_its_own_and_among_experts(
-    compiled, net, layout, protection
-):
+def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout, protection):
     check(Cell(net, layout, protection), compiled(net, layout, protection), compiled(net, layout, "none"))
 
 
