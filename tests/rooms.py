@@ -54,7 +54,7 @@ ROOMS = (
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2614,
+        2511,
         2600,
     ),
     Room("exporters of the network", ("exporters",), 3951, 4300),

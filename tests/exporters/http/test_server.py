@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -355,6 +356,45 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
         assert slow[0].recv(1) == b""
         slow[-1].sendall(b"TP/1.1\r\nHost: node\r\n\r\n")  # and who came last has kept its place
         assert slow[-1].recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.slow
+def test_thousands_of_clients_that_come_again_and_again_only_delay_the_others(endpoint, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 1.0)
+    server = endpoint.start()
+    clients, over = [], threading.Event()
+
+    def flood():
+        while not over.is_set():
+            for number, client in enumerate(clients):
+                try:
+                    client.send(b"G")
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    client.close()
+                    clients[number] = connected(server)
+            over.wait(0.2)
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    clients += [connected(server) for _ in range(min(2000, most))]
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        for _ in range(3):
+            assert endpoint.ask("/metrics")[0].status == 200  # in at most 20 s
+    finally:
+        over.set()
+        flooding.join()
+        for client in clients:
+            client.close()
+
+
+def connected(server):
+    client = socket.socket()
+    client.setblocking(False)
+    client.connect_ex((server.address, server.port))
+    return client
 
 
 def test_a_thousand_scrapes_at_once_all_succeed(served):
