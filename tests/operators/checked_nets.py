@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.train import Callback, Model
 
+from asd import Config
 from asd.operators.table.slots import table
 
 HIDDEN, VOCABULARY = 8, 13
@@ -38,6 +39,11 @@ def fill(net, seed=5):
 
 def values(parameters):
     return {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+
+
+def document(**more):
+    """The document's rule, or another, with nothing but what it needs."""
+    return Config(protection="document", **{"enable": 1, "on_anomaly": "skip", **more})
 
 
 def state_of(net, optimizer):

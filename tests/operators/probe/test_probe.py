@@ -3,10 +3,10 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, batch, fill, values
+from checked_nets import assert_same_bits, batch, document, fill, values
 from mindspore import nn, ops
 
-from asd import AnomalyDetected, Config, Level
+from asd import AnomalyDetected, Level
 from asd.operators import StepMonitor
 from asd.operators.probe import probe
 from asd.operators.probe.pieces import PIECES
@@ -29,14 +29,7 @@ class Training:
     def __init__(self, tmp_path, on_anomaly="log", tiers=("state",)):
         self.net = fill(nn.SequentialCell(nn.Dense(8, 16), nn.LayerNorm((16,))))
         optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
-        config = Config(
-            protection="document",
-            enable=1,
-            rule="adaptive",
-            on_anomaly=on_anomaly,
-            tiers=tiers,
-            run_dir=str(tmp_path),
-        )
+        config = document(rule="adaptive", on_anomaly=on_anomaly, tiers=tiers, run_dir=str(tmp_path))
         self.monitor = StepMonitor(config, sinks=[])
         self.monitor.attach(self.net, optimizer)
         self._step = nn.TrainOneStepCell(self.net, optimizer)

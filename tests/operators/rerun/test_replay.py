@@ -12,6 +12,7 @@ from checked_nets import (
     Moving,
     assert_same_bits,
     dataset,
+    document,
     fill,
     ids,
     state_of,
@@ -25,7 +26,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import Parameter, Tensor, nn, ops
 
-from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -46,9 +46,7 @@ ALONE = (
 
 
 def settings(**more):
-    return Config(
-        protection="document", **{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more}
-    )
+    return document(**{"upper": (1000, 100), "replay": True, **more})
 
 
 class Training:

@@ -349,36 +349,31 @@ def saved(original, clean, tmp_path):
     return Path(shutil.copytree(original, tmp_path / "saved"))
 
 
-def goes_on_with(checkpoint, folder):
-    """The problem told by a training that resumes from `checkpoint`, with the weights in `folder`."""
-    run = resumed(folder, 4, config(**JUMPY), resume_from=checkpoint)
-    run.train(dataset(6, first=4))
-    assert [event.kind for event in run.events] == ["problem"]
-    assert len(run.monitor.monitor.history["norm_out"]) == 2
-    return run.reasons()[0]
-
-
-def test_a_missing_state_is_a_problem_and_the_training_goes_on(saved):
-    reason = goes_on_with(saved / "other.ckpt", saved)
-    missing = saved / "other.ckpt.asd-rank0.json"
-    assert reason == f"state file {missing} can't be read: No such file or directory. The rules start anew."
-
-
-@pytest.mark.parametrize("content", ["", '{"version": 1, "rule": "adaptive", "step": 4}'])
-def test_a_corrupt_state_is_a_problem_and_the_training_goes_on(content, saved):
-    (saved / "run-1_4.ckpt.asd-rank0.json").write_text(content)
-    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
-    assert reason.endswith(" The rules start anew.")
-    assert ".." not in reason
-
-
-def test_a_state_of_another_network_is_a_problem_and_the_training_goes_on(saved):
-    state = saved / "run-1_4.ckpt.asd-rank0.json"
+def of_another_network(state):
     content = json.loads(state.read_text())
     content["checkpoints"] = {f"other.{name}": rule for name, rule in content["checkpoints"].items()}
     state.write_text(json.dumps(content))
-    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
-    assert "the saved state is of another network: it has other." in reason
+
+
+SPOILED = {
+    "missing": (Path.unlink, "can't be read: No such file or directory. The rules start anew."),
+    "empty": (lambda state: state.write_text(""), "The rules start anew."),
+    "of another rule": (lambda state: state.write_text('{"version": 1, "rule": "adaptive", "step": 4}'), "anew."),
+    "of another network": (of_another_network, "the saved state is of another network: it has other."),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_state_that_can_not_be_used_is_a_problem_and_the_training_goes_on(how, saved):
+    spoil, said = SPOILED[how]
+    spoil(saved / "run-1_4.ckpt.asd-rank0.json")
+    run = resumed(saved, 4, config(**JUMPY), resume_from=saved / "run-1_4.ckpt")
+    run.train(dataset(6, first=4))
+    (reason,) = run.reasons()
+    assert said in reason
+    assert ".." not in reason
+    assert [event.kind for event in run.events] == ["problem"]
+    assert len(run.monitor.monitor.history["norm_out"]) == 2
 
 
 def test_a_damaged_state_is_passed_over_in_the_search(saved):

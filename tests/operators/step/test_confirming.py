@@ -13,6 +13,7 @@ from checked_nets import (
     Moving,
     assert_same_bits,
     dataset,
+    document,
     fill,
     ids,
     state_of,
@@ -22,7 +23,7 @@ from checked_nets import (
 )
 from mindspore import nn, ops
 
-from asd import AnomalyDetected, Config
+from asd import AnomalyDetected
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -42,9 +43,7 @@ SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}:elements=80"
 
 
 def settings(**more):
-    return Config(
-        protection="document", **{"enable": 1, "on_anomaly": "skip", "rule": "adaptive", "confirm": 0.01, **more}
-    )
+    return document(**{"rule": "adaptive", "confirm": 0.01, **more})
 
 
 class Training:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, state_of, targets
+from checked_nets import Decoder, assert_same_bits, document, fill, ids, one_step_cell, state_of, targets
 from mindspore import Tensor, nn
 
-from asd import Config, Level
+from asd import Level
 from asd.operators import StepMonitor
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -35,14 +35,7 @@ class Training:
 
 
 def adaptive(tmp_path, **more):
-    tiers = ("state",)
-    return Config(
-        protection="document",
-        enable=1,
-        rule="adaptive",
-        run_dir=str(tmp_path),
-        **{"tiers": tiers, "on_anomaly": "skip", **more},
-    )
+    return document(rule="adaptive", tiers=("state",), run_dir=str(tmp_path), **more)
 
 
 def test_every_kind_is_checked_and_nothing_is_changed(mode, tmp_path):
