@@ -95,8 +95,8 @@ def _judge_warned(cell: dict[str, Any], warnings: Sequence[Event], struck: Watch
     Behind the clipping all others are small instead: that is worth a second look, where one is on.
     """
     hidden = cell["kind"] == "clipping" and struck.fault.target == "weight gradient"
-    if hidden and warnings and cell["configuration"] != "everything":
-        cell["found"] = "warned"
+    if hidden and not (warnings and cell["configuration"] == "everything"):
+        cell["found"] = "warned" if warnings else "hidden"
         return []
     if cell["precision"] == "dynamic" and any("overflow" in each.reason for each in warnings):
         cell["found"] = "overflow"
