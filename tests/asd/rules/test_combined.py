@@ -60,6 +60,13 @@ def test_a_mean_too_small_for_a_float_gives_no_limit():
     assert (rule.state()["avg"], rule.limit()) == (0.0, INF)
 
 
+def test_the_trace_has_the_measured_thresholds():
+    rule = warmed_up()
+    assert rule.limit() == pytest.approx(1000 + 1e-3)
+    rule.update(0.05)
+    assert rule.limit() == pytest.approx(5001 + 0.05, rel=1e-4)
+
+
 def test_after_a_nan_the_next_spike_passes():
     assert strikes(warmed_up(), [NAN, 1e9, 1e9]) == [True, False, False]
 
@@ -87,6 +94,13 @@ def test_zeros_count_only_as_values_seen():
     rule = Combined()
     assert strikes(rule, [0.0] * 3 + [1e-3] * 10 + [0.0, 1e9]) == [False] * 14 + [True]
     assert (rule.state()["count"], rule.state()["none_zero_count"]) == (15, 10)
+
+
+def test_a_value_that_is_passed_over_is_normal_and_not_averaged():
+    rule = warmed_up()
+    before = rule.state()
+    assert rule.update(2.0) == (Level.NORMAL, "", 2.0, pytest.approx(1000.001))
+    assert rule.state() == {**before, "pre_value": 2.0, "count": 13}
 
 
 def test_a_strike_says_why():

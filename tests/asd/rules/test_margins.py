@@ -1,10 +1,12 @@
 """Margins that are fitted to the largest distances of healthy values."""
 
+import json
 from math import inf, log, sqrt
 from random import Random
 
 import pytest
 
+from asd.errors import StateError
 from asd.rules.margins import Margin, exceeded_by
 from asd.rules.readings.kinds import KINDS, kind_of
 
@@ -73,3 +75,38 @@ def test_the_margin_in_force_changes_at_the_end_of_a_step_and_by_one_batch_to_th
     assert margin.bits == before
     margin.refit()
     assert (before < 5.0, margin.bits) == (True, 6.2)  # one unusual batch blinds nobody
+
+
+@pytest.mark.parametrize("steps", [0, 5, 60, 100])
+def test_a_restored_margin_is_in_force_at_once_and_goes_on_as_if_it_had_never_stopped(steps):
+    one, other, random = taught(steps), Margin(kind_of("B")), Random(5)
+    other.restore(json.loads(json.dumps(one.state(), allow_nan=False)))
+    assert (other.bits, other.state()) == (one.bits, one.state())
+    other.restore({**one.state(), "largest": one.state()["largest"][::-1]})  # in whatever order
+    assert other.state() == one.state()
+    for _ in range(30):
+        distance = random.expovariate(1.0)
+        for margin in (one, other):
+            margin.add(distance)
+            margin.refit()
+        assert other.bits == one.bits
+    assert other.state() == one.state()
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "says"),
+    [
+        ("count", -1, "count has the value -1"),
+        ("count", 3, "a list of 3 numbers"),
+        ("largest", [1.0], "a list of 60 numbers"),
+        ("margin", 2.49, "a number from 2.5 to 10"),
+        ("margin", 10.1, "a number from 2.5 to 10"),
+        ("margin", None, "margin has the value None"),
+    ],
+)
+def test_a_margin_that_can_not_have_been_saved_is_refused_and_changes_nothing(key, wrong, says):
+    margin = Margin(kind_of("B"))
+    before, state = margin.state(), taught().state()
+    with pytest.raises(StateError, match=says):
+        margin.restore({**state, key: wrong})
+    assert margin.state() == before

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from asd.errors import StateError
 from asd.rules import SilentCheckV3
 
 NAN = math.nan
@@ -60,6 +61,18 @@ def test_the_reasons_name_the_multiple_of_the_mean():
 
 def test_a_site_of_zeros_flags_its_first_real_value_as_published():
     assert vendor_codes(SilentCheckV3(), [0, 0, 1e-30]) == [0, 0, 1]
+
+
+def test_a_poisoned_mean_is_refused_by_a_rule_that_aborts():
+    rule = SilentCheckV3(learn_errors=False)
+    rule.update(1.0)
+    before = rule.state()
+    with pytest.raises(StateError, match=r"rule silent_check_v3: avg has the value nan.*a finite number"):
+        rule.restore({"avg": NAN, "count": 3})
+    assert rule.state() == before
+    poisoned = SilentCheckV3()
+    poisoned.restore({"avg": NAN, "count": 3})
+    assert poisoned.limit() == INF
 
 
 def test_the_ratio_is_the_multiple_of_the_mean():

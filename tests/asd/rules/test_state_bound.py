@@ -1,5 +1,6 @@
 """Bounds on the weights and on what the optimizer remembers."""
 
+import json
 import math
 
 import pytest
@@ -105,3 +106,16 @@ def test_a_flagged_state_is_one_alarm_for_it_is_there_to_stay():
         bound.update({"max_weight": 1.0})
     found = [bound.update({"max_weight": value}).level.name for value in (5.0, 5.0, 9.0, 11.0, math.inf, math.inf)]
     assert found == ["ERROR", "NORMAL", "NORMAL", "NORMAL", "ERROR", "ERROR"]
+
+
+@often
+@given(st.lists(st.dictionaries(st.sampled_from(["max_p", "max_m", "min_v"]), SIZES), max_size=30), st.integers(0, 30))
+def test_a_restored_bound_goes_on_as_if_it_had_never_stopped_and_holds_only_numbers(steps, stop):
+    bound = StateBound()
+    for values in steps[:stop]:
+        bound.update(values)
+    other = StateBound()
+    other.restore(json.loads(json.dumps(bound.state(), allow_nan=False)))
+    for values in steps[stop:]:
+        assert repr(other.update(values)) == repr(bound.update(values))
+    assert other.state() == bound.state()

@@ -221,6 +221,17 @@ def test_only_an_interrupt_gets_past_the_sinks():
         monitor(interrupted).judge(1, [reading("a", 2e6)])
 
 
+@pytest.mark.parametrize(("enable", "expected"), [(1, []), (2, []), (3, [(1, "a", 1.0), (1, "b", 2e6)])])
+def test_every_value_goes_to_the_value_sink_with_level_3_only(enable, expected):
+    seen = []
+    watch = monitor(
+        config=Config(protection="document", enable=enable),
+        value_sink=lambda step, name, verdict: seen.append((step, name, verdict.value)),
+    )
+    watch.judge(1, [reading("a", 1.0), reading("b", 2e6, order=1)])
+    assert seen == expected
+
+
 def test_the_history_is_bounded_per_checkpoint():
     watch = monitor(history=3)
     for step in range(1, 11):

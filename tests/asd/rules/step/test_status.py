@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import fields
 from functools import partial
 
 import pytest
@@ -122,6 +123,22 @@ def test_wrong_protections_are_named(part, valid):
         Status.from_json(changed(protections=part))
     assert repr(value) in str(caught.value)
     assert valid in str(caught.value)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(field=st.sampled_from([each.name for each in fields(Status)]), junk=JUNK)
+def test_no_junk_in_a_field_causes_another_error(field, junk):
+    try:
+        status = Status.from_json(changed(**{field: junk}))
+    except StateError:
+        return
+    assert repr(Status.from_json(status.to_json())) == repr(status)
 
 
 def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status():
