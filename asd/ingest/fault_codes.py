@@ -21,31 +21,26 @@ _CODES = {
 """The codes that say that a chip computed wrongly; all others are no events of ours."""
 
 
-def of_plugin(_line: LogLine, match: re.Match[str], chips: int) -> list[dict[str, Any]]:
+def of_plugin(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
     """A message of the device plugin, with its own names for node, card and chip."""
     said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
     codes = _known(said.get("faultcode", ""))
     recovered = said.get("assertion", "").lower() in _RECOVERED
-    place = {
-        "device": _plugin_device(said, chips),
-        "host": said.get("nodename", ""),
-        "when": said.get("alarmraisedtime", ""),
-    }
+    place = {"device": _plugin_device(said), "host": said.get("nodename", "")}
     return [{**_of_code(code, recovered=recovered), **place} for code in codes]
 
 
-def _plugin_device(said: dict[str, str], chips: int) -> str:
+def _plugin_device(said: dict[str, str]) -> str:
     card, chip, logic = (said.get(name, "") for name in ("cardid", "deviceid", "logicid"))
     if logic.isdecimal():
         return f"Ascend:{int(logic)}"
     if not (card.isdecimal() and chip.isdecimal()):
         return ""
-    if int(chip) >= chips:  # the number of chips is wrong, and a wrong device is worse than none
-        return f"Ascend card {int(card)} chip {int(chip)}"
-    return f"Ascend:{int(card) * chips + int(chip)}"
+    # How many chips a card has is not said, and a wrong device is worse than none.
+    return f"Ascend card {int(card)} chip {int(chip)}" if int(chip) else f"Ascend:{int(card)}"
 
 
-def of_driver(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
+def of_driver(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
     """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
     codes = {
         f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
@@ -72,19 +67,19 @@ def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
     }
 
 
-def of_health(_line: LogLine, match: re.Match[str], _: int) -> list[dict[str, Any]]:
+def of_health(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
     """What `npu-smi info -t health` prints; the device stands in a line before."""
     return [_of_code(code, recovered=False) for code in _known(match["codes"])]
 
 
-def of_scrape(_line: LogLine, match: re.Match[str], _: int) -> list[dict[str, Any]]:
+def of_scrape(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
     """A series of npu-exporter, whose value is the code as a decimal number."""
     value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
     name = f"Ascend:{int(device[1])}" if device else ""
     return [{**_of_code(code, recovered=False), "device": name} for code in _known(f"{int(min(value, 2.0**53)):08X}")]
 
 
-def of_config_map(line: LogLine, _match: re.Match[str], _: int) -> list[dict[str, Any]]:
+def of_config_map(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
     """The faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
     text = line.text.replace("\\", "")
     return [

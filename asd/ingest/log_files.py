@@ -12,7 +12,7 @@ __all__ = ["LogFiles", "default_places"]
 
 _LOG = re.compile(
     r"(?:.*\.(?:log|out|err|txt)|(?:std(?:out|err)|messages|syslog|kern|dmesg|info|error|warning)(?:\.log)?)(?:[.-]\d[\d.-]*)?"
-    r"|.*\.\d{1,3}\.log|.*\.log\.[A-Za-z]+[.-][\w.-]*\d",
+    r"|.*\.log\.[A-Za-z]+[.-][\w.-]*\d",
     re.IGNORECASE,
 )
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".zip", ".tar", ".tgz", ".lz4")
@@ -37,7 +37,6 @@ class LogFiles:
     Args:
         places: Files, folders, and patterns such as `logs/**/worker_*.log`. Of a folder, with all below it, everything
             that has the name of a log counts.
-        without: A folder whose files are never listed: our own.
 
     Packed files are passed over.
 
@@ -45,16 +44,15 @@ class LogFiles:
         unreadable: Folders that could not be listed the last time, with the reason.
     """
 
-    def __init__(self, places: Sequence[str], without: Path | None = None) -> None:
+    def __init__(self, places: Sequence[str]) -> None:
         self.places = places
         self.unreadable: dict[str, str] = {}
-        self._without = None if without is None else without.absolute()
 
     def __call__(self) -> list[Path]:
         """The files that are there now."""
         self.unreadable = {}
         found = [path for place in self.places for path in sorted(self._of(place))]
-        return [path for path in dict.fromkeys(found) if not self._is_ours(path)]
+        return [path for path in dict.fromkeys(found) if not path.name.lower().endswith(_PACKED)]
 
     def missing(self) -> list[str]:
         """The places at which there is nothing."""
@@ -67,14 +65,9 @@ class LogFiles:
                 yield from (Path(root) / name for name in names if _LOG.fullmatch(name))
             return
         pattern = glob.escape(place) if os.path.exists(place) else place
-        stem, suffix = os.path.splitext(pattern)
-        for each in (pattern, f"{pattern}.[0-9]*", f"{pattern}-[0-9]*", f"{stem}.[0-9]*{suffix}"):
+        for each in (pattern, f"{pattern}.[0-9]*", f"{pattern}-[0-9]*"):
             yield from (path for path in map(Path, glob.glob(each, recursive=True)) if not path.is_dir())
 
     def _hidden(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             self.unreadable[str(error.filename)] = error.strerror or str(error)
-
-    def _is_ours(self, path: Path) -> bool:
-        ours = self._without is not None and path.absolute().is_relative_to(self._without)
-        return ours or path.name.lower().endswith(_PACKED)

@@ -51,11 +51,6 @@ class LogLine:
         self.text = text
 
     @functools.cached_property
-    def lower(self) -> str:
-        """The text in small letters."""
-        return self.text.lower()
-
-    @functools.cached_property
     def level(self) -> str:
         """`ERROR`, `WARNING`, `INFO` and so on, as its header says; empty without one."""
         match = _HEADER.search(self.text) or _TAG.search(self.text) or _LEVEL.search(self.text)

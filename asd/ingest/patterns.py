@@ -16,8 +16,6 @@ from asd.verdict import Level
 
 __all__ = ["LogFinding", "read"]
 
-STRIKE_OUT = "strike-out"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding:
@@ -35,8 +33,7 @@ class LogFinding:
         rank: Rank it is about; None when the line does not say.
         device: Device it is about, for example `Ascend:3`; empty when the line does not say.
         host: Machine it is about; empty when the line does not say.
-        when: Local time of the alarm as it stands there, where it has one of its own; empty for that of the line.
-        time: The same in seconds since the epoch, where that is what stands there.
+        time: In seconds since the epoch, where it has one of its own; 0 for that of the line.
         code: Fault code.
     """
 
@@ -51,8 +48,7 @@ class LogFinding:
     rank: int | None = None
     device: str = ""
     host: str = ""
-    when: str = ""
-    time: float | None = None
+    time: float = 0.0
     code: str = CODE
 
 
@@ -60,54 +56,43 @@ class _Pattern(NamedTuple):
     """One row of the table.
 
     Attributes:
-        word: Is in every such line, in small letters; a line without is not searched.
         pattern: Its named group `rank` is a field of the finding.
         rule: Who prints such lines.
-        level: Of the alarm.
         reason: What it means.
-        read: The other fields; None when the line is no alarm; a list when it has several.
+        read: The other fields of each alarm in the line; empty when it is none.
     """
 
-    word: str
     pattern: re.Pattern[str]
     rule: str = ""
-    level: Level = Level.ERROR
     reason: str = ""
-    read: Callable[[LogLine, re.Match[str], int], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
+    read: Callable[[LogLine, re.Match[str]], list[dict[str, Any]]] = lambda *_: [{}]
 
 
-def read(line: LogLine, *, chips_per_card: int) -> list[LogFinding]:
-    """The alarms in one message; the first row of the table that fits is right.
-
-    Args:
-        line: The message.
-        chips_per_card: To tell the device from the numbers of card and chip that the device plugin prints.
-    """
+def read(line: LogLine) -> list[LogFinding]:
+    """The alarms in one message; the first row of the table that finds some is right."""
     for row in _TABLE:
-        match = row.pattern.search(line.text) if row.word in line.lower else None
-        said = row.read(line, match, chips_per_card) if match is not None else None
-        if said is not None and match is not None:
-            found = said if isinstance(said, list) else [said]
-            common: dict[str, Any] = {"rule": row.rule, "level": row.level, "reason": row.reason}
+        match = row.pattern.search(line.text)
+        found = row.read(line, match) if match is not None else []
+        if match is not None and found:
+            common: dict[str, Any] = {"rule": row.rule, "level": Level.ERROR, "reason": row.reason}
             common |= {"rank": int(match["rank"])} if "rank" in match.groupdict() else {}
             return [LogFinding(**{**common, **each}) for each in found]
     return []
 
 
-def _silent_check(line: LogLine, source: re.Match[str], _: int) -> dict[str, Any] | None:
+def _silent_check(line: LogLine, name: re.Match[str]) -> list[dict[str, Any]]:
     """The check on the chip prints `val` and its thresholds in any order, also for normal values."""
     match = _LEVEL.search(line.text)
     level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(line.level, Level.NORMAL)
     said = fields(line.text) if level is not Level.NORMAL else {}
     if "val" not in said:
-        return None
+        return []
     value = number(said["val"])
     finite = value is None or math.isfinite(value)
     level = level if finite else Level.ERROR
-    word = _VERSION.search(line.text)
-    version = (source[1] or "") or (word[1] if word else "") or ("2" if "preval" in said else "3")
+    version = name[1] or ("2" if "preval" in said else "3")
     reason = f"SilentCheck L{1 if level is Level.ERROR else 2}{'' if finite else ', not finite'}"
-    return {
+    found = {
         "rule": f"silent_check_v{version}",
         "level": level,
         "reason": reason if value is not None else f"{reason}, value not readable: {said['val']}",
@@ -115,47 +100,50 @@ def _silent_check(line: LogLine, source: re.Match[str], _: int) -> dict[str, Any
         "value": math.nan if value is None else value,
         "step": whole(said.get("step", "")),
     }
+    return [found]
 
 
-def _first_generation(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any] | None:
+def _first_generation(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
     if line.level != "ERROR":
-        return None
+        return []
     said = fields(line.text)
     value = number(said.get("val", said.get("value", "")))
-    return {
+    found = {
         "reason": ABNORMAL if value is None or math.isfinite(value) else f"{ABNORMAL}, not finite",
         "feature": "" if value is None else "l2",
         "value": math.nan if value is None else value,
         "step": whole(said.get("step", "")),
     }
+    return [found]
 
 
-def _strike(line: LogLine, match: re.Match[str], _: int) -> dict[str, Any] | None:
+def _strike(line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
     """A value that stands out is the second level, and the first when it is not finite."""
-    if any(trace in line.lower for trace in _TRACES):
-        return None
+    if _TRACES.search(line.text):
+        return []
     body = match["body"]
     name = _NAME.search(body)
     said = fields(body[: name.start()] + body[name.end("name") :] if name else body)
     value = number(said.get("value", ""))
     if value is None:
-        return None
+        return []
     finite = math.isfinite(value)
     state = ", ".join(f"{label} {said[key]}" for label, key in (("mean", "avg"), ("last", "prevalue")) if key in said)
-    return {
+    found = {
         "level": Level.WARNING if finite else Level.ERROR,
         "reason": f"strike{'' if finite else ', not finite'}{f'; before it: {state}' if state else ''}",
         "feature": "max_square",
         "value": value,
         "step": whole(said.get("count", "")),
         "checkpoint": name["name"] if name else "",
-        "time": number(said.get("timestamp", "")) or None,
+        "time": number(said.get("timestamp", "")) or 0.0,
     }
+    return [found]
 
 
-def _strike_out(line: LogLine, _match: re.Match[str], _: int) -> dict[str, Any]:
+def _strike_out(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
     count = _STRIKES.search(line.text)
-    return {"reason": f"{STRIKE_OUT} after {count[1]} strikes"} if count else {}
+    return [{"reason": f"strike-out after {count[1]} strikes" if count else "strike-out"}]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -165,11 +153,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 _LEVEL = re.compile(r"ComputeL([12])|(?<![a-z_])L([12])(?=[\s_-]*(?:err|warn|fault|alarm|abnormal))", re.IGNORECASE)
 _LEVELS = {"1": Level.ERROR, "2": Level.WARNING}
 _HEADERS = {"ERROR": Level.ERROR, "CRITICAL": Level.ERROR, "FATAL": Level.ERROR, "WARNING": Level.WARNING}
-_VERSION = _compiled(r"SilentCheck(?:_?V(\d))?")
 _NAME = re.compile(
     r"(?<![\w.])name\s*[:=]\s*(?P<name>.*?)\s*(?:,\s*(?:timestamp|value|stat)\s*[:=]|}|$)", re.IGNORECASE
 )
-_TRACES = ("strike happened", "will not be recorded")
+_TRACES = _compiled("strike happened|will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
 _STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
 _RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
@@ -177,59 +164,42 @@ _RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
 _TABLE = (
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
     _Pattern(
-        word="strikerecord",
         pattern=re.compile(r"StrikeRecord\s*[{(\[](?P<body>.*)", re.IGNORECASE),
         rule="combined",
         read=_strike,
     ),
     _Pattern(
-        word="strike",
         pattern=_compiled(r"strikes?\s+out\s+on\s+rank" + _RANK),
         rule="combined",
-        reason=STRIKE_OUT,
         read=_strike_out,
     ),
     _Pattern(
-        word="checksum",
         pattern=_compiled(r"CheckSum\s+detects?\s+MatMul\s+errors?\s+on\s+rank" + _RANK),
         rule="combined",
         reason="checksum: wrong MatMul",
     ),
     _Pattern(
-        word=ABNORMAL,
         pattern=_compiled(re.escape(ABNORMAL)),
         rule="silent_check_v1",
         read=_first_generation,
     ),
     # The check on the chip: known by its source file, or by the word SilentCheck.
-    _Pattern(
-        word="silent",
-        pattern=_compiled(r"silent_check_?v?(\d*)\.(?:cc|cpp)\b"),
-        read=_silent_check,
-    ),
-    _Pattern(
-        word="silentcheck",
-        pattern=_compiled(r"SilentCheck(?:_?V(\d))?"),
-        read=_silent_check,
-    ),
+    _Pattern(pattern=_compiled(r"silent_?check_?v?(\d*)"), read=_silent_check),
     # Fault codes in messages of the device plugin, and in the log of the operating system.
     _Pattern(
-        word="device fault",
         pattern=re.compile(r"device fault\s*,\s*(?P<body>.*)", re.IGNORECASE),
         rule="driver",
         read=of_plugin,
     ),
     # States as people have them at hand: npu-smi's, npu-exporter's, the ConfigMap of the device plugin.
-    _Pattern(word="error code", pattern=_compiled(r"Error Code\s*:(?P<codes>.*)"), rule="driver", read=of_health),
+    _Pattern(pattern=_compiled(r"Error Code\s*:(?P<codes>.*)"), rule="driver", read=of_health),
     _Pattern(
-        word="npu_chip_info_error_code",
         pattern=_compiled(r"npu_chip_info_error_code\w*\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)"),
         rule="driver",
         read=of_scrape,
     ),
-    _Pattern(word="npu_name", pattern=_compiled("npu_name"), rule="driver", read=of_config_map),
+    _Pattern(pattern=_compiled("npu_name"), rule="driver", read=of_config_map),
     _Pattern(
-        word="",
         pattern=re.compile(r"80818c0|215597363|sensor", re.IGNORECASE),
         rule="driver",
         read=of_driver,

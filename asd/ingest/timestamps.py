@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 
 __all__ = ["LAST", "read_time"]
 
@@ -27,47 +25,36 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _EARLY = timedelta(days=1)  # a clock may be ahead by this much before a date counts as last year's
 
 
-def read_time(text: str, zone: tzinfo | None, now: Callable[[], float]) -> float | None:
+def read_time(text: str, now: float) -> float | None:
     """The time that a line begins with, in seconds since the epoch; None when it has none.
 
-    The vendor's form, to the microsecond, goes before what a container runtime or syslog puts in front.
+    The vendor's form, to the microsecond, goes before what a container runtime or syslog puts in front. A time without
+    a zone is of this machine's.
 
     Args:
         text: The line.
-        zone: Zone of the times that name none; None for this machine's.
-        now: The clock; dates without a year are the last such dates.
+        now: Seconds since the epoch; dates without a year are the last such dates.
     """
     for pattern in (_VENDOR, _ISO, _SYSLOG):
         match = pattern.search(text)
-        if match is not None:
-            found = _epoch(match.groupdict(), zone, now)
-            if found is not None:
-                return found
+        found = None if match is None else _epoch(match.groupdict(), now)
+        if found is not None:
+            return found
     return None
 
 
-def _epoch(parts: dict[str, str | None], zone: tzinfo | None, now: Callable[[], float]) -> float | None:
-    with contextlib.suppress(ValueError):  # no such zone
-        zone = datetime.strptime(parts.get("zone") or "", "%z").tzinfo
+def _epoch(parts: dict[str, str | None], now: float) -> float | None:
     month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts["month"] or 0)
-    digits = (parts.get("fraction") or "").replace(".", "")
-    latest = datetime.fromtimestamp(now(), zone) + _EARLY
-    years = [int(parts["year"])] if parts.get("year") else [latest.year - back for back in range(5)]  # type: ignore[arg-type]
-    for year in years:
-        try:
-            found = datetime(
-                year,
-                month,
-                int(parts["day"] or 0),
-                int(parts["hour"] or 0),
-                int(parts["minute"] or 0),
-                int(parts["second"] or 0),
-                int(digits[:6].ljust(6, "0")),
-                tzinfo=zone,
-            )
-            seconds = found.timestamp()
-        except (ValueError, OverflowError, OSError):  # no such day, for example the 29th of February
-            continue
-        if (parts.get("year") or found <= latest) and 0 <= seconds < LAST:
-            return seconds
-    return None
+    digits = (parts.get("fraction") or "").replace(".", "")[:6].ljust(6, "0")
+    try:
+        zone = datetime.strptime(parts["zone"] or "", "%z").tzinfo if parts.get("zone") else None
+        latest = datetime.fromtimestamp(now, zone) + _EARLY
+        clock = (parts["day"], parts["hour"], parts["minute"], parts["second"], digits)
+        day, hour, minute, second, microsecond = (int(number or 0) for number in clock)
+        found = datetime(int(parts["year"] or latest.year), month, day, hour, minute, second, microsecond, zone)
+        if parts["year"] is None and found > latest:
+            found = found.replace(year=found.year - 1)
+        seconds = found.timestamp()
+    except (ValueError, OverflowError, OSError):  # no such day, or no such zone
+        return None
+    return seconds if 0 <= seconds < LAST else None

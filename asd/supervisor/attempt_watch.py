@@ -25,12 +25,12 @@ class AttemptEnd(NamedTuple):
     """That an attempt has ended, or has to be ended.
 
     Attributes:
-        how: `done`, `failed`, `bad` (a device is known to be), or `hung`.
-        reason: In words, without a full stop.
+        reason: Why, in words, without a full stop.
+        done: Whether every rank has ended well.
     """
 
-    how: str
     reason: str
+    done: bool = False
 
 
 class AttemptWatch:
@@ -90,7 +90,7 @@ class AttemptWatch:
         if len(exits) == len(self._devices) and not any(exits.values()):
             self._all_well = self._all_well if self._all_well is not None else now
             if over or now - self._all_well > _WIND_UP_SECONDS:
-                return AttemptEnd("done", "every rank has ended with exit code 0")
+                return AttemptEnd("every rank has ended with exit code 0", done=True)
             return None
         sign = self._sign(launcher, bad)
         if sign is not None:
@@ -99,7 +99,7 @@ class AttemptWatch:
                 return sign
             return None
         if self._hang_seconds and now - self._progress > self._hang_seconds:
-            return AttemptEnd("hung", f"no rank has made a step for {self._hang_seconds:g} s")
+            return AttemptEnd(f"no rank has made a step for {self._hang_seconds:g} s")
         return None
 
     def read(self) -> None:
@@ -125,12 +125,12 @@ class AttemptWatch:
     def _sign(self, launcher: int | None, bad: str) -> AttemptEnd | None:
         """The first reason to end it."""
         if bad:
-            return AttemptEnd("bad", bad)
+            return AttemptEnd(bad)
         for rank, code in self.exits().items():
             if code:
-                return AttemptEnd("failed", f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
+                return AttemptEnd(f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
         if launcher is not None:
-            return AttemptEnd("failed", f"the launcher ended {_in_words(launcher)}")
+            return AttemptEnd(f"the launcher ended {_in_words(launcher)}")
         return None
 
     def _take(self, text: str) -> None:

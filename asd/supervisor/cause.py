@@ -20,9 +20,8 @@ from asd.event import Event
 from asd.rules.diagnosis.groups import named
 from asd.verdict import Level
 
-__all__ = ["FINDINGS", "Cause", "evidence", "find_cause", "find_urgent"]
+__all__ = ["Cause", "evidence", "find_cause", "find_urgent"]
 
-FINDINGS = ("persistent", "transient", "software", "suspect", "unclear")
 _GAP = 10  # steps; signs of one fault are no further apart
 
 
@@ -30,7 +29,7 @@ class Cause(NamedTuple):
     """Why an attempt ended.
 
     Attributes:
-        kind: One of `FINDINGS`.
+        kind: `persistent`, `transient`, `software`, `suspect` or `unclear`.
         reason: In words, without a full stop.
         event: The event that says so.
         device: Number of the device it is about; -1 for none.
@@ -70,14 +69,10 @@ def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None
         events: The events of the attempt.
         devices: The device of each rank.
     """
-    known = _of_ranks(events, devices)
-    for event in known:
-        if event.kind == "replay" and event.verdict == "persistent":
-            reason = f"the replay of step {event.step} found persistent hardware"
-            return Cause("persistent", reason, event, devices[event.rank], _sign(events, event))
-    for event in known:
-        if event.kind == "isolation":
-            reason = f"it was isolated ({event.reason})"
+    for event in _of_ranks(events, devices):
+        if event.kind == "isolation" or (event.kind == "replay" and event.verdict == "persistent"):
+            found = f"the replay of step {event.step} found persistent hardware"
+            reason = f"it was isolated ({event.reason})" if event.kind == "isolation" else found
             return Cause("persistent", reason, event, devices[event.rank], _sign(events, event))
     return None
 

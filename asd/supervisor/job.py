@@ -118,7 +118,7 @@ class Job:
         if found is None or found.state == "done" or (name and name != found.job):
             self._record = Record(name or self._settings.config.name_of_run())
             if found is not None and found.job == self._record.job:  # a name stands for one attempt only
-                self._record.number = self._record.earlier = found.number
+                self._record.earlier = found.number
         else:
             self._record = found
             self._record.tried_again = False
@@ -152,7 +152,7 @@ class Job:
             attempt, ending, watch = self._attempt(devices)
             if self._signals:
                 return self._interrupted(attempt)
-            if ending.how == "done":
+            if ending.done:
                 attempt.judged = True
                 return End(DONE, f"{attempt.run} is done: {ending.reason}.")
             end = self._judge(attempt, watch, ending)
@@ -165,7 +165,7 @@ class Job:
         choice = self._resume() if self._record.attempts else Choice(None, None, "")
         resume_from = str(choice.path) if choice.path else ""
         attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, time.time())
-        self._record.begin(attempt)
+        self._record.attempts.append(attempt)
         self._record.state = "running"
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
@@ -198,7 +198,7 @@ class Job:
             if ending is not None:
                 return ending
             time.sleep(_PAUSE)
-        return AttemptEnd("failed", f"it was ended by {signal.Signals(self._signals[0]).name}")
+        return AttemptEnd(f"it was ended by {signal.Signals(self._signals[0]).name}")
 
     def _resume(self) -> Choice:
         places = [self._run_dir, *checkpoint_places(self._run_dir)]
@@ -298,8 +298,6 @@ class Job:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")
 
     def _save(self) -> None:
-        out = {str(device): reason for device, reason in self._devices.out.items()}
-        self._record.devices = {"out": out, "bench": self._devices.bench}
         try:
             self._record.save(self._run_dir)
         except OSError as error:

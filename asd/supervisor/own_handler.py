@@ -16,6 +16,7 @@ from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
 from asd.handler.db.store import state_file
 from asd.handler.decide.strikes import Strikes
+from asd.handler.device_record import device_records
 from asd.isolator import Device
 
 __all__ = ["POLICY", "Devices", "LocalIsolator", "OwnHandler"]
@@ -23,6 +24,7 @@ __all__ = ["POLICY", "Devices", "LocalIsolator", "OwnHandler"]
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
 """Who stands out is known when the handler is told, so no strike waits; what is out comes back by hand only."""
 
+_OUT = {"isolating", "isolated", "releasing"}
 _TOLD = {"breaker", "others", "failed", "problem"}
 
 
@@ -167,22 +169,17 @@ class OwnHandler:
             self._say(f"device {device} is back.")
 
     def _look_up(self) -> None:
-        db = self._store.db
-        rows = db.execute(
-            "SELECT name, reason, event FROM cases JOIN device ON device.n = cases.device "
-            "WHERE closed IS NULL AND state IN ('isolating', 'isolated', 'releasing') ORDER BY cases.n"
-        ).fetchall()
-        ours = {_number(name): why.replace(f" of {Event.from_json(text).run} ", " ") for name, why, text in rows}
-        self._devices.out = {int(number): reason for number, reason in ours.items() if number.isdigit()}
-        rows = db.execute(
+        records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}
+        self._devices.out = {number: each.reason for number, each in records.items() if each.state in _OUT}
+        rows = self._store.db.execute(
             "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
             "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
             "ORDER BY max(time), max(strike.n)",
             (time.time() - POLICY.window_seconds,),
         ).fetchall()
-        suspects = [int(number) for (name,) in rows if (number := _number(name)).isdigit()]
-        self._devices.bench = [number for number in suspects if number not in self._devices.out]
+        self._devices.bench = [number for (name,) in rows if (number := _number(name)) not in self._devices.out]
 
 
-def _number(device: str) -> str:
-    return device.partition(":")[2]
+def _number(device: str) -> int:
+    number = device.partition(":")[2]
+    return int(number) if number.isdigit() else -1

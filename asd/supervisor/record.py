@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -20,7 +20,6 @@ from asd.rundir.disk import HeldError, take_lock, write_whole
 __all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
 
 VERSION = 1
-_MOST_ATTEMPTS = 100
 
 
 @dataclass(slots=True)
@@ -54,39 +53,32 @@ class Record:
 
     Attributes:
         job: Its name; that of its first attempt.
-        number: How many attempts there were, those of earlier jobs of this name included.
-        earlier: How many of these were of earlier jobs.
+        earlier: How many attempts earlier jobs of this name had.
         state: `running`, `done`, `failed` or `interrupted`.
-        attempts: The last attempts, at most 100.
-        devices: Which devices are out and under suspicion, for people; the fault handler's database is what counts.
+        attempts: Its attempts; the last one may be running.
         distrusted: Per run the first step that is not trusted in its checkpoints.
         tried_again: Whether the job was tried again after a fault that is no device's.
     """
 
     job: Text
-    number: Count = 0
-    earlier: int = 0
+    earlier: Count = 0
     state: str = "running"
     attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
-    devices: dict[str, Any] = field(default_factory=dict)
     distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
     tried_again: bool = False
 
-    def begin(self, attempt: Attempt) -> None:
-        """Adds an attempt."""
-        self.number += 1
-        self.attempts = [*self.attempts, attempt][-_MOST_ATTEMPTS:]
+    @property
+    def number(self) -> int:
+        """How many attempts there were, those of earlier jobs of this name included."""
+        return self.earlier + len(self.attempts)
 
     def next_run(self) -> str:
         """The name of the next attempt."""
-        return self._name(self.number + 1)
+        return f"{self.job}+{self.number + 1}" if self.number else self.job
 
     def runs(self) -> set[str]:
         """The names of all attempts of this job."""
-        return {self._name(number) for number in range(self.earlier + 1, self.number + 1)}
-
-    def _name(self, number: int) -> str:
-        return self.job if number == 1 else f"{self.job}+{number}"
+        return {attempt.run for attempt in self.attempts}
 
     def distrust(self, step: int) -> None:
         """Trusts no checkpoint of any attempt so far from `step` on."""

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from asd.cli.shared.options import matching, run_dir_of, whole_number
+from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import ConfigError, StateError
@@ -44,31 +44,23 @@ Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it end
 exit codes: 0 done or ended by SIGTERM, 1 the job failed, 2 wrong usage."""
 
 _PAUSE = 1.0  # seconds between two looks
-_NAME = matching(r"[^\x00-\x1f\x7f]{1,1024}", "a name of printable characters, not empty")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd ingest`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("paths", nargs="*", metavar="PATH", help="logs to read; default: where Ascend puts them")
-    parser.add_argument("--run-dir", type=_NAME, metavar="D", help="folder of the run; default: ASD_RUN_DIR")
-    parser.add_argument("--host", type=_NAME, help="machine the logs are from; default: ASD_NODE, or this one")
-    parser.add_argument(
-        "--chips-per-card",
-        type=whole_number(1, 16),
-        default=1,
-        metavar="N",
-        help="chips on one card, to tell the device from the device plugin's numbers; default 1",
-    )
+    add_run_dir(parser)
+    parser.add_argument("--host", help="machine the logs are from (default: ASD_NODE, or this one)")
     parser.add_argument("--once", action="store_true", help="read what is there and end")
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads the logs, until they end with `--once`, or until it is stopped."""
     config = Config.of_process()
-    alarms = Alarms("ingest", args.host or config.name_of_node(), chips_per_card=args.chips_per_card)
+    alarms = Alarms(args.host or config.name_of_node())
     folder = run_dir_of(args)
-    files = _files(args, folder)
+    files = _files(args)
     with _locked(folder), stopped() as stop:
         job = _IngestJob(folder, files, alarms)
         if args.once:
@@ -144,8 +136,8 @@ class _IngestJob:
             _say(sentence)
 
 
-def _files(args: argparse.Namespace, folder: Path) -> LogFiles:
-    files = LogFiles(args.paths or default_places(os.environ, Path.home()), without=folder)
+def _files(args: argparse.Namespace) -> LogFiles:
+    files = LogFiles(args.paths or default_places(os.environ, Path.home()))
     missing = files.missing()
     if missing and (args.paths or len(missing) == len(files.places)):
         if args.once:

@@ -1,7 +1,6 @@
 """Following logs: every alarm once, whatever happens to the files, to the event log and to the process."""
 
 import os
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ class World:
         EventLog(self.events)(event)
 
     def reader(self):
-        return Ingest(LogFiles([str(self.logs)]), Alarms("ingest", "node7", timezone.utc), self.sink, self.run_dir)
+        return Ingest(LogFiles([str(self.logs)]), Alarms("node7"), self.sink, self.run_dir)
 
     def read(self):
         reader = self.reader()
@@ -169,10 +168,10 @@ def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_facto
 
 
 def test_rotated_parts_of_a_file_are_listed_and_packed_ones_are_not(tmp_path):
-    for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.1.log", "x.log.swp"):
+    for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.log.swp"):
         (tmp_path / name).touch()
     listed = [path.name for path in LogFiles([str(tmp_path / "x.log")])()]
-    assert listed == ["x.1.log", "x.log", "x.log.1", "x.log.10", "x.log.2"]
+    assert listed == ["x.log", "x.log.1", "x.log.10", "x.log.2"]
 
 
 def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
@@ -186,11 +185,11 @@ def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
         "1/rank.0/stdout",
         "x.txt",
     ]
-    for name in [*logs, "model.ckpt", "a.jsonl", "b.log.gz", ".hidden/x.log", "run/events-ingest.log"]:
+    for name in [*logs, "model.ckpt", "a.jsonl", "b.log.gz", ".hidden/x.log"]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    listed = LogFiles([str(tmp_path)], without=tmp_path / "run")()
+    listed = LogFiles([str(tmp_path)])()
     assert sorted(str(path.relative_to(tmp_path)) for path in listed) == sorted(logs)
 
 

@@ -56,7 +56,7 @@ def test_a_device_with_a_persistent_fault_is_left_out_and_a_spare_takes_its_plac
     assert made(out) == [f"rank0: made {ALL} on 0 of 0,2", f"rank1: made {ALL} on 2 of 0,2"]
     file = place.folder / "asd_run" / "kept" / "job-step4.ckpt"
     assert err.splitlines()[1:] == [
-        "asd: device 1 is left out: the replay of step 6 found persistent hardware.",
+        "asd: device 1 is left out: the replay of step 6 of job found persistent hardware.",
         f"asd: {file} is the newest checkpoint without a fault (step 4, before the fault's first sign in step 6); its "
         "SHA-256 is that of its manifest.",
         f"asd: job+2 begins: rank 0 on device 0, rank 1 on device 2; from {file}.",
@@ -65,7 +65,6 @@ def test_a_device_with_a_persistent_fault_is_left_out_and_a_spare_takes_its_plac
     (event,) = isolations(place)
     assert (event["kind"], event["device"], event["rank"], event["step"]) == ("isolation", "CPU:1", 1, 6)
     assert event["verdict"] == "persistent"
-    assert place.record()["devices"]["out"] == {"1": "the replay of step 6 found persistent hardware"}
 
 
 def test_with_too_few_devices_left_it_ends_with_16_and_says_from_where_to_resume(place):
@@ -73,8 +72,8 @@ def test_with_too_few_devices_left_it_ends_with_16_and_says_from_where_to_resume
     code, _, err = place.run(*TWO)
     assert code == 16
     assert err.splitlines()[-1] == (
-        "asd: too few devices are left, 1 where 2 are needed (device 1: the replay of step 6 found persistent "
-        f"hardware). Resume elsewhere from {place.folder}/asd_run/kept/job-step4.ckpt."
+        "asd: too few devices are left, 1 where 2 are needed (device 1: the replay of step 6 of job found "
+        f"persistent hardware). Resume elsewhere from {place.folder}/asd_run/kept/job-step4.ckpt."
     )
     assert place.run(*TWO)[0] == 16  # it stays so
 
@@ -99,7 +98,6 @@ def test_software_leaves_nobody_out_and_is_tried_once_more(place):
         "attempt would meet the same."
     )
     assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 1]]
-    assert place.record()["devices"]["out"] == {}
     assert isolations(place) == []
 
 
@@ -120,8 +118,7 @@ def test_the_same_value_on_another_device_clears_the_first_and_ends_with_17(plac
     assert code == 17
     assert "norm had the very same value in step 6 on device 1 before; another attempt would meet the same." in err
     assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 2]]
-    assert place.record()["devices"]["bench"] == []
-    assert place.record()["devices"]["out"] == {}
+    assert isolations(place) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -171,7 +168,6 @@ def test_a_device_is_given_back_while_the_job_runs(place):
         _, err = process.communicate(timeout=40)
     assert (process.returncode, done.returncode) == (0, 0), (err, done)
     assert "asd: device 1 is back.\n" in err
-    assert place.record()["devices"]["out"] == {}
 
 
 def test_one_fault_handler_at_a_time_decides_about_a_job(place):
@@ -205,7 +201,7 @@ def test_the_circuit_breaker_ends_a_job_in_which_one_device_after_the_other_look
     code, _, err = place.run("--ranks", "2", "--spares", "4")
     assert code == 17
     assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 2], [0, 3]]
-    assert sorted(place.record()["devices"]["out"]) == ["1", "2"]
+    assert [event["device"] for event in isolations(place)] == ["CPU:1", "CPU:2"]
     assert err.splitlines()[-1] == (
         "asd: step 3: the replay of step 3 found persistent hardware, but the circuit breaker is open, so device 3 is "
         "not left out; see `asd handler --reset-breaker`."
@@ -227,7 +223,7 @@ def test_a_program_that_never_makes_a_step_is_started_twice_only(place):
     code, _, err = place.run(*TWO)
     assert code == 1
     assert "two attempts in a row made no step, so that is the end; see " in err
-    assert place.record()["number"] == 2
+    assert len(place.record()["attempts"]) == 2
 
 
 @pytest.mark.parametrize("then", [{"what": "anomaly", "step": 7}, {"what": "exit", "step": 7, "code": 3}])
@@ -357,7 +353,7 @@ def test_where_the_training_goes_on_after_an_anomaly_a_verdict_ends_it_all_the_s
     place.plan({"what": "report", "step": 3, "device": 1, "verdict": "persistent"}, pause=0.6)
     code, out, err = place.run(*SPARE, ASD_ON_ANOMALY="skip")
     assert code == 0
-    assert "asd: device 1 is left out: the replay of step 3 found persistent hardware." in err
+    assert "asd: device 1 is left out: the replay of step 3 of job found persistent hardware." in err
     assert made(out)[-1] == f"rank1: made {ALL} on 2 of 0,2"
 
 

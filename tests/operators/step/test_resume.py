@@ -19,7 +19,7 @@ def save(folder, step, rank=0, run="job"):
 
 
 def record(folder, *attempts, **more):
-    Record("job", number=len(attempts), attempts=list(attempts), **more).save(folder)
+    Record("job", attempts=list(attempts), **more).save(folder)
     return Config(protection="document", run_dir=str(folder), run=attempts[-1].run)
 
 
