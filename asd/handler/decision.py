@@ -31,7 +31,7 @@ ACTIONS = {
     "released": "the device was given back",
     "problem": "the handler could not do a part of its work",
 }
-"""Every action and what it means."""
+"""Every action and what it means: the reason too where nobody is told."""
 
 NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged"}
 """The actions that people want to hear about."""

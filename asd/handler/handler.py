@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from asd.errors import StateError
 from asd.event import Event
@@ -116,9 +115,9 @@ class FaultHandler:
         with self._lock, self.store.guard():
             now = self._clock()
             self._follow_leadership(now)
-            with self._transaction():
+            with self.store.transaction():
                 mind_the_clock(self.store, self._uptime, now)
-                self.triage.begin(now)
+                self.triage.breaker.refresh(now)
                 decisions = [self.triage.take_in(event, now) for event in events]
                 late = [] if self.policy.settle_seconds else self._settle(now)
                 for name, value in (cursor or {}).items():
@@ -145,9 +144,9 @@ class FaultHandler:
             now = self._clock() if now is None else now
             self._follow_leadership(now)
             decisions, self.backlog = self.backlog, []
-            with self._transaction():
+            with self.store.transaction():
                 mind_the_clock(self.store, self._uptime, now)
-                if self.triage.begin(now):
+                if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
                 decisions += self._settle(now)
                 if self.acts:
@@ -171,7 +170,7 @@ class FaultHandler:
 
     def know(self, devices: Iterable[Device]) -> None:
         """Notes which devices there are: the circuit breaker's percentage is one of these."""
-        with self._lock, self._transaction():
+        with self._lock, self.store.transaction():
             now = self._clock()
             for host, device, rank in devices:
                 self.triage.strikes.device(whole(host), whole(device), rank, now)
@@ -185,7 +184,7 @@ class FaultHandler:
         in_use = self.store.take_lease()
         if in_use:
             raise StateError(in_use)
-        with self._transaction():
+        with self.store.transaction():
             if not self.store.meta("ignore_before"):
                 # The clocks of others may be behind ours.
                 self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - self.policy.skew_seconds)
@@ -221,7 +220,7 @@ class FaultHandler:
         acts = leadership.acts  # before the record is looked at, which is the last one by then
         record = leadership.record
         if acts or record != self._adopted or self.store.meta(LED_BY) != leadership.holder:
-            with self._transaction():
+            with self.store.transaction():
                 if not self.policy.dry_run:  # which isolates nothing, so nothing is out by it
                     adopt(self.store, self.triage.strikes, record, now)
                 self.store.set_meta(LED_BY, "" if acts else leadership.holder)
@@ -229,15 +228,6 @@ class FaultHandler:
         if acts:
             self._leads = True
             self._begin_acting(now)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            with self.store.transaction():
-                yield
-        except BaseException:
-            self.triage.strikes.forget_cache()
-            raise
 
     def _settle(self, now: float) -> list[Decision]:
         found = (self.triage.strike_out(device, now) for device in self.triage.strikes.settle(now))
@@ -279,4 +269,3 @@ class FaultHandler:
         ):
             self._unpruned, self._pruned, strikes.written = 0, now, 0
             self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
-            strikes.forget_cache()

@@ -149,7 +149,6 @@ class Ledger:
             with self._store.transaction():
                 self._strikes.count(whole_event(event), now)
         except (OverflowError, ValueError):  # its numbers are out of every range
-            self._strikes.forget_cache()
             return
         self._unpruned += 1
         if self._unpruned >= _PRUNE_EVENTS:
@@ -166,7 +165,6 @@ class Ledger:
             kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
             db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
             db.execute("DELETE FROM strike WHERE device NOT IN (SELECT n FROM device)")
-        self._strikes.forget_cache()
 
     def _counts(self, origin: Origin) -> RankCounts:
         ranks = self._runs.pop(origin.run, None) or {}

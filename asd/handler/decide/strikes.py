@@ -37,7 +37,6 @@ from asd.verdict import Level
 __all__ = ["Counted", "StrikeCount", "Strikes", "judged"]
 
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
-_MOST_CACHED = 20_000
 _MOST_OF_HOST = 1024  # devices of one host
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _HARDWARE = "('transient', 'persistent')"
@@ -79,12 +78,11 @@ class Counted(NamedTuple):
     Attributes:
         device: Number of its device; 0 when it names none.
         new: Whether there is a strike more, revoked or not.
-        software: Whether the step was known to be software or data before.
+        software: Whether its step, or the burst that it belongs to, was known to be software or data before.
         repeated: Whether another attempt of the job had the same value, so that the strikes of the step are revoked.
         moved: The rank under which this device, and no other, had the same value before; None when it had not.
-        burst: How many devices were at fault at once, 0 when not many; their strikes are revoked.
+        burst: How many devices were found to be at fault at once, so that their strikes are revoked; else 0.
         of: What these devices have in common, `job NAME` or `node NAME`.
-        first: Whether this burst is told of for the first time.
         revoked: How many strikes a replay that found software revoked beside that of its own device.
     """
 
@@ -95,7 +93,6 @@ class Counted(NamedTuple):
     moved: int | None = None
     burst: int = 0
     of: str = ""
-    first: bool = False
     revoked: int = 0
 
 
@@ -108,7 +105,6 @@ class Strikes:
         hosts_of: On which hosts a job runs, by who knows; None where all who are heard are believed about every job.
 
     Attributes:
-        ignore_before: What happened earlier, in seconds since the epoch, is no reason to act; as of `begin`.
         written: Characters that were written since this was set to 0.
     """
 
@@ -116,17 +112,7 @@ class Strikes:
         self._store = store
         self._policy = policy
         self._hosts_of = hosts_of
-        self._numbers: dict[tuple[str, str, str], int] = {}
         self.written = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """To be called when a transaction begins: another process may have reset the circuit breaker."""
-        self.ignore_before = self._store.number("ignore_before")
-
-    def forget_cache(self) -> None:
-        """To be called when a transaction was rolled back, or rows were removed."""
-        self._numbers.clear()
 
     def device(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
         """The number of a device, which is new if it has to be.
@@ -138,14 +124,7 @@ class Strikes:
             now: Seconds since the epoch.
             serial: Of the hardware; without it, what was last heard of in this place is meant.
         """
-        key = host, device, serial
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._hardware(*key) or self._new_device(key, rank, now)
-            if len(self._numbers) >= _MOST_CACHED:
-                self._numbers.clear()
-            self._numbers[key] = number
-        return number
+        return self._hardware(host, device, serial) or self._new_device((host, device, serial), rank, now)
 
     def _hardware(self, host: str, name: str, serial: str) -> int:
         """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
@@ -159,13 +138,11 @@ class Strikes:
             return 0
         if serial and row[1:] != (name, serial):
             self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
-            self.forget_cache()
         return int(row[0])
 
     def _new_device(self, key: tuple[str, str, str], rank: int, now: float) -> int:
         """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
         db, host = self._store.db, key[0]
-        self.forget_cache()
         if db.execute("SELECT count(*) FROM device WHERE host = ?", (host,)).fetchone()[0] >= _MOST_OF_HOST:
             oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
             for table, column in (("strike", "device"), ("device", "n")):
@@ -209,7 +186,7 @@ class Strikes:
 
     def is_stale(self, event: Event, now: float) -> bool:
         """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
-        return event.time < max(self.ignore_before, now - self._policy.stale_seconds)
+        return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
     def _anomaly(self, event: Event, now: float) -> Counted:
         device, job = self._heard_of(event, now), job_of(event.run)
@@ -222,8 +199,8 @@ class Strikes:
                 return Counted(device, new, moved=moved)
             self._blame_software(event, now)
             return Counted(device, new, repeated=True)
-        burst, of, first = self._revoke_burst(event, now) if new else (0, "", False)
-        return Counted(device, new, software, burst=burst, of=of, first=first)
+        burst, of, known = self._revoke_burst(event, now) if new else (0, "", False)
+        return Counted(device, new, software or known, burst=burst, of=of)
 
     def _software(self, event: Event, now: float) -> Counted:
         device, new = 0, False
@@ -301,7 +278,11 @@ class Strikes:
         rows = self._store.db.execute(
             "SELECT device.n, time, settled OR verdict <> '' FROM strike JOIN device ON device.n = device "
             f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
-            {"begin": now - policy.strike_memory_seconds, "ignored": self.ignore_before, "device": device},
+            {
+                "begin": now - policy.strike_memory_seconds,
+                "ignored": self._store.number("ignore_before"),
+                "device": device,
+            },
         )
         found: dict[int, StrikeCount] = {}
         for number, time, counts in rows:
@@ -415,8 +396,8 @@ class Strikes:
         """Revokes the strikes of many devices at once, this new one among them.
 
         Returns:
-            How many devices were seen at once, 0 when there are not many; what they have in common; and whether they
-            are told of for the first time.
+            How many devices were seen at once, 0 when there are not many or these were known; what they have in common;
+            and whether they were known.
         """
         time = min(event.time, now + self._policy.skew_seconds)
         of, found = f"job {job_of(event.run)}", self._burst(event, time)
@@ -427,11 +408,11 @@ class Strikes:
         where, values = found
         db = self._store.db
         known = db.execute(f"SELECT 1 FROM strike WHERE {where} AND revoked = 'burst' LIMIT 1", values).fetchone()
-        devices = self._policy.many_devices
-        if known is None:  # counting is for the sentence, and too dear for every member of a large burst
-            devices = db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0]
         db.execute(f"UPDATE strike SET revoked = 'burst' WHERE {where} AND revoked = '' AND verdict = ''", values)
-        return int(devices), of, known is None
+        if known:
+            return 0, of, True
+        # For the sentence, and too dear for every member of a large burst.
+        return db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0], of, False
 
     def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
         """Which strikes of its job belong to a burst with this event, as a condition; None when there is none.

@@ -22,8 +22,8 @@ from asd.event import Event
 from asd.handler.db.cases import BY_HAND, NO_FAULT, TEST_WANTED, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decide.strikes import Counted, StrikeCount, Strikes, judged
-from asd.handler.decision import Decision
+from asd.handler.decide.strikes import StrikeCount, Strikes, judged
+from asd.handler.decision import ACTIONS, Decision
 from asd.handler.identity import job_of, names_device, whole_event
 from asd.handler.policy import Policy
 from asd.isolator import Device
@@ -60,28 +60,22 @@ class Triage:
         self._engine = engine
         self._id = ""
 
-    def begin(self, now: float) -> bool:
-        """To be called when a transaction begins; returns whether the circuit breaker was closed by the time."""
-        closed = self.breaker.refresh(now)
-        self.strikes.begin()
-        return closed
-
     def take_in(self, event: Event, now: float) -> Decision:
         """What follows from `event`, which may come any number of times."""
         self._id = event.id  # a hash, and asked for more than once
         if not math.isfinite(event.time):
-            return self._say("noted", event, now, f"its time is {event.time}, which is none, so it is refused")
+            return self._say("noted", event, now)
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         table = "seen" if counts else "noise"
         new = self._store.db.execute(
             f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
         ).rowcount
         if not new:
-            return self._say("duplicate", event, now, "the event was taken in before")
+            return self._say("duplicate", event, now)
         try:
             return self._follow_from(whole_event(event), now, counts=counts)
         except (OverflowError, ValueError):
-            return self._say("noted", event, now, "its numbers are out of every range")
+            return self._say("noted", event, now)
 
     def _follow_from(self, event: Event, now: float, *, counts: bool) -> Decision:
         if event.kind == "anomaly" and counts:
@@ -91,9 +85,7 @@ class Triage:
         if event.kind == "stress":
             return self._stress(event, now)
         self.strikes.count(event, now)
-        forgives = self.strikes.clears(event)
-        why = "its strikes up to then count no more" if forgives else "it is no reason to do anything"
-        return self._say("noted", event, now, why)
+        return self._say("noted", event, now)
 
     def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
@@ -110,8 +102,6 @@ class Triage:
         return self._take_out(device, causes[0], why, now)
 
     def _anomaly(self, event: Event, now: float) -> Decision:
-        if not names_device(event):
-            return self._say("noted", event, now, "it names no device")
         counted, job = self.strikes.count(event, now), job_of(event.run)
         device = counted.device
         if counted.moved is not None:
@@ -126,51 +116,37 @@ class Triage:
                 "software or data, the strikes of this step are revoked and nobody is isolated for them",
             )
         if counted.burst:
-            return self._burst(event, now, counted)
-        if counted.software:
             return self._say(
-                "noted", event, now, f"step {event.step} of job {job} is known to be software or data, no strike"
+                "software",
+                event,
+                now,
+                f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
+                "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
             )
+        if counted.software or not device:
+            return self._say("noted", event, now)
         if self.strikes.is_stale(event, now):
             return self._say("stale", event, now, "it is too old to be a reason to act, it is only recorded")
         return self._merged(device, event, now) or self._count(device, event, now, new=counted.new)
 
-    def _burst(self, event: Event, now: float, counted: Counted) -> Decision:
-        if not counted.first:
-            return self._say(
-                "strike",
-                event,
-                now,
-                f"it is one more of the many devices of {counted.of} at once, the strike is revoked",
-            )
-        return self._say(
-            "software",
-            event,
-            now,
-            f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
-            "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
-        )
-
     def _count(self, device: int, event: Event, now: float, *, new: bool) -> Decision:
         """What the strikes of a device come to, now that there is this one."""
         if not new:  # and neither are there more strikes than before
-            return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
+            return self._say("strike", event, now)
         policy = self._policy
         count = self.strikes.of(device, self.strikes.now_there(device, now))
         out = self.strike_out(device, now, count)
         if out is not None:
             return out
-        total = count.strikes
-        if count.is_enough(policy.strikes, waiting=True):
-            return self._say(
-                "waiting",
-                event,
-                now,
-                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(count)}, and is isolated unless "
-                f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
-            )
-        why = f"strike {total} of {policy.strikes} within {policy.window_seconds / 60:g} minutes{_with(count)}"
-        return self._say("strike", event, now, why)
+        if not count.is_enough(policy.strikes, waiting=True):
+            return self._say("strike", event, now)
+        return self._say(
+            "waiting",
+            event,
+            now,
+            f"it has {_count(count.strikes, 'strike')} of {policy.strikes}{_with(count)}, and is isolated unless "
+            f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
+        )
 
     def _replay(self, event: Event, now: float) -> Decision:
         counted, verdict = self.strikes.count(event, now), event.verdict
@@ -183,10 +159,8 @@ class Triage:
                 f"{_count(counted.revoked, 'more strike')} of this step revoked, nobody is isolated for it",
             )
         device = counted.device
-        if not device:
-            return self._say("noted", event, now, "it names no device")
-        if verdict == "undetermined":
-            return self._say("noted", event, now, "the replay found nothing out, the strike stays as it is")
+        if not device or verdict == "undetermined":
+            return self._say("noted", event, now)
         if verdict == "transient":
             return (
                 self._too_old(device, event, now)
@@ -199,7 +173,7 @@ class Triage:
     def _stress(self, event: Event, now: float) -> Decision:
         event, device = judged(event), self.strikes.count(event, now).device
         if not device:
-            return self._say("noted", event, now, "it names no device")
+            return self._say("noted", event, now)
         self._store.db.execute(
             "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time",
             {"time": event.time, "sound": not event.verdict, "device": device},
@@ -243,7 +217,7 @@ class Triage:
         if case.state == "releasing" and case.why_released != BY_HAND:  # it was to be given back as it had no fault
             change |= {"state": "isolating", "why_released": "", "attempts": 0, "next_try": 0.0}
         self.cases.change(case.n, **change)
-        return self._say("merged", event, now, f"it belongs to its case, which is {case.state}", case=case.n)
+        return self._say("merged", event, now, case=case.n)
 
     def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker and the marks of others let us."""
@@ -310,13 +284,18 @@ class Triage:
         return bool(event.time <= max(row[0], given_back or 0.0))
 
     def _say(
-        self, action: str, event: Event, now: float, why: str, *, device: Device | None = None, case: int = 0
+        self, action: str, event: Event, now: float, why: str = "", *, device: Device | None = None, case: int = 0
     ) -> Decision:
         if device is None and names_device(event):
             device = Device(event.host, event.device, event.rank)
         subject = f"{device}" if device is not None else f"event {self._id}"
         return Decision(
-            action=action, reason=f"{subject}: {why}.", time=now, device=device, event_id=self._id, case=case
+            action=action,
+            reason=f"{subject}: {why or ACTIONS[action]}.",
+            time=now,
+            device=device,
+            event_id=self._id,
+            case=case,
         )
 
 

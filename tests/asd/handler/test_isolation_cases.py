@@ -1,10 +1,7 @@
-"""A device that is out: who holds it, when it is released, a dry run, and the policy's numbers."""
-
-import math
+"""A device that is out: who holds it, when it is released, and a dry run."""
 
 import pytest
 
-from asd import ConfigError
 from asd.handler import Policy, Store
 from asd.handler.act.release import ask_release, drop_verdict
 from tests.asd.handler.scene import HOUR, Engine, Scene, breaker_scene, event, failure
@@ -119,26 +116,6 @@ def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
     assert scene.after(1.0) == []
     assert scene.engine.calls == []
     assert scene.replay("persistent", 2).action == "isolated"
-
-
-# The policy
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("strikes", True),
-        ("max_devices", -1),
-        ("max_percent", 101),
-        ("max_percent", math.nan),
-        ("window_seconds", math.inf),
-        ("settle_seconds", "30"),
-        ("half_life_seconds", 0),
-    ],
-)
-def test_a_wrong_number_of_the_policy_is_named(name, value):
-    with pytest.raises(ConfigError, match=f"^{name} has the value "):
-        Policy(**{name: value})
 
 
 def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_released(tmp_path):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from asd.handler.decide import strikes
 from asd.origin import Origin
 from asd.rules.diagnosis.weights import Difference
 from asd.rules.step.reports import Reports
@@ -29,14 +28,6 @@ def test_of_a_device_fifty_strikes_more_than_needed_are_kept(scene):
     for step in range(1, 151):
         tell(scene, step, at=step - 150)
     assert [row[0] for row in scene.rows("SELECT step FROM strike ORDER BY n")] == list(range(98, 151))
-
-
-def test_numbers_of_devices_stay_where_more_are_heard_of_than_are_kept_in_memory(scene, monkeypatch):
-    monkeypatch.setattr(strikes, "_MOST_CACHED", 2)
-    for step, number in enumerate((1, 2, 3, 1, 2, 3), 1):
-        tell(scene, step, f"Ascend:{number}", at=-40 * step)
-        assert len(scene.handler.triage.strikes._numbers) <= 2
-    assert [row[0] for row in scene.rows("SELECT device FROM strike ORDER BY n")] == [1, 2, 3, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("ago", "wait"), [(0, 30), (60, 30), (89, 30), (90, 0), (500, 0)])
