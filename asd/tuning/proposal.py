@@ -5,43 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isfinite, log2
-from typing import Final, NamedTuple
+from typing import Final
 
 from asd.config import Config
-from asd.errors import ConfigError
 from asd.rules.margins import ENOUGH, KEPT, exceeded_by
 from asd.rundir.recording import RecordedStep
 from asd.tuning.replay import Replayed, replay, tests_of
 
-__all__ = ["HIGHEST", "AlarmBudget", "Proposal", "propose", "threshold"]
+__all__ = ["HIGHEST", "Proposal", "propose", "threshold"]
 
 LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
 """What the settings take; a second threshold this large leaves room for a first one above it, as floats too."""
-_LARGEST_BUDGET: Final = 0.01
 _WIDEN: Final = 128 / 101.15
 """95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
-
-
-class AlarmBudget(NamedTuple):
-    """False alarms per check that are accepted.
-
-    Attributes:
-        first: First-level anomalies per check.
-        second: Anomalies of either level per check.
-    """
-
-    first: float = 1e-6
-    second: float = 1e-4
-
-    def checked(self) -> AlarmBudget:
-        """This budget, or ConfigError."""
-        for name, share in (("--budget", self.first), ("--warnings", self.second)):
-            if not 1e-12 <= share <= _LARGEST_BUDGET:
-                valid = f"a share of all checks from 1e-12 to {_LARGEST_BUDGET:g}; 1e-6 is one in a million"
-                raise ConfigError(name, share, valid)
-        if self.second < self.first:
-            raise ConfigError("--warnings", self.second, f"at least --budget, which is {self.first:g}")
-        return self
 
 
 @dataclass
@@ -49,46 +25,41 @@ class Proposal:
     """Proposed settings, and what they rest on.
 
     Attributes:
-        config: The settings with the proposed thresholds.
-        pairs: The thresholds by setting; those for which too few values were seen are left out.
+        pairs: The thresholds by field of `Config`; those for which too few values were seen are left out.
         today: What the thresholds of the run would have raised.
         proposed: What the proposed ones would have raised, by margins of the rule itself; it has the scores.
     """
 
-    config: Config
     pairs: dict[str, tuple[int, int]]
     today: Replayed
     proposed: Replayed
 
 
 def propose(
-    source: Callable[[], Iterable[RecordedStep]],
-    config: Config,
-    budget: AlarmBudget | None = None,
+    source: Callable[[], Iterable[RecordedStep]], config: Config, first: float = 1e-6, second: float = 1e-4
 ) -> Proposal:
-    """Proposes thresholds for `budget`, none of them below a value that was seen.
+    """Proposes thresholds for a budget of false alarms, none of them below a value that was seen.
 
     All tests of a rule share the budget evenly.
 
     Args:
         source: Gives all steps anew with every call.
         config: The rule, its tiers and today's thresholds.
-        budget: False alarms per check that are accepted.
+        first: First-level anomalies per check that are accepted.
+        second: Anomalies of either level per check that are accepted.
 
     Raises:
-        ConfigError: The budget is out of range, or the rule has no thresholds to propose.
+        ConfigError: The rule has no thresholds to propose.
     """
-    budget = (budget or AlarmBudget()).checked()
     tests = tests_of(config)
     today = replay(source(), config)
     out_of_reach = (HIGHEST, HIGHEST_SECOND)
     seen = replay(source(), replace(config, upper=out_of_reach, sigma=out_of_reach), measure=True)
-    first, second = (_per_setting(seen, share / len(tests)) for share in budget)
-    lows = {setting: min(low, HIGHEST_SECOND) for setting, low in second.items()}
+    highs, lows = (_per_setting(seen, share / len(tests)) for share in (first, second))
+    lows = {setting: min(low, HIGHEST_SECOND) for setting, low in lows.items()}
     # Apart as floats too.
-    pairs = {setting: (max(first[setting], low + (low >> 50) + 1), low) for setting, low in lows.items()}
-    chosen = replace(config, upper=pairs.get("upper", config.upper), sigma=pairs.get("sigma", config.sigma))
-    return Proposal(chosen, pairs, today, seen)
+    pairs = {setting: (max(highs[setting], low + (low >> 50) + 1), low) for setting, low in lows.items()}
+    return Proposal(pairs, today, seen)
 
 
 def _per_setting(seen: Replayed, share: float) -> dict[str, int]:

@@ -77,15 +77,13 @@ def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argpa
     from asd.operators.precheck.check import Check
 
     check = Check(path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit)
-    bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
+    bar = Bar("pre-check", len(calls), silent=not sys.stderr.isatty())
     results = []
     for number, call in enumerate(calls, 1):
         results.append(check.check(call))
         tables.add(results[-1])
-        if bar is not None:
-            bar.show(number, f"{number}/{len(calls)}")
-    if bar is not None:
-        bar.end(f"{len(calls)} calls")
+        bar.show(number, f"{number}/{len(calls)}")
+    bar.end(f"{len(calls)} calls")
     return results
 
 

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
             "--fault", args.fault or _FAULT, f"valid is a fault whose step is from 2 to {args.steps}, see --steps"
         )
     _clear(out)
-    quiet(out)
+    quiet()
+    os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))  # else its logs go to the working directory
     result = _tell(parts, config, fault, args, out)
     if args.json:
         print(json.dumps(result, indent=1))

@@ -8,18 +8,17 @@ the largest value the tail is extrapolated.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from asd.cli.shared.options import number
+from asd.cli.shared.options import number, run_dir_of
 from asd.cli.shared.printable import aligned, printable
 from asd.cli.shared.progress import Bar
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.rundir.recording import Recording
-from asd.tuning.proposal import AlarmBudget, Proposal, propose
+from asd.tuning.proposal import Proposal, propose
 from asd.tuning.replay import Replayed
 
 __all__ = ["add_arguments", "run"]
@@ -38,31 +37,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd tune`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("run_dir", nargs="?", metavar="RUN_DIR", help="folder of the run (default: ASD_RUN_DIR)")
+    share = number(1e-12, 0.01)
+    parser.add_argument("--budget", type=share, default=1e-6, help="first-level false alarms per check (default: 1e-6)")
     parser.add_argument(
-        "--budget", type=number(0, 1), default=1e-6, help="first-level false alarms per check (default: 1e-6)"
-    )
-    parser.add_argument(
-        "--warnings", type=number(0, 1), default=1e-4, help="false alarms of either level per check (default: 1e-4)"
+        "--warnings", type=share, default=1e-4, help="false alarms of either level per check (default: 1e-4)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the proposal."""
-    run_dir = Path(args.run_dir or Config.from_env(os.environ).run_dir)
-    budget = AlarmBudget(args.budget, args.warnings).checked()
+    run_dir = run_dir_of(args)
+    if args.warnings < args.budget:
+        raise ConfigError("--warnings", args.warnings, f"at least --budget, which is {args.budget:g}")
     try:
         recording = Recording(run_dir)
         bar = Bar("judging recorded values", recording.size, silent=not sys.stderr.isatty())
-        proposal = propose(lambda: recording.steps(lambda read: bar.show(read, "")), recording.settings, budget)
+        config = recording.settings
+        steps = lambda: recording.steps(lambda read: bar.show(read, ""))  # noqa: E731
+        proposal = propose(steps, config, args.budget, args.warnings)
     except StateError as error:
         raise ConfigError("RUN_DIR", str(run_dir), str(error).removesuffix(".")) from error
     bar.end("done")
-    print(_text(run_dir, proposal))
+    print(_text(run_dir, config, proposal))
     return 0
 
 
-def _text(run_dir: Path, proposal: Proposal) -> str:
-    today, config = proposal.today, proposal.config
+def _text(run_dir: Path, config: Config, proposal: Proposal) -> str:
+    today = proposal.today
     ranks, checkpoints = ({place[i] for place in today.places} for i in (0, 1))
     left_out = ", ".join(f"{count:,} ({reason})" for reason, count in today.left_out.most_common())
     lines = [

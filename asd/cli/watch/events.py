@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             _print(reader.read(), heads, as_json=args.json)
     finally:
         reader.report()
-    return 1 if reader.unreadable else 0
+    return 1 if reader.follower.unreadable else 0
 
 
 class _EventReader:
@@ -76,19 +76,15 @@ class _EventReader:
     def __init__(self, run_dir: Path, args: argparse.Namespace) -> None:
         self._run_dir = run_dir
         self._args = args
-        self._follower = Follower(lambda: event_files(run_dir))
+        self.follower = Follower(lambda: event_files(run_dir))
         self._known: dict[str, None] = {}
         self._bad = 0
         self._any = self._found = False
 
-    @property
-    def unreadable(self) -> dict[str, str]:
-        return self._follower.unreadable
-
     def read(self) -> list[tuple[Event, str]]:
         """The events that are new, each with its line, by time."""
         new: list[tuple[Event, str]] = []
-        while lines := self._follower.poll():
+        while lines := self.follower.poll():
             new += [(event, line.text) for line in lines if (event := self._event(line)) is not None]
         for identity in list(islice(self._known, max(0, len(self._known) - _REMEMBERED))):
             del self._known[identity]
@@ -96,9 +92,9 @@ class _EventReader:
 
     def report(self) -> None:
         """Says on standard error what could not be shown."""
-        for path, reason in self.unreadable.items():
+        for path, reason in self.follower.unreadable.items():
             print(f"asd: {path} can't be read: {reason}.", file=sys.stderr)
-        bad = self._bad + self._follower.skipped
+        bad = self._bad + self.follower.skipped
         if bad:
             print(f"asd: {bad} {'line is' if bad == 1 else 'lines are'} no event and passed over.", file=sys.stderr)
         if not self._found:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
-from asd.cli.shared.options import add_strike_arguments, read_strike_policy
-from asd.config import Config
+from asd.cli.shared.options import add_strike_arguments, read_strike_policy, run_dir_of
 from asd.errors import ConfigError
 from asd.rundir.disk import write_whole
 from asd.rundir.names import event_files, status_files
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from asd.exporters.report.data import read_run
     from asd.exporters.report.page import render, summary
 
-    run_dir = Path(Config.from_env(os.environ).run_dir if args.run_dir is None else args.run_dir)
+    run_dir = run_dir_of(args)
     output = _output(args.output, run_dir)
     data = read_run(run_dir, policy=read_strike_policy(args))
     if args.output is not None or not args.json:

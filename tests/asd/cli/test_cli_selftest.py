@@ -1,7 +1,9 @@
 """`asd selftest --seconds`, as far as it goes without computing anything."""
 
+import signal
 import socket
-import tempfile
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,8 +32,13 @@ def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options
     assert not any(tmp_path.iterdir())
 
 
-def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch):
+    def lost(device, mode):
+        raise OSError(2, "No such device")
+
+    name = "asd.operators.selftest.known_answers"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(use_device=lost))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["selftest", "--seconds", "5", "--device", "CPU:0"]) == 3
     assert "asd selftest: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
 

@@ -41,7 +41,7 @@ def test_it_prints_lines_that_a_shell_takes_and_that_the_settings_accept(run_dir
     ("arguments", "sentence"),
     [
         (["--budget", "often"], "--budget has the value 'often'"),
-        (["--budget", "1"], "--budget has the value 1.0"),
+        (["--budget", "0.5"], "--budget has the value '0.5'"),
         (["--warnings", "1e-9"], "--warnings has the value 1e-09"),
     ],
 )

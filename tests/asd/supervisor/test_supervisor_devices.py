@@ -10,22 +10,11 @@ from asd.supervisor.own_handler import Devices
 from asd.supervisor.processes import launch
 
 
-def test_a_suspect_is_used_when_there_is_no_other():
-    devices = Devices([0, 1, 2], 2)
-    devices.bench.append(1)
-    assert devices.choose() == [0, 2]
-    devices.bench.append(0)
-    assert devices.choose() == [1, 2]  # the older suspicion is the lesser
-    one = Devices([0], 1)
-    one.bench.append(0)
-    assert one.choose() == [0]
-
-
-def test_a_spare_takes_a_place_in_an_ascending_list_for_cann_refuses_others():
-    devices = Devices([0, 1, 2, 3, 4], 4)
-    devices.out[1] = "broken"
-    assert devices.choose() == [0, 2, 3, 4]
+def test_the_first_devices_begin_and_of_two_suspects_the_older_suspicion_is_the_lesser():
     assert Devices([7, 4, 5], 2).choose() == [4, 7]
+    devices = Devices([0, 1, 2], 2)
+    devices.bench += [1, 0]
+    assert devices.choose() == [1, 2]
 
 
 sets = st.sets(st.integers(0, 7))

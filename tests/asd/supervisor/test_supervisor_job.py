@@ -171,22 +171,12 @@ def test_a_device_is_given_back_while_the_job_runs(place):
 
 
 def test_one_fault_handler_at_a_time_decides_about_a_job(place):
-    place.plan({"what": "hang", "step": 3})
-    with place.start(*TWO) as process:
-        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").exists())
-        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").read_text())
-        second = asd(place, "handler", "--once")
-        process.terminate()
-        process.communicate(timeout=20)
-    assert second.returncode == 1
-    assert second.stderr == (
-        f"asd: asd_run/handler.sqlite is in use by another fault handler (process {process.pid}).\n"
-    )
+    place.plan()
     with subprocess.Popen(
         [sys.executable, "-m", "asd", "handler"], cwd=place.folder, env=place.environ, stderr=subprocess.PIPE
     ) as handler:
         lock = place.folder / "asd_run" / "handler.sqlite.lock"
-        wait_for(lambda: lock.read_text() == str(handler.pid))
+        wait_for(lambda: lock.exists() and lock.read_text() == str(handler.pid))
         code, _, err = place.run(*TWO)
         handler.terminate()
     assert code == 2
