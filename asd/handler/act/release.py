@@ -5,6 +5,8 @@ from __future__ import annotations
 from asd.errors import ConfigError
 from asd.handler.db.cases import BY_HAND, TEST_WANTED, Cases
 from asd.handler.db.store import Store
+from asd.handler.decide.strikes import Strikes
+from asd.handler.policy import Policy
 
 __all__ = ["ask_release", "drop_verdict", "find_device", "note_repair"]
 
@@ -48,7 +50,7 @@ def ask_release(store: Store, number: int, now: float) -> str:
             return ""
         if case.state == "dry":
             cases.change(case.n, state="released", closed=now, why_released=BY_HAND)
-            _clear(store, number, now)
+            Strikes(store, Policy()).clear(number, now)
             return case.state
         # An isolation that was not done yet may have been begun, so the engine is asked in any case.
         cases.change(case.n, state="releasing", why_released=BY_HAND, attempts=0, next_try=0.0)
@@ -70,7 +72,7 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
         if case is None or case.state not in ("isolating", "others", "releasing") or cases.was_told(case):
             return False
         cases.change(case.n, state="dropped", closed=now, why_released="its verdict was dropped by hand")
-        _clear(store, number, now)
+        Strikes(store, Policy()).clear(number, now)
         return True
 
 
@@ -101,7 +103,9 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
                 "ON CONFLICT DO UPDATE SET last = excluded.last RETURNING n",
                 (serial, now, number),
             ).fetchone()[0]
-        _forget(store, there, now)
+        Strikes(store, Policy()).clear(there, now)
+        counts = "transient = 0, persistent = 0, software = 0, undetermined = 0"
+        db.execute(f"UPDATE device SET {counts}, evidence = '' WHERE n = ?", (there,))
         case = cases.open_case(number)
         if case is None:
             return False
@@ -109,17 +113,3 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
         reason = f"{case.reason.removesuffix(TEST_WANTED)}; {what}{TEST_WANTED}"
         cases.change(case.n, device=there, reason=reason, last_fault=now)
         return True
-
-
-def _clear(store: Store, number: int, now: float) -> None:
-    store.db.execute("UPDATE device SET cleared = ? WHERE n = ?", (now, number))
-
-
-def _forget(store: Store, number: int, now: float) -> None:
-    _clear(store, number, now)
-    store.db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0", (number,))
-    store.db.execute(
-        "UPDATE device SET transient = 0, persistent = 0, software = 0, undetermined = 0, anomalies = 0, "
-        "evidence = '' WHERE n = ?",
-        (number,),
-    )

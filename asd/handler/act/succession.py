@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -55,49 +55,31 @@ _Hardware = tuple[str, str, int, str]
 """Host, name, rank and serial of a device."""
 
 
-class _Cleared(msgspec.Struct, array_like=True):
-    device: _Hardware
-    until: float
-
-
-class _Case(msgspec.Struct, array_like=True):
-    device: _Hardware
-    state: str
-    opened: float
-    closed: float | None
-    reason: str
-    verdict: str
-    event: str
-    last_fault: float
-    isolator: str
-    why_released: str
-    host_since: float = 0.0
-
-
 class _Record(msgspec.Struct):
-    form: Literal[3]
+    form: Literal[4]
     now: float
     meta: dict[str, float]
-    cleared: list[_Cleared]
-    cases: list[_Case]
+    cleared: list[tuple[_Hardware, float]]
+    cases: list[tuple[_Hardware, Case]]
 
 
-_OF_CASE = _Case.__struct_fields__[1:]
+_OWN: dict[str, Any] = {"n": 0, "device": 0, "attempts": 0, "next_try": 0.0, "error": ""}
+"""What one handler alone knows of a case; it is not left."""
 
 
 def record_of(store: Store, now: float) -> str:
     """What has to be known, in a text of letters and digits; within half a minute the same text for the same."""
-    cases, named = Cases(store), _devices(store)
+    cases = Cases(store)
     cleared = store.db.execute(
         "SELECT n, cleared FROM device WHERE cleared > 0 ORDER BY cleared DESC, n LIMIT ?", (_MOST_CLEARED,)
     )
     kept = [*cases.closed(_MOST_CLOSED), *cases.in_state(*_OPEN)[-_MOST_CASES:]]
     record = _Record(
-        form=3,
+        form=4,
         now=now - now % _ROUND_SECONDS,
         meta={name: store.number(name) for name in _META},
-        cleared=[_Cleared(named(number), until) for number, until in cleared],
-        cases=[_Case(named(case.device), *(getattr(case, name) for name in _OF_CASE)) for case in kept],
+        cleared=[(_hardware(store, number), until) for number, until in cleared],
+        cases=[(_hardware(store, case.device), replace(case, **_OWN)) for case in kept],
     )
     return _packed(record)
 
@@ -108,7 +90,7 @@ def passed_on(text: str, now: float) -> str:
     Raises:
         StateError: It is nothing that `record_of` wrote.
     """
-    record = _read(text) if text else _Record(form=3, now=now, meta={}, cleared=[], cases=[])
+    record = _read(text) if text else _Record(form=4, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
     record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
     return _packed(record)
@@ -126,13 +108,12 @@ def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
     _move_along(record, now)
     for name in _META:
         store.set_meta(name, record.meta.get(name, 0.0))
-    for cleared in record.cleared:
-        strikes.clear(_number(strikes, cleared.device, now), cleared.until)
+    for device, until in record.cleared:
+        strikes.clear(_number(strikes, device, now), until)
     cases, open_there = Cases(store), set()
-    for each in record.cases:
-        number = _number(strikes, each.device, now)
-        values = {name: getattr(each, name) for name in _OF_CASE}
-        _take_over(cases, number, values, now)
+    for device, each in record.cases:
+        number = _number(strikes, device, now)
+        _take_over(cases, number, {name: value for name, value in asdict(each).items() if name not in _OWN}, now)
         if each.closed is None:
             open_there.add(number)
     for case in cases.in_state(*_OPEN):
@@ -156,8 +137,10 @@ def _move_along(record: _Record, now: float) -> None:
     jump = now - record.now
     if abs(jump) <= _STEADY_SECONDS:
         return
-    for case in record.cases:
-        case.opened, case.last_fault = min(case.opened + jump, now), min(case.last_fault + jump, now)
+    record.cases = [
+        (device, replace(case, opened=min(case.opened + jump, now), last_fault=min(case.last_fault + jump, now)))
+        for device, case in record.cases
+    ]
     if opened := record.meta.get("breaker_opened"):
         record.meta["breaker_opened"] = min(opened + jump, now)
 
@@ -188,16 +171,10 @@ def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
         cases.change(case.n, state="dropped", closed=now, why_released=why, error="")
 
 
-def _devices(store: Store) -> Callable[[int], _Hardware]:
+def _hardware(store: Store, number: int) -> _Hardware:
     """What tells the device of a number from others in any store."""
-
-    def named(number: int) -> _Hardware:
-        found: _Hardware = store.db.execute(
-            "SELECT host, name, rank, serial FROM device WHERE n = ?", (number,)
-        ).fetchone()
-        return found
-
-    return named
+    found: _Hardware = store.db.execute("SELECT host, name, rank, serial FROM device WHERE n = ?", (number,)).fetchone()
+    return found
 
 
 def _number(strikes: Strikes, device: _Hardware, now: float) -> int:

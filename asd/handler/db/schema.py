@@ -14,9 +14,9 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE device (
     n INTEGER PRIMARY KEY, host TEXT NOT NULL, name TEXT NOT NULL, rank INTEGER NOT NULL,
     last REAL NOT NULL, cleared REAL NOT NULL DEFAULT 0, strikes INTEGER NOT NULL DEFAULT 0,
-    anomalies INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, persistent INTEGER NOT NULL DEFAULT 0,
-    software INTEGER NOT NULL DEFAULT 0, undetermined INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '',
-    tested REAL NOT NULL DEFAULT 0, sound INTEGER NOT NULL DEFAULT 0, serial TEXT NOT NULL DEFAULT '',
+    transient INTEGER NOT NULL DEFAULT 0, persistent INTEGER NOT NULL DEFAULT 0, software INTEGER NOT NULL DEFAULT 0,
+    undetermined INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '', tested REAL NOT NULL DEFAULT 0,
+    sound INTEGER NOT NULL DEFAULT 0, serial TEXT NOT NULL DEFAULT '',
     UNIQUE (host, name, serial));
 
 -- One training step in which a device was at fault. It counts when it is not revoked and either settled or confirmed.

@@ -211,8 +211,8 @@ class Strikes:
 
     def _heard_of(self, event: Event, now: float) -> int:
         device = self.device(event.host, event.device, event.rank, now, event.serial)
-        column = event.verdict if event.kind in _JUDGED else "anomalies" if event.kind == "anomaly" else ""
-        counted = f"{column} = {column} + 1, " if column else ""
+        verdict = event.verdict if event.kind in _JUDGED else ""
+        counted = f"{verdict} = {verdict} + 1, " if verdict else ""
         self._store.db.execute(
             f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
             "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
@@ -434,18 +434,13 @@ class Strikes:
     def _many_within(self, whose: str, names: tuple[object, ...], time: float) -> tuple[str, tuple[object, ...]] | None:
         """Which strikes of `whose` belong to a burst around `time`, as a condition; None when there is none."""
         span, between = self._policy.burst_seconds, f"{whose} AND time BETWEEN ? AND ?"
-        if not self._are_many(between, (*names, time - span, time + span)):
+        if not self._are_many(between, (*names, time - span, time + span)):  # nearly always
             return None
-        for start in (time - span, time):
-            if self._are_many(between, (*names, start, start + span)):
-                return between, (*names, start, start + span)
-        rows = self._store.db.execute(
-            f"SELECT time, device FROM strike WHERE {between} ORDER BY time", (*names, time - span, time + span)
-        ).fetchall()  # of few devices, else one of the windows above had many
-        for start in (row[0] for row in rows if row[0] < time):
-            if len({device for when, device in rows if start <= when <= start + span}) >= self._policy.many_devices:
-                return between, (*names, start, start + span)
-        return None
+        starts = self._store.db.execute(
+            f"SELECT DISTINCT time FROM strike WHERE {between} ORDER BY time", (*names, time - span, time)
+        )
+        windows = ((between, (*names, start, start + span)) for (start,) in starts)
+        return next((window for window in windows if self._are_many(*window)), None)
 
     def _are_many(self, where: str, values: tuple[object, ...]) -> bool:
         most = self._policy.many_devices

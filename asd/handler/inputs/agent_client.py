@@ -8,10 +8,9 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from asd.errors import StateError
@@ -21,7 +20,6 @@ from asd.handler.inputs.targets import Target
 
 __all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink"]
 
-_Part = TypeVar("_Part")
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
@@ -29,7 +27,6 @@ _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
 _AT_ONCE = 4096  # bytes that are read by the loop itself
 _ENDED = "it ended the connection without a whole answer, as who wants {} does"
-_GAP = re.compile(r"[ \t\r\n]*")
 _CLOCK = re.compile(r"[0-9]{1,11}\.[0-9]{1,6}", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
@@ -158,10 +155,10 @@ class AgentLink:
         stays = False
         try:
             link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-            status, headers, size = await _in_time(link, wait + _ANSWER_SECONDS, _head(link.reader))
+            status, headers, size = await asyncio.wait_for(_head(link.reader), wait + _ANSWER_SECONDS)
             if size > _LARGE and room is not None:
                 await room()
-            body = await _in_time(link, _ANSWER_SECONDS, link.reader.readexactly(size))
+            body = await asyncio.wait_for(link.reader.readexactly(size), _ANSWER_SECONDS)
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
             answer = await self._parsed(headers, body, limit)
@@ -204,29 +201,6 @@ async def _connect(target: Target, access: Access) -> _Connection:
     return _Connection(reader, writer, access, asyncio.get_running_loop().time())
 
 
-async def _in_time(link: _Connection, seconds: float, part: Awaitable[_Part]) -> _Part:
-    """A part of an answer; the connection is cut when it takes too long. `asyncio.wait_for` would make a task for each.
-
-    Raises:
-        asyncio.TimeoutError: It took too long.
-    """
-    late = []
-
-    def cut() -> None:
-        late.append(True)
-        link.writer.transport.abort()
-
-    timer = asyncio.get_running_loop().call_later(seconds, cut)
-    try:
-        return await part
-    except (OSError, asyncio.IncompleteReadError):
-        if late:
-            raise asyncio.TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
-
-
 async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], int]:
     """Status and headers of an answer, and how many bytes follow."""
     head = await reader.readuntil(b"\r\n\r\n")
@@ -249,14 +223,14 @@ def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
     if (cursor and CURSOR.fullmatch(cursor) is None) or not re.fullmatch("[0-9]{1,18}", missed, re.ASCII):
         raise _wrong("its answer has no cursor that is one")
     events: list[Event] = []
-    count = 0
     try:
-        for value, size in _values(body.decode()):
-            count += 1
-            if count > limit:
-                raise _wrong(f"its answer has more than the {limit} events that were asked for")
+        values = json.loads(body.decode())
+        count = len(values) if isinstance(values, list) else limit + 1
+        if count > limit:
+            raise _wrong(f"its answer is no JSON list of at most the {limit} events that were asked for")
+        for value in values:
             with contextlib.suppress(StateError):
-                if isinstance(value, dict) and size <= MOST_EVENT_BYTES:
+                if isinstance(value, dict):
                     events.append(Event.from_cloud_event(value))
     except (ValueError, RecursionError) as error:
         raise _wrong(f"its answer is no JSON list of events: {error}") from error
@@ -265,30 +239,6 @@ def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
     is_full = count >= limit or len(body) > MOST_ANSWER_BYTES - MOST_EVENT_BYTES
     clock = float(shown) if _CLOCK.fullmatch(shown := headers.get(CLOCK_HEADER.lower(), "")) else None
     return AgentAnswer(events, count - len(events), cursor, int(missed), is_full, clock)
-
-
-def _values(text: str) -> Iterator[tuple[Any, int]]:
-    """The values of a JSON array, one after the other, each with its length: at no time is all of it in memory.
-
-    Raises:
-        ValueError: It is none.
-    """
-    decode, place = json.JSONDecoder().raw_decode, _after_gap(text, 1)
-    if not text.startswith("["):
-        raise ValueError("it begins with no bracket")
-    while text[place : place + 1] != "]":
-        value, end = decode(text, place)
-        yield value, end - place
-        place = _after_gap(text, end)
-        if text[place : place + 1] == ",":
-            place = _after_gap(text, place + 1)
-        elif text[place : place + 1] != "]":
-            raise ValueError(f"character {place} is no comma")
-
-
-def _after_gap(text: str, place: int) -> int:
-    match = _GAP.match(text, place)
-    return place if match is None else match.end()
 
 
 def _wrong(reason: str) -> AgentError:

@@ -42,7 +42,6 @@ class AgentFeed:
         events: Events so far.
         refused: Events so far that their agent may not tell.
         missed: Events that agents had dropped before they were fetched.
-        bad: What was told and is no event.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class AgentFeed:
         self.events = 0
         self.refused = 0
         self.missed = 0
-        self.bad = 0
         self._handler = handler
         self._sources = sources
         self._complaints: dict[str, str] = {}
@@ -160,7 +158,6 @@ class AgentFeed:
         strange = Counter(event.host for event in answer.events if event.host != own)
         self.refused += sum(not _may_tell(batch, event) for event in answer.events)
         self.missed += answer.missed
-        self.bad += answer.bad
         wrong = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
         for topic, is_so, sentence in (
             (

@@ -82,10 +82,9 @@ def test_an_answer_with_all_that_was_asked_for_may_have_more_behind_it(events, i
 
 
 def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
-    large = {**json.loads(event(3).to_json()), "more": "x" * 65536}
-    body = json.dumps([json.loads(event(1).to_json()), {}, 7, large, json.loads(event(2).to_json())]).encode()
+    body = json.dumps([json.loads(event(1).to_json()), {}, 7, json.loads(event(2).to_json())]).encode()
     answer = asked(Canned(response(body, missed="12")))
-    assert ([each.step for each in answer.events], answer.bad, answer.missed) == ([1, 2], 3, 12)
+    assert ([each.step for each in answer.events], answer.bad, answer.missed) == ([1, 2], 2, 12)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +99,12 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
         (b"x" * 200_000, "its answer has too long a head"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
-        (response(b"{}"), "its answer is no JSON list of events: it begins with no bracket"),
-        (response(b"[1 2]"), "its answer is no JSON list of events: character 3 is no comma"),
-        (response(b"[1"), "its answer is no JSON list of events: character 2 is no comma"),
-        (response(b"[1,"), "its answer is no JSON list of events: Expecting value"),
+        (response(b"{}"), "its answer is no JSON list of at most the 5 events that were asked for"),
+        (response(b"[1 2]"), "its answer is no JSON list of events: Expecting ',' delimiter"),
         (response(b"[\xff]"), "its answer is no JSON list of events: 'utf-8' codec"),
         (response(b"[" * 200_000), "its answer is no JSON list of events: maximum recursion depth"),
         (response(b"[1]", cursor=""), "its answer has events and no cursor"),
-        (response(b"[1,1,1,1,1,1]"), "its answer has more than the 5 events that were asked for"),
+        (response(b"[1,1,1,1,1,1]"), "its answer is no JSON list of at most the 5 events"),
         (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),
         (response(b"[]", missed="-1"), "its answer has no cursor that is one"),
         (
