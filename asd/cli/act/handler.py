@@ -12,11 +12,10 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asd.cli.act.decision_limiter import DecisionLimiter
 from asd.cli.act.handler_endpoints import add_endpoint_arguments, metrics_served, say
 from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
@@ -29,6 +28,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime
+from asd.handler.db.cases import Cases
 from asd.handler.db.store import state_file
 from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
@@ -62,6 +62,7 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
+_NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +142,7 @@ class _HandlerJob:
         self._nothing_found = "it has not looked yet"
         self._state_problem = ""
         self.counts = HandlerCounts()
-        self._limiter = DecisionLimiter()
+        self._told: dict[Hashable, tuple[str, float]] = {}
         self.published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.store = store
@@ -219,13 +220,10 @@ class _HandlerJob:
             pass
         self._print(self.handler.tick(time.time() + self.handler.policy.settle_seconds))
         self._count()
-        open_cases = self.store.db.execute(
-            "SELECT count(*) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing')"
-        ).fetchone()[0]
+        open_cases = Cases(self.store).in_state("isolating", "releasing")
         if not self._args.json:
-            devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
-            out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
-            print(f"{self.counts.numbers['events']} events taken in, {devices} devices known, {out} isolated.")
+            numbers, out = self.counts.numbers, len(self.counts.out)
+            print(f"{numbers['events']} events taken in, {numbers['devices_known']} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning.")
         silent = self._agents is not None and not all(self.counts.agents.values())
@@ -281,11 +279,20 @@ class _HandlerJob:
         if self._args.json:
             told = [decision.to_json() for decision in decisions if decision.action in NEWS]
         else:
-            news = self._limiter.of(decisions, time.time())
             how = "" if self.handler.acts else "standing by, "
+            news = self._news(decisions, time.time())
             told = [printable(f"{how}{decision.action}: {decision.reason}") for decision in news]
         for line in told:
             print(line, flush=True)
+
+    def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
+        """What differs from what was told last of the device; the metrics count all decisions."""
+        self._told = {about: told for about, told in self._told.items() if 0 <= now - told[1] < _NEWS_SECONDS}
+        for decision in decisions:
+            about = decision.device or decision.reason
+            if decision.action in NEWS and self._told.get(about, ("", now))[0] != decision.action:
+                self._told[about] = decision.action, now
+                yield decision
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

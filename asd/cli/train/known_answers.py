@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +16,12 @@ from asd.cli.shared.progress import Bar
 from asd.cli.shared.quiet import quiet
 from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
-from asd.errors import StateError, UnsupportedError
+from asd.errors import UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
+from asd.exporters.run_files.status_file import StatusFiles
 from asd.origin import Origin
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
-from asd.rules.step.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.names import stress_file
 from asd.verdict import Level
@@ -158,17 +156,12 @@ def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event
 
 def user_of(run_dir: Path | None, device: str, now: float) -> str:
     """Which training works on `device` of this host now, by what ranks left in a folder or below; empty for none."""
-    at_work = [each for each in _statuses(run_dir, device) if each.active and now - each.written < _SILENT_SECONDS]
-    return f"rank {at_work[0].rank} of {at_work[0].run}" if at_work else ""
-
-
-def _statuses(run_dir: Path | None, device: str) -> Iterator[Status]:
     host, folders = Config.of_process().name_of_node(), RunFolders([run_dir] if run_dir is not None else [])
-    for path in (path for folder in folders.look() for path in folders.status_files(folder)):
-        with contextlib.suppress(OSError, StateError):
-            status = Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
-            if (status.host, status.device) == (host, device):
-                yield status
+    for status in StatusFiles(folders.look(), folders.status_files).poll():
+        is_its_own = (status.host, status.device) == (host, device)
+        if is_its_own and status.active and now - status.written < _SILENT_SECONDS:
+            return f"rank {status.rank} of {status.run}"
+    return ""
 
 
 def _complain(sentence: str) -> int:

@@ -50,7 +50,7 @@ def start(*arguments):
 
 
 def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsys):
-    write(tmp_path, event(1), event(2), event(3), event(1, rank=4, device="Ascend:4"))
+    write(tmp_path, *map(event, (1, 2, 3, 4, 5)), event(1, rank=4, device="Ascend:4"))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
     out = capsys.readouterr().out.splitlines()
@@ -58,7 +58,7 @@ def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsy
         "waiting: Ascend:3 on node7: it has 3 strikes of 3, and is isolated unless many devices of job llama raise "
         "within 30 s.",
         "isolated: Ascend:3 on node7: it has 3 strikes within 480 minutes, so it is isolated by the isolator none.",
-        "4 events taken in, 2 devices known, 1 isolated.",
+        "6 events taken in, 2 devices known, 1 isolated.",
     ]
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
