@@ -6,15 +6,13 @@ import copy
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import Strikes
+from asd.handler.decide.strikes import Strikes, prepared
 from asd.handler.device_record import DeviceRecord
-from asd.handler.identity import whole_event
 from asd.handler.policy import Policy
 from asd.origin import Origin
 from asd.verdict import Level
@@ -61,8 +59,7 @@ class Ledger:
         self.policy = policy or Policy()
         self._clock = clock
         self._lock = threading.Lock()
-        self._ids: deque[str] = deque()
-        self._known: set[str] = set()
+        self._known: dict[str, None] = {}  # ids, the last one last
         self._runs: dict[str, dict[Origin, RankCounts]] = {}  # the last used stands last
         self._isolated: dict[tuple[str, str], None] = {}
         self._store = Store(None)
@@ -76,17 +73,16 @@ class Ledger:
         with self._lock:
             if short in self._known:
                 return False
-            self._known.add(short)
-            self._ids.append(short)
-            if len(self._ids) > _MOST_IDS:
-                self._known.remove(self._ids.popleft())
+            self._known[short] = None
+            if len(self._known) > _MOST_IDS:
+                del self._known[next(iter(self._known))]
             self._count(event, identity, self._clock() if now is None else now)
         return True
 
     def counts(self) -> dict[Origin, RankCounts]:
         """What was counted of each rank; a copy."""
         with self._lock:
-            return self._copies()
+            return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def records(self, now: float) -> dict[tuple[str, str], DeviceRecord]:
         """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by host and name."""
@@ -114,12 +110,9 @@ class Ledger:
         for event in events:
             fresh.add(event, event.time)
         with self._lock:
-            self._ids, self._known, self._unpruned = fresh._ids, fresh._known, fresh._unpruned
+            self._known, self._unpruned = fresh._known, fresh._unpruned
             self._runs, self._isolated = fresh._runs, fresh._isolated
             self._store, self._strikes = fresh._store, fresh._strikes
-
-    def _copies(self) -> dict[Origin, RankCounts]:
-        return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def _count(self, event: Event, identity: str, now: float) -> None:
         self._count_strikes(event, now)
@@ -147,7 +140,7 @@ class Ledger:
             return
         try:
             with self._store.transaction():
-                self._strikes.count(whole_event(event), now)
+                self._strikes.count(prepared(event), now)
         except (OverflowError, ValueError):  # its numbers are out of every range
             return
         self._unpruned += 1

@@ -16,7 +16,6 @@ import pytest
 import trustme
 
 import asd
-from asd import Level
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file
 from asd.rundir.names import event_file
@@ -32,12 +31,19 @@ tls_server_config:
   client_ca_file: ca.pem
 """
 event = event_maker(
-    run="llama", rank=3, device="Ascend:3", value=growing, level=Level.WARNING, time=lambda step: time.time()
+    run="llama",
+    rank=3,
+    device="Ascend:3",
+    value=growing,
+    checkpoint="audited",
+    kind="replay",
+    verdict="undetermined",
+    time=lambda step: time.time(),
 )
 
 
 def verdict(host, device="Ascend:3", **changes):
-    return event(1, host, device, kind="replay", verdict="persistent", level=Level.ERROR, **changes)
+    return event(1, host, device, checkpoint="a", verdict="persistent", **changes)
 
 
 class Cluster:
@@ -143,7 +149,7 @@ class Cluster:
 
     def taken_in(self):
         """The ids that the handler has taken in."""
-        return set(self.read("SELECT id FROM seen UNION SELECT id FROM noise") if self.state.exists() else ())
+        return set(self.read("SELECT id FROM seen") if self.state.exists() else ())
 
     def read(self, query):
         with contextlib.closing(sqlite3.connect(f"file:{self.state}?mode=ro", uri=True)) as db:
@@ -245,7 +251,7 @@ def test_an_agent_that_is_down_is_said_once_and_counted_and_what_it_kept_comes_l
     cluster.start_agent("node7")
     cluster.start_agent("node8")
     wait_for(lambda: all(map(listens, (cluster.ports["node7"], cluster.ports["node8"]))))
-    first = event(1, level=Level.ERROR)
+    first = event(1)
     cluster.write(first)
     cluster.start_handler()
     wait_for(lambda: first.id in cluster.taken_in())
@@ -260,7 +266,7 @@ def test_an_agent_that_is_down_is_said_once_and_counted_and_what_it_kept_comes_l
     cluster.start_agent("node7")
     wait_for(lambda: {each.id for each in told} <= cluster.taken_in())
     wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
-    assert cluster.read("SELECT id FROM noise ORDER BY n") == [each.id for each in told]
+    assert cluster.read("SELECT id FROM seen ORDER BY n") == [each.id for each in (first, *told)]
     said = [line for line in cluster.said() if " heard" in line]
     assert said[0].startswith(f"asd handler: the agent of node7 at {place} is not heard: ")
     assert said[1].startswith(f"asd handler: the agent of node7 at {place} is heard again, after ")
@@ -306,7 +312,7 @@ def test_whoever_is_killed_no_event_is_lost_and_none_is_doubled(cluster):
             cluster.kill()
             cluster.start_handler()
     wait_for(lambda: {each.id for each in told} <= cluster.taken_in())
-    guilty = [(each.host, each.device) for each in told if each.kind == "replay"]
+    guilty = [(each.host, each.device) for each in told if each.verdict == "persistent"]
     wait_for(lambda: len(cluster.isolations()) >= len(guilty))
     assert sorted(cluster.isolations()) == sorted(guilty)
     assert cluster.metric('asd_handler_actions_total{action="duplicate"}') == 0

@@ -42,9 +42,8 @@ CREATE TABLE sighting (
     n INTEGER PRIMARY KEY, fact BLOB NOT NULL, host TEXT NOT NULL, run TEXT NOT NULL, vouched INTEGER NOT NULL,
     received REAL NOT NULL, UNIQUE (fact, host));
 
--- Ids of events: those that count, and the others.
+-- Ids of the events from which something may follow.
 CREATE TABLE seen (n INTEGER PRIMARY KEY, id BLOB UNIQUE NOT NULL, received REAL NOT NULL);
-CREATE TABLE noise (n INTEGER PRIMARY KEY, id BLOB UNIQUE NOT NULL, received REAL NOT NULL);
 
 -- What was done about a device. Open are isolating, others, isolated, releasing, dry, closed are released, others,
 -- dropped.

@@ -16,10 +16,10 @@ from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 __all__ = ["Store", "events_file", "state_file"]
 
 _BUSY_SECONDS = 10.0
-_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "noise": 100_000, "outbox": 10_000}
+_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000}
 _MOST_OF_HOST = 1 << 20  # characters of the strikes of one host: about 800
 _SMALLEST = 100  # bytes: the head of every database of SQLite
-_AGED = ("seen", "sighting", "noise", "software")
+_AGED = ("seen", "sighting", "software")
 
 
 def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
@@ -150,6 +150,8 @@ class Store:
         except sqlite3.Error as error:
             raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
         try:
+            if self.path is None:
+                _create(db)
             _prepare(db)
         except sqlite3.OperationalError as error:  # a read-only folder, or another process holds it
             db.close()
@@ -214,21 +216,7 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA cache_size = -16384")
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if not found and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            _create(db)
-            found = VERSION
-        _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
-        db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
-
-
-def _check(version: int, damage: str) -> None:
+    version, damage = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("user_version", "quick_check(1)"))
     if version > VERSION:
         how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
         raise StateError(f"has version {version}; valid is {VERSION}: {how}.")

@@ -28,13 +28,13 @@ from typing import NamedTuple
 from asd.event import Event
 from asd.handler.db.cases import NO_FAULT
 from asd.handler.db.store import Store
-from asd.handler.identity import job_of, names_device
+from asd.handler.identity import job_of, names_device, whole_event
 from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.rules.step.strikes import COOLDOWN_SECONDS, moment
 from asd.verdict import Level
 
-__all__ = ["Counted", "StrikeCount", "Strikes", "judged"]
+__all__ = ["Counted", "StrikeCount", "Strikes", "prepared"]
 
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _MOST_OF_HOST = 1024  # devices of one host
@@ -158,8 +158,7 @@ class Strikes:
         return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
 
     def count(self, event: Event, now: float) -> Counted:
-        """Takes in any event; what says nothing about strikes changes none."""
-        event = judged(event)
+        """Takes in any event that is `prepared`; what says nothing about strikes changes none."""
         if event.kind == "anomaly" and event.level is Level.ERROR:
             return self._anomaly(event, now) if names_device(event) else Counted()
         if event.kind == "replay" and event.verdict == "software":
@@ -172,17 +171,12 @@ class Strikes:
             if new and event.kind == "replay":
                 self._revoke_burst(event, now)
             return Counted(device, new)
-        return self._forgiven(event, now) if event.kind in ("stress", "recovery") else Counted()
-
-    def _forgiven(self, event: Event, now: float) -> Counted:
-        device, until = self._heard_of(event, now), min(event.time, now)
-        if self.clears(event):
-            self.clear(device, until)
+        if event.kind not in ("stress", "recovery"):
+            return Counted()
+        device = self._heard_of(event, now)
+        if event.kind == "recovery" and NO_FAULT not in event.reason:  # people gave it back
+            self.clear(device, min(event.time, now))
         return Counted(device)
-
-    def clears(self, event: Event) -> bool:
-        """Whether no strike counts any more after this event: people gave the device back."""
-        return event.kind == "recovery" and NO_FAULT not in event.reason
 
     def is_stale(self, event: Event, now: float) -> bool:
         """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
@@ -267,14 +261,11 @@ class Strikes:
 
     def of(self, device: int, now: float) -> StrikeCount:
         """How many strikes of `device` count at `now`."""
-        return self._select("device.n = :device AND", now, device).get(device, StrikeCount(0, 0))
+        return self.of_all(now, device).get(device, StrikeCount(0, 0))
 
-    def of_all(self, now: float) -> dict[int, StrikeCount]:
-        """How many strikes count at `now` of every device that has some, by number."""
-        return self._select("", now)
-
-    def _select(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
-        policy = self._policy
+    def of_all(self, now: float, device: int = 0) -> dict[int, StrikeCount]:
+        """How many strikes count at `now` of every device that has some, by number; or of one alone."""
+        policy, which = self._policy, "device.n = :device AND" if device else ""
         rows = self._store.db.execute(
             "SELECT device.n, time, settled OR verdict <> '' FROM strike JOIN device ON device.n = device "
             f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
@@ -471,8 +462,9 @@ class Strikes:
         return int(row[0]) if abs(event.time - row[1]) <= COOLDOWN_SECONDS else int(row[0]) - 1
 
 
-def judged(event: Event) -> Event:
-    """`event`, a stress test with the verdict that it amounts to: a failure at a known answer is the hardware's."""
+def prepared(event: Event) -> Event:
+    """`event` as it can be kept, a stress test with its verdict: a failure at a known answer is the hardware's."""
+    event = whole_event(event)
     if event.kind != "stress":
         return event
     return replace(event, verdict="persistent" if event.level is Level.ERROR else "")

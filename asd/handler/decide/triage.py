@@ -22,9 +22,9 @@ from asd.event import Event
 from asd.handler.db.cases import BY_HAND, NO_FAULT, TEST_WANTED, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decide.strikes import StrikeCount, Strikes, judged
+from asd.handler.decide.strikes import StrikeCount, Strikes, prepared
 from asd.handler.decision import ACTIONS, Decision
-from asd.handler.identity import job_of, names_device, whole_event
+from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.verdict import Level
@@ -32,7 +32,6 @@ from asd.verdict import Level
 __all__ = ["Triage"]
 
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
-_VERDICT_IN = {"replay", "stress"}
 
 
 class Triage:
@@ -63,22 +62,21 @@ class Triage:
     def take_in(self, event: Event, now: float) -> Decision:
         """What follows from `event`, which may come any number of times."""
         self._id = event.id  # a hash, and asked for more than once
-        if not math.isfinite(event.time):
-            return self._say("noted", event, now)
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
-        table = "seen" if counts else "noise"
+        if not counts or not math.isfinite(event.time):  # however often it comes
+            return self._say("noted", event, now)
         new = self._store.db.execute(
-            f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
+            "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
         ).rowcount
         if not new:
             return self._say("duplicate", event, now)
         try:
-            return self._follow_from(whole_event(event), now, counts=counts)
+            return self._follow_from(prepared(event), now)
         except (OverflowError, ValueError):
             return self._say("noted", event, now)
 
-    def _follow_from(self, event: Event, now: float, *, counts: bool) -> Decision:
-        if event.kind == "anomaly" and counts:
+    def _follow_from(self, event: Event, now: float) -> Decision:
+        if event.kind == "anomaly":
             return self._anomaly(event, now)
         if event.kind == "replay" and event.verdict:
             return self._replay(event, now)
@@ -171,7 +169,7 @@ class Triage:
         return self._convict(device, event, f"the replay of {where} found persistent hardware", now)
 
     def _stress(self, event: Event, now: float) -> Decision:
-        event, device = judged(event), self.strikes.count(event, now).device
+        device = self.strikes.count(event, now).device
         if not device:
             return self._say("noted", event, now)
         self._store.db.execute(
@@ -225,13 +223,12 @@ class Triage:
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
         state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
-        verdict = event.verdict if event.kind in _VERDICT_IN else ""
         case = self.cases.insert(
             device=device,
             state=state,
             opened=now,
             reason=why,
-            verdict=verdict,
+            verdict=event.verdict,
             event=event.to_json(),
             last_fault=now,
             isolator=self._engine,

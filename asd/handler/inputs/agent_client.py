@@ -25,7 +25,6 @@ _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
 _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
-_AT_ONCE = 4096  # bytes that are read by the loop itself
 _ENDED = "it ended the connection without a whole answer, as who wants {} does"
 _CLOCK = re.compile(r"[0-9]{1,11}\.[0-9]{1,6}", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
@@ -84,7 +83,7 @@ class AgentLink:
     Args:
         target: The agent.
         connecting: Held while a connection is made.
-        parsers: Where the JSON of long answers is read.
+        parsers: Where the JSON of answers is read.
     """
 
     def __init__(self, target: Target, connecting: asyncio.Semaphore, parsers: Executor | None = None) -> None:
@@ -161,7 +160,8 @@ class AgentLink:
             body = await asyncio.wait_for(link.reader.readexactly(size), _ANSWER_SECONDS)
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
-            answer = await self._parsed(headers, body, limit)
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self._parsers, _read, headers, body, limit)
             stays = headers.get("connection", "").lower() == "keep-alive"
         except asyncio.TimeoutError as error:
             raise AgentError("it did not answer in time", misbehaves=True) from error
@@ -171,11 +171,6 @@ class AgentLink:
             if not stays:  # whatever went wrong, or was cancelled in the midst of an answer
                 self.close()
         return answer
-
-    async def _parsed(self, headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
-        if len(body) <= _AT_ONCE:
-            return _read(headers, body, limit)
-        return await asyncio.get_running_loop().run_in_executor(self._parsers, _read, headers, body, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from asd import Level
 from asd.handler import Policy
 from asd.isolator import Device
 from tests.asd.handler.scene import START, Scene, event
@@ -18,7 +17,7 @@ WHO = "Ascend:3 on node7: "
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"level": Level.WARNING}, "it is no reason to do anything"),
+        ({"kind": "recovery"}, "it is no reason to do anything"),
         ({"time": START - 1e6}, "it is too old to be a reason to act, it is only recorded"),
         (
             {"kind": "replay", "verdict": "persistent", "time": START - 1e6},

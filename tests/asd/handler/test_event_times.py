@@ -30,8 +30,6 @@ def test_an_event_that_comes_twice_counts_once_also_after_a_restart(tmp_path):
     assert scene.handler.handle(again).action == "duplicate"
     scene.restart()
     assert scene.handler.handle(again).action == "duplicate"
-    assert scene.handler.handle(event(1, kind="follower")).action == "noted"
-    assert scene.handler.handle(event(1, kind="follower")).action == "duplicate"
 
 
 def test_events_from_before_the_first_start_are_recorded_and_cause_nothing():

@@ -77,12 +77,6 @@ def test_software_that_no_device_is_named_for_revokes_the_strikes_of_its_step(sc
     assert revoked(scene) == ["software", "software"]
 
 
-def test_a_device_is_heard_of_with_what_it_did(scene):
-    for told in ({}, {"kind": "replay", "verdict": "persistent"}, {"kind": "recovery"}):
-        tell(scene, 3, **told)
-    assert scene.rows("SELECT persistent, strikes FROM device") == [(1, 1)]
-
-
 def test_as_many_weights_that_differ_in_the_same_step_of_another_attempt_are_no_sign_of_software(scene):
     origin = Origin("llama", 1, "node7", "Ascend:1")
     for attempt in (1, 2, 3):
