@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asd.event import Event
-from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
+from asd.ingest.log_line import device_of_path, messages, rank_of_path
 from asd.ingest.patterns import LogFinding, read
 from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
@@ -42,10 +42,10 @@ class Alarms:
         found = [(message, finding) for message in messages(line.text) for finding in read(message)]
         return [self._event(line, message, finding, number) for number, (message, finding) in enumerate(found)]
 
-    def _event(self, line: Line, message: LogLine, finding: LogFinding, number: int) -> Event:
-        ranks = (finding.rank, message.printer, rank_of_path(line.path), -1)
+    def _event(self, line: Line, message: str, finding: LogFinding, number: int) -> Event:
+        ranks = (finding.rank, rank_of_path(line.path), -1)
         now = self._clock()
-        when = finding.time if 0 < finding.time < LAST else read_time(message.text, now)
+        when = finding.time if 0 < finding.time < LAST else read_time(message, now)
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
         key = f"{place}+{number}" if number else place

@@ -7,7 +7,6 @@ from typing import Any
 
 from asd import fault_code
 from asd.ingest.fields import labelled, number
-from asd.ingest.log_line import LogLine
 from asd.verdict import Level
 
 __all__ = ["of_config_map", "of_driver", "of_health", "of_plugin", "of_scrape"]
@@ -21,7 +20,7 @@ _CODES = {
 """The codes that say that a chip computed wrongly; all others are no events of ours."""
 
 
-def of_plugin(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_plugin(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
     """A message of the device plugin, with its own names for node, card and chip."""
     said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
     codes = _known(said.get("faultcode", ""))
@@ -40,17 +39,16 @@ def _plugin_device(said: dict[str, str]) -> str:
     return f"Ascend card {int(card)} chip {int(chip)}" if int(chip) else f"Ascend:{int(card)}"
 
 
-def of_driver(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
+def of_driver(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
     """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
     codes = {
-        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
-        for text in _EVENT_ID.findall(line.text)
+        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper() for text in _EVENT_ID.findall(text)
     }
-    node, sensor, state = (pattern.search(line.text) for pattern in (_NODE, _SENSOR, _STATE))
+    node, sensor, state = (pattern.search(text) for pattern in (_NODE, _SENSOR, _STATE))
     if node is not None and sensor is not None and state is not None:
         number_of_state = int(state[1]) if state[1].isdecimal() else int(state[1], 16)
         codes.add(f"{0x80000000 | int(node[1], 16) << 17 | int(sensor[1], 16) << 9 | number_of_state:08X}")
-    assertion, device = _ASSERTION.search(line.text), _DEVICE.search(line.text)
+    assertion, device = _ASSERTION.search(text), _DEVICE.search(text)
     recovered = assertion is not None and assertion[1].lower() in _RECOVERED
     name = f"Ascend:{int(device[1])}" if device else ""
     return [{**_of_code(code, recovered=recovered), "device": name} for code in sorted(codes & _CODES.keys())]
@@ -67,24 +65,23 @@ def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
     }
 
 
-def of_health(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_health(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
     """What `npu-smi info -t health` prints; the device stands in a line before."""
     return [_of_code(code, recovered=False) for code in _known(match["codes"])]
 
 
-def of_scrape(_line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_scrape(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
     """A series of npu-exporter, whose value is the code as a decimal number."""
     value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
     name = f"Ascend:{int(device[1])}" if device else ""
     return [{**_of_code(code, recovered=False), "device": name} for code in _known(f"{int(min(value, 2.0**53)):08X}")]
 
 
-def of_config_map(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
+def of_config_map(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
     """The faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
-    text = line.text.replace("\\", "")
     return [
         {**_of_code(code, recovered=False), "device": f"Ascend:{int(fault[1])}"}
-        for fault in _FAULT.finditer(text)
+        for fault in _FAULT.finditer(text.replace("\\", ""))
         for code in _known(fault[2])
     ]
 

@@ -1,14 +1,13 @@
-"""One line of a log, without what other programs put around it."""
+"""The messages in a line of a log, without what other programs put around them."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LogLine", "device_of_path", "messages", "rank_of_path"]
+__all__ = ["device_of_path", "level_of", "messages", "rank_of_path"]
 
 _WORDS = (
     "silent_check",
@@ -33,52 +32,30 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _HEADER = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]\s*[\w.-]*\s*\(", re.IGNORECASE)
 _TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]", re.IGNORECASE)
 _LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)(?![\w.])", re.IGNORECASE)
-_PRINTER = re.compile(r"\[rank[ _-]?(\d{1,9})\]:|^\s*\[\d+,(\d{1,9})\]<std(?:out|err)>", re.ASCII)
 _OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)
 _DEVICE = re.compile(r"device-(\d{1,6})", re.ASCII | re.IGNORECASE)
-_WORKER = re.compile(r"worker_(\d{1,9})\.log(?:\..*)?", re.ASCII)
-_RANK = re.compile(r"rank[_.-]?(\d{1,9})(?:\.log(?:\..*)?)?", re.ASCII | re.IGNORECASE)
+_RANK = re.compile(r"(?:worker_|rank[_.-]?)(\d{1,9})(?:\.log(?:\..*)?)?", re.ASCII | re.IGNORECASE)
 
 
-class LogLine:
-    """One message of a log.
-
-    Attributes:
-        text: The message with its header, without colours.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    @functools.cached_property
-    def level(self) -> str:
-        """`ERROR`, `WARNING`, `INFO` and so on, as its header says; empty without one."""
-        match = _HEADER.search(self.text) or _TAG.search(self.text) or _LEVEL.search(self.text)
-        name = match[1].upper() if match else ""
-        return "WARNING" if name == "WARN" else name
-
-    @functools.cached_property
-    def printer(self) -> int | None:
-        """The rank that printed it, where the logger or the launcher put it in front."""
-        match = _PRINTER.search(self.text)
-        return int(match[1] or match[2]) if match else None
+def level_of(message: str) -> str:
+    """`ERROR`, `WARNING`, `INFO` and so on, as the header of a message says; empty without one."""
+    match = _HEADER.search(message) or _TAG.search(message) or _LEVEL.search(message)
+    name = match[1].upper() if match else ""
+    return "WARNING" if name == "WARN" else name
 
 
-def messages(text: str) -> Iterator[LogLine]:
-    """The messages in one line that may be alarms.
+def messages(text: str) -> Iterator[str]:
+    """The messages in one line that may be alarms, with their headers and without colours.
 
-    There may be more than one: progress bars leave carriage returns, two processes can share a line, and a logger that
-    writes JSON puts a message of several lines into one.
+    There may be more than one: progress bars leave carriage returns, and a logger that writes JSON puts a message of
+    several lines into one.
     """
     if not _has_word(text.lower()):
         return
     for part in _BREAK.split(_COLOUR.sub("", text)):
-        starts = [match.start() for match in _HEADER.finditer(part)] if len(part) <= _LONGEST else []
-        cuts = [0, *starts[1:], len(part)]
-        for start, end in itertools.pairwise(cuts):
-            message = _window(part[start:end])
-            if message and not ("event=" in message and _OURS.search(message)):
-                yield LogLine(message)
+        message = _window(part)
+        if message and not ("event=" in message and _OURS.search(message)):
+            yield message
 
 
 @functools.lru_cache(maxsize=1024)
@@ -94,7 +71,7 @@ def device_of_path(path: Path) -> str:
 def rank_of_path(path: Path) -> int | None:
     """The rank whose log this is, from `worker_<N>.log` or a folder `rank_<N>`; None without one."""
     for name in reversed(path.parts):
-        if (match := _WORKER.fullmatch(name) or _RANK.fullmatch(name)) is not None:
+        if (match := _RANK.fullmatch(name)) is not None:
             return int(match[1])
     return None
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from asd.event import ABNORMAL, CODE
 from asd.ingest.fault_codes import of_config_map, of_driver, of_health, of_plugin, of_scrape
 from asd.ingest.fields import fields, number, whole
-from asd.ingest.log_line import LogLine
+from asd.ingest.log_line import level_of
 from asd.verdict import Level
 
 __all__ = ["LogFinding", "read"]
@@ -65,14 +65,14 @@ class _Pattern(NamedTuple):
     pattern: re.Pattern[str]
     rule: str = ""
     reason: str = ""
-    read: Callable[[LogLine, re.Match[str]], list[dict[str, Any]]] = lambda *_: [{}]
+    read: Callable[[str, re.Match[str]], list[dict[str, Any]]] = lambda *_: [{}]
 
 
-def read(line: LogLine) -> list[LogFinding]:
+def read(text: str) -> list[LogFinding]:
     """The alarms in one message; the first row of the table that finds some is right."""
     for row in _TABLE:
-        match = row.pattern.search(line.text)
-        found = row.read(line, match) if match is not None else []
+        match = row.pattern.search(text)
+        found = row.read(text, match) if match is not None else []
         if match is not None and found:
             common: dict[str, Any] = {"rule": row.rule, "level": Level.ERROR, "reason": row.reason}
             common |= {"rank": int(match["rank"])} if "rank" in match.groupdict() else {}
@@ -80,11 +80,11 @@ def read(line: LogLine) -> list[LogFinding]:
     return []
 
 
-def _silent_check(line: LogLine, name: re.Match[str]) -> list[dict[str, Any]]:
+def _silent_check(text: str, name: re.Match[str]) -> list[dict[str, Any]]:
     """The check on the chip prints `val` and its thresholds in any order, also for normal values."""
-    match = _LEVEL.search(line.text)
-    level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(line.level, Level.NORMAL)
-    said = fields(line.text) if level is not Level.NORMAL else {}
+    match = _LEVEL.search(text)
+    level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(level_of(text), Level.NORMAL)
+    said = fields(text) if level is not Level.NORMAL else {}
     if "val" not in said:
         return []
     value = number(said["val"])
@@ -103,10 +103,10 @@ def _silent_check(line: LogLine, name: re.Match[str]) -> list[dict[str, Any]]:
     return [found]
 
 
-def _first_generation(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
-    if line.level != "ERROR":
+def _first_generation(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
+    if level_of(text) != "ERROR":
         return []
-    said = fields(line.text)
+    said = fields(text)
     value = number(said.get("val", said.get("value", "")))
     found = {
         "reason": ABNORMAL if value is None or math.isfinite(value) else f"{ABNORMAL}, not finite",
@@ -117,9 +117,9 @@ def _first_generation(line: LogLine, _match: re.Match[str]) -> list[dict[str, An
     return [found]
 
 
-def _strike(line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
+def _strike(text: str, match: re.Match[str]) -> list[dict[str, Any]]:
     """A value that stands out is the second level, and the first when it is not finite."""
-    if _TRACES.search(line.text):
+    if _TRACES.search(text):
         return []
     body = match["body"]
     name = _NAME.search(body)
@@ -141,8 +141,8 @@ def _strike(line: LogLine, match: re.Match[str]) -> list[dict[str, Any]]:
     return [found]
 
 
-def _strike_out(line: LogLine, _match: re.Match[str]) -> list[dict[str, Any]]:
-    count = _STRIKES.search(line.text)
+def _strike_out(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
+    count = _STRIKES.search(text)
     return [{"reason": f"strike-out after {count[1]} strikes" if count else "strike-out"}]
 
 

@@ -100,9 +100,7 @@ class Job:
         try:
             with contextlib.closing(self._begin()):
                 end = self._go_on() or self._attempts()
-            self._record.state = {DONE: "done", INTERRUPTED: "interrupted", TERMINATED: "interrupted"}.get(
-                end.code, "failed"
-            )
+            self._record.done = end.code == DONE
             self._save()
             self._say(end.reason)
             return end.code
@@ -115,7 +113,7 @@ class Job:
         """Takes over what is known in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
-        if found is None or found.state == "done" or (name and name != found.job):
+        if found is None or found.done or (name and name != found.job):
             self._record = Record(name or self._settings.config.name_of_run())
             if found is not None and found.job == self._record.job:  # a name stands for one attempt only
                 self._record.earlier = found.number
@@ -166,7 +164,6 @@ class Job:
         resume_from = str(choice.path) if choice.path else ""
         attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, time.time())
         self._record.attempts.append(attempt)
-        self._record.state = "running"
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")

@@ -137,16 +137,9 @@ class OwnHandler:
 
     def repeated(self, event: Event) -> str:
         """How an anomaly is known to be software or data; empty when it is not."""
-        job = job_of(event.run)
-        if not self._book.is_software(job, event.step, event.host):
+        if not self._book.is_software(job_of(event.run), event.step, event.host):
             return ""
-        row = self._store.db.execute(
-            "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE job = ? AND step = ? AND run <> ? "
-            "ORDER BY strike.n LIMIT 1",
-            (job, event.step, event.run),
-        ).fetchone()
-        where = f" on device {_number(row[0])}" if row else ""
-        return f"{event.checkpoint} had the very same value in step {event.step}{where} before"
+        return f"{event.checkpoint} had the very same value in step {event.step} before"
 
     def breaker_is_open(self) -> bool:
         """Whether the handler only reports, after too many isolations."""

@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from asd.errors import ConfigError
-from asd.records import Count, Text, fill, load_if_there
+from asd.records import Count, Flag, Text, fill, load_if_there
 from asd.rundir.disk import HeldError, take_lock, write_whole
 
 __all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
@@ -54,7 +54,7 @@ class Record:
     Attributes:
         job: Its name; that of its first attempt.
         earlier: How many attempts earlier jobs of this name had.
-        state: `running`, `done`, `failed` or `interrupted`.
+        done: Whether it ended well.
         attempts: Its attempts; the last one may be running.
         distrusted: Per run the first step that is not trusted in its checkpoints.
         tried_again: Whether the job was tried again after a fault that is no device's.
@@ -62,7 +62,7 @@ class Record:
 
     job: Text
     earlier: Count = 0
-    state: str = "running"
+    done: Flag = False
     attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
     distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
     tried_again: bool = False

@@ -26,27 +26,22 @@ __all__ = [
 ]
 
 
-def number(least: float, most: float) -> Callable[[str], float]:
-    """The type of a number in this range."""
+def number(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+    """The type of a number in this range, a whole one where the kind is `int`."""
 
     def read(text: str) -> float:
         with contextlib.suppress(ValueError):
-            if least <= float(text) <= most:
-                return float(text)
-        raise _wrong(text, f"it must be a number from {least:g} to {most:.9g}")
+            if least <= kind(text) <= most:
+                return kind(text)
+        what = "a whole number" if kind is int else "a number"
+        raise _wrong(text, f"it must be {what} from {least:g} to {most:.9g}")
 
     return read
 
 
-def whole_number(least: int, most: int = 10**9 - 1) -> Callable[[str], int]:
+def whole_number(least: int, most: int = 10**9 - 1) -> Callable[[str], float]:
     """The type of a whole number in this range."""
-
-    def read(text: str) -> int:
-        if re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII) and least <= int(text) <= most:
-            return int(text)
-        raise _wrong(text, f"it must be a whole number from {least} to {most}")
-
-    return read
+    return number(least, most, int)
 
 
 def matching(pattern: str, valid: str) -> Callable[[str], str]:

@@ -140,7 +140,6 @@ VARIANTS = {
     "kubectl": f"[pod/train-0/main] {V3_ERROR}",
     "containerd": f"2025-02-25T18:43:30.123456789Z stderr F {V3_ERROR}",
     "docker": json.dumps({"log": f"{V3_ERROR}\n", "stream": "stderr", "time": "2025-02-25T18:43:30.1Z"}),
-    "rank": f"[rank0]:{V3_ERROR}",
     "syslog": f"Feb 25 18:43:30 node7 aicpu[11]: {V3_ERROR}",
     "grep": f"device-0/device-1_20250225184310213.log:2508:{V3_ERROR}",
     "progress bar": f"  3%|▎ | 3/100 [00:01<00:30]\r{V3_ERROR}",
@@ -159,12 +158,6 @@ def test_a_line_is_understood_however_it_is_dressed(name):
     assert found.rule == ("silent_check_v5" if name == "other version" else "silent_check_v3")
     if name != "no header":
         assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
-
-
-def test_two_messages_that_share_a_line_are_two_events():
-    found = events(f"[rank1]: {V3_ERROR}{V2_ERROR}", path=DEVICE_LOG)
-    assert [each.rule for each in found] == ["silent_check_v3", "silent_check_v2"]
-    assert found[1].key == f"{found[0].key}+1"
 
 
 @pytest.mark.parametrize(
