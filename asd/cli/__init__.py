@@ -23,33 +23,30 @@ __all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
 
 GROUPS = {
     "train": {
-        "demo": ("asd.cli.train.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
-        "run": ("asd.cli.train.run", "run a training command with detection on"),
-        "selftest": (
-            "asd.cli.train.selftest",
-            "test a device: all that detection is made of, or work whose answers are known",
-        ),
-        "env": ("asd.cli.train.env", "show the settings in force and what this machine has"),
-        "tune": ("asd.cli.train.tune", "propose thresholds for a budget of false alarms, from recorded values"),
+        "demo": "train while a device computes wrongly; watch it found, judged and replaced",
+        "run": "run a training command with detection on",
+        "selftest": "test a device: all that detection is made of, or work whose answers are known",
+        "env": "show the settings in force and what this machine has",
+        "tune": "propose thresholds for a budget of false alarms, from recorded values",
     },
     "watch": {
-        "events": ("asd.cli.watch.events", "print the events of a run, for people or for programs"),
-        "exporter": ("asd.cli.watch.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
-        "ingest": ("asd.cli.watch.ingest", "turn the alarms in the vendor's logs into the same events"),
-        "report": ("asd.cli.watch.report", "write one HTML file that tells what happened in a run"),
+        "events": "print the events of a run, for people or for programs",
+        "exporter": "serve the metrics and events of all ranks of this node to Prometheus",
+        "ingest": "turn the alarms in the vendor's logs into the same events",
+        "report": "write one HTML file that tells what happened in a run",
     },
     "act": {
-        "handler": ("asd.cli.act.handler", "follow events and have a device that is at fault isolated"),
-        "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
+        "handler": "follow events and have a device that is at fault isolated",
+        "devices": "show every device: health, strikes, verdicts, who isolated it",
     },
     "debug": {
-        "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and say where they part first"),
-        "run_ut": ("asd.cli.debug.run_ut", "make every API call of a dump again and check it against float64"),
+        "compare": "compare the dumps of two runs and say where they part first",
+        "run_ut": "make every API call of a dump again and check it against float64",
     },
 }
-"""The sub-commands by who needs them; of each its module, and one line about it."""
+"""One line about each sub-command, by who needs it; its module has its name, in the folder of the group."""
 
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+COMMANDS = {name: (f"asd.cli.{group}.{name}", line) for group, lines in GROUPS.items() for name, line in lines.items()}
 """Each sub-command: its module, and one line about it."""
 
 ALIASES = {"run_ut": "acc_check"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
 from asd.supervisor.own_handler import Devices, OwnHandler
 from asd.supervisor.processes import Processes, launch
-from asd.supervisor.record import Attempt, Record, load_record, lock
+from asd.supervisor.record import Attempt, Record, load_record
 
 __all__ = ["Job", "Settings"]
 
@@ -91,25 +90,28 @@ class Job:
         """Runs it to its end; returns one of the exit codes of `asd.supervisor.next_move`.
 
         Raises:
-            ConfigError: Another supervisor is at work in this run directory.
+            ConfigError: Another supervisor or fault handler is at work in this run directory.
             StateError: What an earlier one left there is damaged.
             OSError: The run directory can't be written.
         """
-        held = lock(self._run_dir)
+        # Whoever has the handler's database is the only one here.
+        self._handling = OwnHandler(
+            self._run_dir, self._devices, publish=self._publish, published=self._published, say=self._say
+        )
         handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with contextlib.closing(self._begin()):
-                end = self._go_on() or self._attempts()
+            self._take_over()
+            end = self._go_on() or self._attempts()
             self._record.done = end.code == DONE
             self._save()
             self._say(end.reason)
             return end.code
         finally:
+            self._handling.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            os.close(held)
 
-    def _begin(self) -> OwnHandler:
+    def _take_over(self) -> None:
         """Takes over what is known in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
@@ -120,14 +122,6 @@ class Job:
         else:
             self._record = found
             self._record.tried_again = False
-        self._handling = OwnHandler(
-            self._run_dir,
-            self._devices,
-            publish=self._publish,
-            published=self._published,
-            say=self._say,
-        )
-        return self._handling
 
     def _go_on(self) -> End | None:
         """Goes on where an earlier supervisor of this folder ended, if it did not end well."""

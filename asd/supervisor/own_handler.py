@@ -74,7 +74,7 @@ class OwnHandler:
         say: Takes a sentence for people.
 
     Raises:
-        ConfigError: Another fault handler is at work in this run directory.
+        ConfigError: Another supervisor or fault handler is at work in this run directory.
         StateError: Its database can't be used.
     """
 
@@ -92,7 +92,8 @@ class OwnHandler:
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
-            raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
+            valid = "valid is a folder in which no other `asd run` and no `asd handler` is at work"
+            raise ConfigError("ASD_RUN_DIR", str(run_dir), valid)
         self._handler = FaultHandler(self._store, POLICY, isolator, publish, already=published, from_beginning=True)
         with self._store.transaction():  # for `asd devices release`
             self._store.set_meta("isolator", json.dumps([isolator.name, []]))

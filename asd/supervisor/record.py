@@ -13,11 +13,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from asd.errors import ConfigError
 from asd.records import Count, Flag, Text, fill, load_if_there
-from asd.rundir.disk import HeldError, take_lock, write_whole
+from asd.rundir.disk import write_whole
 
-__all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
+__all__ = ["Attempt", "Record", "load_record", "record_file"]
 
 VERSION = 1
 
@@ -118,18 +117,3 @@ def load_record(run_dir: Path) -> Record | None:
     path = record_file(run_dir)
     data = load_if_there(path, "record", "what `asd run` wrote, or no such file", version=VERSION)
     return None if data is None else fill(Record, data, f"record {path}")
-
-
-def lock(run_dir: Path) -> int:
-    """Keeps other supervisors away from `run_dir`, until the descriptor that it returns is closed.
-
-    Raises:
-        ConfigError: There is one already.
-        OSError: The folder can't be written.
-    """
-    run_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        return take_lock(run_dir / "supervisor.lock")
-    except HeldError:
-        valid = "valid is a folder in which no other `asd run` is at work"
-        raise ConfigError("ASD_RUN_DIR", str(run_dir), valid) from None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -96,30 +97,25 @@ def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
     environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3"}
     with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-        )
-        with process:
-            try:
-                out, errors = process.communicate(timeout=_PATIENCE)
-            except BaseException as error:
-                process.kill()
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                out, errors = process.communicate()
-    told = [finding for line in out.splitlines() if (finding := read_line(line)) is not None]
-    found, words = [each for each in told if each.state != BEGUN], errors.strip().splitlines()
-    if process.returncode != 0 and not (process.returncode == 2 and not found):
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environ,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_PATIENCE,
+                check=False,
+            )
+            code, out, errors = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as error:  # it was killed
+            code, out, errors = -signal.SIGKILL, error.stdout or b"", error.stderr or b""
+    told = [each for line in out.decode(errors="replace").splitlines() if (each := read_line(line)) is not None]
+    found, words = [each for each in told if each.state != BEGUN], errors.decode(errors="replace").strip().splitlines()
+    if code != 0 and not (code == 2 and not found):
         begun = told[-1] if told and told[-1].state == BEGUN else None
-        found.append(_unfinished(process.returncode, mode, begun, words))
-    return found, process.returncode, words[-1] if words else ""
+        found.append(_unfinished(code, mode, begun, words))
+    return found, code, words[-1] if words else ""
 
 
 def _unfinished(code: int, mode: str, begun: Finding | None, words: list[str]) -> Finding:

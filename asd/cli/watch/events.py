@@ -79,7 +79,7 @@ class _EventReader:
         self.follower = Follower(lambda: event_files(run_dir))
         self._known: dict[str, None] = {}
         self._bad = 0
-        self._any = self._found = False
+        self._found = False
 
     def read(self) -> list[tuple[Event, str]]:
         """The events that are new, each with its line, by time."""
@@ -98,7 +98,7 @@ class _EventReader:
         if bad:
             print(f"asd: {bad} {'line is' if bad == 1 else 'lines are'} no event and passed over.", file=sys.stderr)
         if not self._found:
-            print(f"asd: no {'such event' if self._any else 'events'} in {self._run_dir}.", file=sys.stderr)
+            print(f"asd: no {'such event' if self._known else 'events'} in {self._run_dir}.", file=sys.stderr)
 
     def _event(self, line: Line) -> Event | None:
         """The event of a line, when it is wanted and was not read before."""
@@ -107,7 +107,6 @@ class _EventReader:
         except StateError:
             self._bad += 1
             return None
-        self._any = True
         is_new = event.id not in self._known
         self._known[event.id] = None
         if not self._wanted(event):

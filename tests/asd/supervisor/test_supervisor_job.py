@@ -170,22 +170,6 @@ def test_a_device_is_given_back_while_the_job_runs(place):
     assert "asd: device 1 is back.\n" in err
 
 
-def test_one_fault_handler_at_a_time_decides_about_a_job(place):
-    place.plan()
-    with subprocess.Popen(
-        [sys.executable, "-m", "asd", "handler"], cwd=place.folder, env=place.environ, stderr=subprocess.PIPE
-    ) as handler:
-        lock = place.folder / "asd_run" / "handler.sqlite.lock"
-        wait_for(lambda: lock.exists() and lock.read_text() == str(handler.pid))
-        code, _, err = place.run(*TWO)
-        handler.terminate()
-    assert code == 2
-    assert err == (
-        f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
-        "`asd handler` is at work.\n"
-    )
-
-
 def test_the_circuit_breaker_ends_a_job_in_which_one_device_after_the_other_looks_bad(place):
     place.plan({"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"})
     code, _, err = place.run("--ranks", "2", "--spares", "4")
@@ -369,7 +353,7 @@ def test_two_supervisors_in_one_folder_do_not_get_in_each_others_way(place):
     assert code == 2
     assert err == (
         f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
-        "other `asd run` is at work.\n"
+        "other `asd run` and no `asd handler` is at work.\n"
     )
 
 
