@@ -23,7 +23,6 @@ __all__ = ["LED_BY", "FaultHandler"]
 LED_BY = "led by"
 """Under this name the store keeps which other handler acts; empty or missing when this one does."""
 _PRUNE_SECONDS = 300.0
-_PRUNE_EVENTS = 100_000
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
 _CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
@@ -75,7 +74,6 @@ class FaultHandler:
     ) -> None:
         self.store = store
         self.policy = policy
-        self.isolator = isolator
         self.backlog: list[Decision] = []
         self._clock = clock
         self._uptime = uptime
@@ -86,7 +84,6 @@ class FaultHandler:
         self._leads = leadership is None
         self._adopted = ""
         self.engine = Executor(store, policy, isolator, publish, already, lambda: self.acts)
-        self._unpruned = 0
         self._pruned = self._reconciled = clock()
         with store.guard():
             self._begin(self._reconciled)
@@ -122,7 +119,6 @@ class FaultHandler:
                 late = [] if self.policy.settle_seconds else self._settle(now)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
-                self._unpruned += len(events)
             # Where no strike waits, those that settled at once are what their events led to.
             at_once = {each.event_id: each for each in late}
             found = [at_once.get(each.event_id, each) for each in decisions]
@@ -262,10 +258,6 @@ class FaultHandler:
 
     def _prune(self, now: float) -> None:
         strikes = self.triage.strikes
-        if (
-            self._unpruned >= _PRUNE_EVENTS
-            or strikes.written >= _PRUNE_CHARACTERS
-            or not 0 <= now - self._pruned < _PRUNE_SECONDS
-        ):
-            self._unpruned, self._pruned, strikes.written = 0, now, 0
+        if strikes.written >= _PRUNE_CHARACTERS or not 0 <= now - self._pruned < _PRUNE_SECONDS:
+            self._pruned, strikes.written = now, 0
             self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)

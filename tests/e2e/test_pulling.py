@@ -217,10 +217,10 @@ def test_an_agent_speaks_of_its_own_node_only(cluster):
     wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
     wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 1)
     port = cluster.ports["node7"]
-    refusals = [line for line in cluster.said() if "speaks of" in line]
+    refusals = [line for line in cluster.said() if "may speak of" in line]
     assert refusals == [
-        f"asd handler: the agent at 127.0.0.1:{port} speaks of devices of 'node8', and may speak of those of node7 "
-        "alone; what it tells of other nodes is refused."
+        f"asd handler: the agent at 127.0.0.1:{port} may speak of devices of node7 alone, and give none back; what "
+        "else it tells is refused, such as the replay of a device of 'node8'."
     ]
     assert verdict("node8").id not in cluster.taken_in()
 

@@ -264,7 +264,7 @@ class _HandlerJob:
         """Lets others see how it stands."""
         counts, agents = self.counts, self._agents
         counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        counts.numbers["run_folders"], self._nothing_found = self.feed.run_folders, self.feed.nothing_found
+        counts.numbers["run_folders"], self._nothing_found = self.feed.folders.found, self.feed.folders.complaint
         if agents is not None:
             counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
             counts.numbers |= agents.numbers()

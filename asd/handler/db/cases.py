@@ -117,11 +117,7 @@ class Cases:
 
     def insert(self, **values: object) -> Case:
         """Keeps a new case."""
-        names, marks = ", ".join(values), ", ".join("?" * len(values))
-        row = self._store.db.execute(
-            f"INSERT INTO cases ({names}) VALUES ({marks}) RETURNING n", tuple(values.values())
-        ).fetchone()
-        return self.get(int(row[0]))
+        return self.get(self._store.insert("cases", **values))
 
     def change(self, number: int, **values: object) -> None:
         """Sets fields of a case."""

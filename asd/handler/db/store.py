@@ -96,6 +96,12 @@ class Store:
         text = value if isinstance(value, str) else repr(value)
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
 
+    def insert(self, table: str, **values: object) -> int:
+        """Keeps a new row; returns its number."""
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        row = self.db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks}) RETURNING n", tuple(values.values()))
+        return int(row.fetchone()[0])
+
     def prune(self, before: float, strikes_before: float) -> None:
         """Forgets what is old, and the oldest of too much.
 

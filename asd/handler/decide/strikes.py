@@ -147,11 +147,7 @@ class Strikes:
             oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
             for table, column in (("strike", "device"), ("device", "n")):
                 db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
-        row = db.execute(
-            "INSERT INTO device (host, name, serial, rank, last) VALUES (?, ?, ?, ?, ?) RETURNING n",
-            (*key, rank, now),
-        ).fetchone()
-        return int(row[0])
+        return self._store.insert("device", host=host, name=key[1], serial=key[2], rank=rank, last=now)
 
     def named(self, number: int) -> Device:
         """The device of a number."""
@@ -225,7 +221,6 @@ class Strikes:
             if verdict:
                 self._confirm(row[0], verdict)
             return False
-        time = min(event.time, now + policy.skew_seconds)
         old = event.time <= now - policy.settle_seconds - policy.skew_seconds  # the others are in the logs already
         job = job_of(event.run)
         revoked = (
@@ -233,22 +228,20 @@ class Strikes:
         )
         text = event.to_json()
         self.written += len(text)
-        db.execute(
-            "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event, "
-            "vouched) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)",
-            (
-                device,
-                event.run,
-                job,
-                step,
-                time,
-                now,
-                now if old else now + policy.settle_seconds,
-                verdict,
-                revoked,
-                text,
-                self._is_vouched(event),
-            ),
+        self._store.insert(
+            "strike",
+            device=device,
+            run=event.run,
+            job=job,
+            step=step,
+            time=min(event.time, now + policy.skew_seconds),
+            received=now,
+            due=now if old else now + policy.settle_seconds,
+            settled=0,
+            verdict=verdict,
+            revoked=revoked,
+            event=text,
+            vouched=self._is_vouched(event),
         )
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
         if row[0] % _SPARE == 0:
@@ -321,10 +314,8 @@ class Strikes:
         db = self._store.db
         latest = now + self._policy.settle_seconds  # of a later one the clock was set back since
         db.execute("UPDATE strike SET due = ? WHERE settled = 0 AND due > ?", (latest, latest))
-        rows = db.execute("SELECT DISTINCT device FROM strike WHERE settled = 0 AND due <= ?", (now,)).fetchall()
-        if rows:
-            db.execute("UPDATE strike SET settled = 1 WHERE settled = 0 AND due <= ?", (now,))
-        return [int(row[0]) for row in rows]
+        rows = db.execute("UPDATE strike SET settled = 1 WHERE settled = 0 AND due <= ? RETURNING device", (now,))
+        return list(dict.fromkeys(int(row[0]) for row in rows.fetchall()))
 
     def is_software(self, job: str, step: int, host: str) -> bool:
         """Whether software or data was found to be the cause in this step on this host."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -155,37 +154,26 @@ class AgentFeed:
     def _look_at(self, batch: Batch) -> None:
         """Counts and tells what was not taken in."""
         answer, place, own = batch.answer, batch.target.place, batch.target.node
-        strange = Counter(event.host for event in answer.events if event.host != own)
-        self.refused += sum(not _may_tell(batch, event) for event in answer.events)
+        refused = [event for event in answer.events if not _may_tell(batch, event)]
+        self.refused += len(refused)
         self.missed += answer.missed
-        wrong = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
-        for topic, is_so, sentence in (
-            (
-                "stranger",
-                bool(strange),
-                f"the agent at {place} speaks of devices of {next(iter(strange), '')!r:.100}, and may speak of those "
-                f"of {own} alone; what it tells of other nodes is refused.",
-            ),
-            (
-                "recovery",
-                any(event.kind == "recovery" for event in answer.events),
-                f"the agent at {place} tells that a device was given back, which none but the handler that took it out "
-                "can know; it is refused.",
-            ),
-            (
-                "clock",
-                abs(batch.behind) > _WRONG_SECONDS,
-                f"the clock of {own} is {wrong}; what it sends counts by ours.",
-            ),
-            (
-                "missed",
-                answer.missed > 0,
+        found: dict[str, str] = {}
+        if refused:
+            found[f"refused {place}"] = (
+                f"the agent at {place} may speak of devices of {own} alone, and give none back; what else it tells is "
+                f"refused, such as the {refused[0].kind} of a device of {refused[0].host!r:.100}."
+            )
+        if abs(batch.behind) > _WRONG_SECONDS:
+            how = "behind" if batch.behind > 0 else "ahead"
+            found[f"clock {place}"] = (
+                f"the clock of {own} is {abs(batch.behind):.0f} s {how}; what it sends counts by ours."
+            )
+        if answer.missed:
+            found[f"missed {place}"] = (
                 f"the agent at {place} had dropped {answer.missed} events, for there were too many, before they were "
-                "fetched.",
-            ),
-        ):
-            if is_so:
-                self._complaints.setdefault(f"{topic} {place}", sentence)
+                "fetched."
+            )
+        self._complaints = found | self._complaints  # the first of each kind
 
 
 def _by_our_clock(batch: Batch, event: Event) -> Event:

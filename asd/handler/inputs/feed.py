@@ -31,12 +31,13 @@ class LogFeed:
         bad_lines: Lines so far that were no events.
         not_believed: Lines so far of a user who may not give devices back, and says that one was.
         events: Events so far.
+        folders: The folders, as last looked at.
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
 
     def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path]) -> None:
         self._handler = handler
-        self._folders = RunFolders(run_dirs)
+        self.folders = RunFolders(run_dirs)
         self._strangers: dict[str, str] = {}
         self.bad_lines = self.not_believed = 0
         self.events = 0
@@ -44,20 +45,10 @@ class LogFeed:
         self._follower = self._resume()
 
     @property
-    def run_folders(self) -> int:
-        """In how many folders ranks have left something."""
-        return self._folders.found
-
-    @property
-    def nothing_found(self) -> str:
-        """What to say where no run was found; empty when one is there."""
-        return self._folders.complaint
-
-    @property
     def complaints(self) -> list[str]:
         """What is wrong with the logs now, one sentence each."""
         follower = self._follower
-        left_out = {**self._folders.unreadable, **follower.unreadable, **self._strangers}
+        left_out = {**self.folders.unreadable, **follower.unreadable, **self._strangers}
         sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]
         if follower.skipped:
             sentences.append(f"{follower.skipped} lines of the logs were too long and left out.")
@@ -104,7 +95,7 @@ class LogFeed:
         return decisions
 
     def _files(self) -> list[Path]:
-        logs = self._folders.event_files()
+        logs = self.folders.event_files()
         self._strangers = strangers(logs)
         return [path for path in logs if str(path) not in self._strangers]
 

@@ -137,7 +137,10 @@ def test_an_agent_that_tells_that_a_device_was_given_back_takes_no_strikes_off(r
     decisions = work(feed, lambda: feed.puller.caught_up)
     assert [each.action for each in decisions] == ["strike", "strike", "waiting"]
     assert (feed.events, feed.refused) == (3, 1)
-    assert "none but the handler that took it out can know" in feed.complaints[0]
+    assert feed.complaints == [
+        f"the agent at {one.place} may speak of devices of node7 alone, and give none back; what else it tells is "
+        "refused, such as the recovery of a device of 'node7'."
+    ]
 
 
 FLOODS = {

@@ -77,8 +77,3 @@ def test_a_node_that_accuses_all_its_devices_stops_no_other():
     assert not scene.handler.triage.breaker.opened()
     assert scene.replay("persistent", 9, host="node9").action == "breaker"
     assert scene.handler.triage.breaker.opened()
-
-
-def test_no_devices_at_all_are_taken_out_where_none_may_be():
-    scene = Scene(Policy(max_devices=0))
-    assert scene.replay("persistent").action == "breaker"

@@ -2,7 +2,7 @@
 
 from asd import Level
 from asd.isolator import Device
-from tests.asd.handler.scene import HOUR, START, Scene, event
+from tests.asd.handler.scene import Scene, event
 
 
 def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
@@ -11,6 +11,7 @@ def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
     assert scene.isolated == ["Ascend:3"]
     (told,) = scene.published
     assert (told.kind, told.verdict) == ("isolation", "persistent")
+    assert (scene.record().verdicts["persistent"], scene.record().sound) == (1, False)
     assert (
         told.reason == "Ascend:3 on node7: it computed wrongly in a stress test, so it is isolated by the isolator set."
     )
@@ -33,14 +34,6 @@ def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
     scene = Scene()
     scene.handler.handle(event(2, kind="recovery", level=Level.NORMAL, time=scene.clock.now + 1e6))
     assert [scene.raises(step) for step in (1, 2, 3)] == ["strike", "strike", "waiting"]
-
-
-def test_a_failed_stress_test_from_before_the_first_start_isolates_nobody_and_a_double_is_one():
-    scene = Scene()
-    assert scene.stress(failed=True, time=START - HOUR).action == "stale"
-    assert scene.stress(failed=True, time=START - HOUR).action == "duplicate"
-    record = scene.record()
-    assert (record.verdicts["persistent"], record.sound, record.state) == (1, False, "in use")
 
 
 def test_a_stress_test_that_knows_no_rank_leaves_the_known_one():
