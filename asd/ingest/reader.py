@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from asd.errors import StateError
 from asd.event import CODE, LEVEL_NAMES, Event
 from asd.ingest.alarms import Alarms
 from asd.records import load_if_there
@@ -37,13 +36,15 @@ class Ingest:
         events: Events written, by level: `first`, `second` and `normal`.
         unexplained: Files that hold our fault code, of which nothing came.
         follower: Reads the files, and knows what it could not read.
-        problem: Why the logs are read from their beginning though some were read before; empty otherwise.
+
+    Raises:
+        StateError: How far the logs were read is not known, for what was kept is damaged.
     """
 
     def __init__(
         self, files: Callable[[], Iterable[Path]], alarms: Alarms, sink: Callable[[Event], None], run_dir: Path
     ) -> None:
-        self.lines, self.problem = 0, ""
+        self.lines = 0
         self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
         self.unexplained: set[Path] = set()
         self._alarms, self._sink = alarms, sink
@@ -53,11 +54,8 @@ class Ingest:
         self._explained: set[Path] = set()
         self._pending: deque[Event] = deque()
         self._unwritten = False
-        try:
-            self._saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote")
-            self.follower = Follower(files, self._saved)
-        except StateError as error:
-            self._saved, self.follower, self.problem = None, Follower(files), str(error)
+        self._saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote, or no such file")
+        self.follower = Follower(files, self._saved)
 
     def step(self, limit: int = 10_000) -> bool:
         """Reads some lines and writes their events; returns whether there is more to read now.

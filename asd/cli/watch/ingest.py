@@ -79,11 +79,6 @@ class _IngestJob:
         self._log = EventLog(ingest_file(folder))
         self._said: set[str] = set()
         self.ingest = Ingest(files, alarms, self._append, folder)
-        if self.ingest.problem:
-            _say(
-                f"how far the logs were read is not known: {self.ingest.problem} They are read from their beginning; "
-                "an alarm may be told twice if its log was copied since."
-            )
 
     def read_all(self) -> None:
         """Reads what is there."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from asd.cli.shared.options import add_strike_arguments, read_strike_policy, run_dir_of
 from asd.errors import ConfigError
 from asd.rundir.disk import write_whole
-from asd.rundir.names import event_files, status_files
 
 __all__ = ["add_arguments", "run"]
 
@@ -64,8 +63,6 @@ def _output(given: str | None, run_dir: Path) -> Path:
     if given is None:
         return run_dir / "report.html"
     # What is there is replaced, so it must not be a folder, a pipe or a device.
-    if not given or "\0" in given or (Path(given).exists() and not Path(given).is_file()):
+    if Path(given).exists() and not Path(given).is_file():
         raise ConfigError("--output", given, "it must be the name of a file, new or to be replaced")
-    if Path(given).resolve() in {path.resolve() for path in (*event_files(run_dir), *status_files(run_dir))}:
-        raise ConfigError("--output", given, "it must not be a file of the run itself")
     return Path(given)

@@ -60,15 +60,6 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def test_what_is_appended_between_two_readers_is_read_once(world):
-    world.append(alarm(1), "noise\n", alarm(2))
-    world.read()
-    world.append(alarm(3))
-    second = world.read()
-    assert world.steps() == [1, 2, 3]
-    assert (second.lines, second.events["first"]) == (1, 1)
-
-
 def test_a_lost_cursor_doubles_nothing_and_what_a_kill_tore_is_written_again(world):
     world.append(*(alarm(step) for step in range(50)))
     world.read()

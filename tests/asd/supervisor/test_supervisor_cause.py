@@ -26,28 +26,9 @@ def test_nothing_is_found_in_healthy_events():
     assert find_cause(quiet, DEVICES) is None
 
 
-@pytest.mark.parametrize(
-    ("verdict", "kind", "device"),
-    [
-        ("persistent", "persistent", 1),
-        ("transient", "transient", 1),
-        ("software", "software", -1),
-        ("undetermined", "suspect", 1),
-    ],
-)
-def test_a_replay_decides_where_there_is_one(verdict, kind, device):
-    found = find_cause([event(1, 5), follower(0, 5), event(1, 5, "replay", verdict=verdict)], DEVICES)
-    assert (found.kind, found.device, found.step) == (kind, device, 5)
-
-
 def test_an_isolation_is_as_good_as_a_persistent_verdict():
     found = find_urgent([event(2, 5, "isolation")], [4, 5, 6])
     assert (found.kind, found.device) == ("persistent", 6)
-
-
-def test_only_what_is_known_to_be_bad_is_urgent():
-    events = [event(1, 5), event(1, 5, "replay", verdict="transient"), event(0, 5, "replay", verdict="software")]
-    assert find_urgent(events, DEVICES) is None
 
 
 def test_a_transient_fault_that_was_skipped_long_ago_does_not_explain_a_later_anomaly():

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd.config import Config
-from asd.errors import ConfigError
 from asd.exporters.run_files.values import ValueRecorder
 from asd.origin import Origin
 from asd.rules.margins import KEPT
@@ -118,8 +117,3 @@ def test_too_few_values_give_no_proposal():
     steps = stream(3, 120)
     found = propose(lambda: iter(steps), Config(protection="document"))
     assert found.pairs == {}
-
-
-def test_a_rule_without_such_thresholds_is_told():
-    with pytest.raises(ConfigError, match="combined has thresholds of its own"):
-        tests_of(Config(protection="document", rule="combined"))
