@@ -8,7 +8,7 @@ __all__ = ["fields", "labelled", "number", "whole"]
 
 _DECIMAL = r"(?:\d{1,320}(?:\.\d{0,320})?|\.\d{1,320})(?:e[-+]?\d{1,4})?"
 _NUMBER_TEXT = rf"[-+]?(?:nan(?:\([^)]{{0,32}}\))?|inf(?:inity)?|{_DECIMAL})(?![\w.]*\w)"
-__NUMBER_TEXT = re.compile(_NUMBER_TEXT, re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(_NUMBER_TEXT, re.IGNORECASE | re.ASCII)
 _FIELD = re.compile(
     rf"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w*)\s*[=:]\s*(?:\[(?P<boxed>[^\[\]]{{0,64}})\]|(?P<bare>{_NUMBER_TEXT}))",
     re.IGNORECASE | re.ASCII,
@@ -22,7 +22,7 @@ def number(text: str) -> float | None:
     (nan, 1000000.0, None)
     """
     text = text.strip()
-    if __NUMBER_TEXT.fullmatch(text) is None:
+    if _NUMBER.fullmatch(text) is None:
         return None
     return float(text.partition("(")[0])
 

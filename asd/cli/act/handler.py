@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         if args.reset_breaker:
             return job.reset_breaker()
         served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
-        with stopped(job.wake.set) as stop, served, job.leading(stop) as known:
+        with stopped(job.wake.set) as stop, served, job.leading.held(stop) as known:
             if not known:
                 return 0
             with job.pulling():
@@ -146,7 +146,7 @@ class _HandlerJob:
         self.published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.store = store
-        self._leading = Leading(lease, self.wake.set)
+        self.leading = Leading(lease, self.wake.set)
         if args.reset_breaker:
             return
         isolator = open_isolator(args.isolator, args.option, store)
@@ -178,10 +178,6 @@ class _HandlerJob:
         print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
         return 0
 
-    def leading(self, stop: threading.Event) -> contextlib.AbstractContextManager[bool]:
-        """Tries to be the one of several that acts while it lasts; false when it was stopped before that was known."""
-        return self._leading.held(stop, lambda why: setattr(self, "_nothing_found", why))
-
     @contextlib.contextmanager
     def pulling(self) -> Iterator[None]:
         """Pulls from agents while it lasts, if any are to be."""
@@ -198,7 +194,7 @@ class _HandlerJob:
 
     def not_ready(self) -> str:
         """Why it is not ready; empty when it is."""
-        return self._state_problem or self._nothing_found
+        return self._state_problem or self.leading.waiting or self._nothing_found
 
     def follow(self, stop: threading.Event) -> int:
         """Works until `stop` is set."""
@@ -242,7 +238,7 @@ class _HandlerJob:
         told = [each for each in (self.feed.step(), self._agents.step() if self._agents else None) if each is not None]
         decisions = [decision for each in told for decision in each]
         self._count()
-        self._leading.tell(acts=self.handler.acts)
+        self.leading.tell(acts=self.handler.acts)
         self._print(decisions)
         for decision in decisions:
             if decision.action == "stale":

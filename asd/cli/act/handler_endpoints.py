@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from asd.cli.shared.options import matching
+from asd.cli.shared.options import wrong
 from asd.cli.shared.printable import printable
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
@@ -18,12 +18,17 @@ __all__ = ["add_endpoint_arguments", "metrics_served", "say"]
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of what is served."""
-    port = r"6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[0-5]?\d{1,4}"
-    place = matching(f".+:({port})", "ADDRESS:PORT, for example 127.0.0.1:9465")
-    parser.add_argument("--metrics", type=place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there")
+    parser.add_argument("--metrics", type=_place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there")
     parser.add_argument(
         "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
     )
+
+
+def _place(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not (address and port.isdecimal() and int(port) < 65536):
+        raise wrong(text, "it must be ADDRESS:PORT, for example 127.0.0.1:9465")
+    return address.strip("[]"), int(port)
 
 
 @contextlib.contextmanager
@@ -48,13 +53,13 @@ def metrics_served(
     from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.prometheus.handler import handler_registry
 
-    address, _, port = args.metrics.rpartition(":")
+    address, port = args.metrics
     server = start_server(
         registry=handler_registry(counts),
         ledger_events=published,
         ready=ready,
-        address=address.strip("[]"),
-        port=int(port),
+        address=address,
+        port=port,
         web_config=WebConfig(args.web_config) if args.web_config is not None else None,
     )
     say(f"metrics are served at {server.url}/metrics")

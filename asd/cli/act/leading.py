@@ -65,6 +65,9 @@ class Leading:
     Args:
         lease: The Lease; None where this handler is the only one.
         wake: Is called, in another thread, when this one begins to act.
+
+    Attributes:
+        waiting: Why it is not known yet who acts; empty when it is.
     """
 
     def __init__(self, lease: KubeLease | None, wake: Callable[[], None]) -> None:
@@ -72,14 +75,14 @@ class Leading:
         self._wake = wake
         self._acted: bool | None = None
         self._said = ""
+        self.waiting = ""
 
     @contextlib.contextmanager
-    def held(self, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
+    def held(self, stop: threading.Event) -> Iterator[bool]:
         """Tries to hold the Lease while it lasts.
 
         Args:
             stop: Ends the waiting.
-            waiting: Takes why it is not known yet who acts.
 
         Yields:
             Whether it is known who acts.
@@ -91,7 +94,8 @@ class Leading:
         try:
             while not self._lease.looked and not stop.wait(_GLANCE_SECONDS):
                 self._tell_problem()
-                waiting(f"who acts is not known: {self._lease.problem or 'the Lease was not read yet'}")
+                self.waiting = f"who acts is not known: {self._lease.problem or 'the Lease was not read yet'}"
+            self.waiting = ""
             yield self._lease.looked
         finally:
             self._lease.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,12 @@ __all__ = [
     "add_policy_arguments",
     "add_run_dir",
     "add_strike_arguments",
-    "matching",
     "number",
     "read_policy",
     "read_strike_policy",
     "run_dir_of",
     "whole_number",
+    "wrong",
 ]
 
 
@@ -34,7 +33,7 @@ def number(least: float, most: float, kind: Callable[[str], float] = float) -> C
             if least <= kind(text) <= most:
                 return kind(text)
         what = "a whole number" if kind is int else "a number"
-        raise _wrong(text, f"it must be {what} from {least:g} to {most:.9g}")
+        raise wrong(text, f"it must be {what} from {least:g} to {most:.9g}")
 
     return read
 
@@ -44,18 +43,8 @@ def whole_number(least: int, most: int = 10**9 - 1) -> Callable[[str], float]:
     return number(least, most, int)
 
 
-def matching(pattern: str, valid: str) -> Callable[[str], str]:
-    """The type of a text that fits a pattern as a whole; `valid` says in words what it must be."""
-
-    def read(text: str) -> str:
-        if re.fullmatch(pattern, text, re.ASCII):
-            return text
-        raise _wrong(text, f"it must be {valid}")
-
-    return read
-
-
-def _wrong(text: str, valid: str) -> argparse.ArgumentTypeError:
+def wrong(text: str, valid: str) -> argparse.ArgumentTypeError:
+    """What a type raises about a value."""
     return argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}")
 
 
