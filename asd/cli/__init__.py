@@ -96,16 +96,6 @@ class _Grouped(argparse.RawDescriptionHelpFormatter):
             self.end_section()
 
 
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from asd import __version__
-
-        print(f"asd {__version__}")
-        parser.exit(_OK)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; no error that a user can cause ends in a traceback.
 
@@ -155,6 +145,11 @@ def _run(arguments: list[str]) -> int:
     if unknown:  # argparse's own message points to the help of `asd`, which does not have the command's options
         command = f" {args.command}" if args.command else ""
         return _say(f"unrecognized arguments: {' '.join(unknown)}; see `asd{command} --help`.", _USAGE)
+    if args.version:
+        from asd import __version__  # which takes time to look up
+
+        print(f"asd {__version__}")
+        return _OK
     if args.command is None:
         parser.print_help(sys.stderr)
         return _USAGE
@@ -183,7 +178,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         formatter_class=_Grouped,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and stop")
+    parser.add_argument("--version", action="store_true", help="show the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module_name, help_line) in COMMANDS.items():
         aliases = [ALIASES[name]] if name in ALIASES else []

@@ -244,7 +244,7 @@ class Job:
         else:
             if finding.step:
                 self._record.distrust(finding.step)
-            end = next_move(finding, self._devices, self._handling, self._record, self._say)
+            end = next_move(finding, self._handling, self._record, self._say)
         attempt.judged = True
         self._save()
         return end

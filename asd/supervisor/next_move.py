@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from asd.supervisor.cause import Cause
-from asd.supervisor.own_handler import Devices, OwnHandler
+from asd.supervisor.own_handler import OwnHandler
 from asd.supervisor.record import Record
 
 __all__ = ["DONE", "FAILED", "INTERRUPTED", "NOT_A_DEVICE", "NO_DEVICE_LEFT", "TERMINATED", "End", "next_move"]
@@ -26,20 +26,17 @@ class End(NamedTuple):
     reason: str
 
 
-def next_move(
-    finding: Cause, devices: Devices, handling: OwnHandler, record: Record, say: Callable[[str], None]
-) -> End | None:
+def next_move(finding: Cause, handling: OwnHandler, record: Record, say: Callable[[str], None]) -> End | None:
     """Says what follows from why an attempt ended; returns an end when another one is in vain.
 
     Args:
         finding: Why it ended. The fault handler was told of it.
-        devices: The devices of the job, as the fault handler left them.
-        handling: The fault handler.
+        handling: The fault handler, which has decided about the devices.
         record: Whether the job was tried again is noted there.
         say: Takes a sentence for people.
     """
     step, device = finding.event.step, finding.device
-    if device in devices.out:
+    if device in handling.devices.out:
         return None
     if finding.kind == "persistent" and handling.breaker_is_open():
         return End(

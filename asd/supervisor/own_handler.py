@@ -87,7 +87,7 @@ class OwnHandler:
         published: Callable[[str], bool],
         say: Callable[[str], None],
     ) -> None:
-        self._devices, self._say = devices, say
+        self.devices, self._say = devices, say
         self._store = Store(state_file(run_dir))
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
@@ -154,24 +154,24 @@ class OwnHandler:
 
     def _refresh(self) -> None:
         """Brings `devices` up to date, and says what has changed."""
-        before = self._devices.out
+        before = self.devices.out
         self._look_up()
-        for device, reason in self._devices.out.items():
+        for device, reason in self.devices.out.items():
             if device not in before:
                 self._say(f"device {device} is left out: {reason}.")
-        for device in sorted(before.keys() - self._devices.out.keys()):
+        for device in sorted(before.keys() - self.devices.out.keys()):
             self._say(f"device {device} is back.")
 
     def _look_up(self) -> None:
         records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}
-        self._devices.out = {number: each.reason for number, each in records.items() if each.state in _OUT}
+        self.devices.out = {number: each.reason for number, each in records.items() if each.state in _OUT}
         rows = self._store.db.execute(
             "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
             "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
             "ORDER BY max(time), max(strike.n)",
             (time.time() - POLICY.window_seconds,),
         ).fetchall()
-        self._devices.bench = [number for (name,) in rows if (number := _number(name)) not in self._devices.out]
+        self.devices.bench = [number for (name,) in rows if (number := _number(name)) not in self.devices.out]
 
 
 def _number(device: str) -> int:
