@@ -42,7 +42,7 @@ ROOMS = (
     Room("asd", ("asd",), 1703, 1700),
     Room("asd/rules", ("asd/rules",), 3297, 3300),
     Room("asd/rundir", ("asd/rundir",), 1486, 1500),
-    Room("asd/handler", ("asd/handler",), 3837, 3300),
+    Room("asd/handler", ("asd/handler",), 3831, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2367, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 3352, 2800),
@@ -58,12 +58,12 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 3951, 4300),
-    Room("tests", ("tests",), 39442, 34000),
+    Room("tests", ("tests",), 39441, 34000),
     Room("benchmarks", ("benchmarks",), 4778, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40177, 360
+MOST_SOURCE, MOST_FILES = 40171, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

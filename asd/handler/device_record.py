@@ -6,13 +6,15 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import msgspec
+
 from asd import fault_code
 from asd.event import VERDICTS
 from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import StrikeCount, Strikes
 from asd.handler.policy import Policy
-from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
+from asd.rules.step.strikes import LIMIT
 
 __all__ = ["DeviceRecord", "device_records", "policy_of"]
 
@@ -101,11 +103,7 @@ def _moment(seconds: float) -> str | None:
 
 def policy_of(store: Store) -> Policy:
     """The numbers by which the handler that acts on a store counts strikes."""
-    return Policy(
-        strikes=int(store.number("strikes", LIMIT)),
-        window_seconds=store.number("window_seconds", WINDOW_SECONDS),
-        half_life_seconds=store.number("half_life_seconds", Policy().half_life_seconds),
-    )
+    return msgspec.json.decode(store.meta("policy", "{}"), type=Policy)
 
 
 def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecord]:

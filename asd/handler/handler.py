@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import msgspec
+
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler.act.clock import mind_the_clock
@@ -185,9 +187,7 @@ class FaultHandler:
                 # The clocks of others may be behind ours.
                 self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - self.policy.skew_seconds)
                 self.store.set_meta("last_now", now)
-            self.store.set_meta("strikes", str(self.policy.strikes))  # for those who look at the devices
-            self.store.set_meta("window_seconds", self.policy.window_seconds)
-            self.store.set_meta("half_life_seconds", self.policy.half_life_seconds)
+            self.store.set_meta("policy", msgspec.json.encode(self.policy).decode())  # for who looks at the devices
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
             mind_the_clock(self.store, self._uptime, now)

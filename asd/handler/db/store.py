@@ -153,21 +153,17 @@ class Store:
             _make_or_look(self.path)
         try:
             db = sqlite3.connect(name, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
-        try:
-            if self.path is None:
-                _create(db)
-            _prepare(db)
+            try:
+                if self.path is None:
+                    _create(db)
+                _prepare(db, self.path)
+            except BaseException:
+                db.close()
+                raise
         except sqlite3.OperationalError as error:  # a read-only folder, or another process holds it
-            db.close()
             raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
         except sqlite3.DatabaseError as error:
-            db.close()
             raise _corrupt(self.path, error) from error
-        except StateError as error:
-            db.close()
-            raise StateError(f"the fault handler's state {self.path} {error}") from error
         return db
 
 
@@ -218,16 +214,15 @@ def _corrupt(path: Path | None, why: object) -> StateError:
     return StateError(f"the fault handler's state {path} is corrupt: {why}; {how}.")
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA cache_size = -16384")
     version, damage = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("user_version", "quick_check(1)"))
-    if version > VERSION:
-        how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
-        raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
     if version != VERSION:
         how = "give it another name, and a new one is begun; what the engine holds out is released there"
-        raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
+        if version > VERSION:
+            how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
+        raise StateError(f"the fault handler's state {path} has version {version}; valid is {VERSION}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)

@@ -248,13 +248,14 @@ class Triage:
         policy, decisions = self._policy, []
         for case in self.cases.in_state("dry" if policy.dry_run else "isolated"):
             silence, is_wanted = now - case.last_fault, case.reason.endswith(TEST_WANTED)
+            why = f"{NO_FAULT} {silence / 3600:g} h"
             is_quiet = bool(policy.release_after_seconds) and silence >= policy.release_after_seconds
             if case.isolator != self._engine or now < case.next_try or not (is_quiet or is_wanted):
                 continue
             if self.cases.passed_a_test(case):
-                decisions.append(self._give_back(case, f"{NO_FAULT} {silence / 3600:g} h", now))
+                decisions.append(self._give_back(case, why, now))
             elif not is_wanted:
-                decisions.append(self._want_test(case, f"{NO_FAULT} {silence / 3600:g} h", now))
+                decisions.append(self._want_test(case, why, now))
         return decisions
 
     def _give_back(self, case: Case, why: str, now: float) -> Decision:

@@ -22,10 +22,10 @@ event = event_maker(time=lambda step: 1e9 + step)
 class Canned:
     """An agent that answers with the same bytes, whatever it is asked."""
 
-    def __init__(self, answer, *, pause=0.0):
+    def __init__(self, answer, *, pause=0.0, at_once=0):
         self.asked = b""
         self._answer = answer
-        self._pause = pause
+        self._pause, self._at_once = pause, at_once
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.target = Target("127.0.0.1", self._listener.getsockname()[1], "node7", "127.0.0.1")
         threading.Thread(target=self._serve, daemon=True).start()
@@ -35,7 +35,9 @@ class Canned:
             client, _ = self._listener.accept()
         with client:
             self.asked = client.recv(65536)
-            for byte in self._answer if self._pause else ():
+            if self._at_once:
+                client.sendall(self._answer[: self._at_once])
+            for byte in self._answer[self._at_once :] if self._pause else ():
                 time.sleep(self._pause)
                 try:
                     client.send(bytes([byte]))
@@ -120,7 +122,10 @@ def test_an_answer_of_another_kind_is_named(answer, reason):
     assert str(failure.value).startswith(reason)
 
 
-def test_an_agent_that_answers_byte_by_byte_keeps_nobody_waiting(monkeypatch):
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_an_agent_that_answers_byte_by_byte_keeps_nobody_waiting(monkeypatch, part):
     monkeypatch.setattr(agent_client, "_ANSWER_SECONDS", 0.5)
+    answer = response(b"[" + b" " * 1000 + b"]")
+    agent = Canned(answer, pause=0.05, at_once=answer.index(b"[") if part == "body" else 0)
     with pytest.raises(AgentError, match="it did not answer in time"):
-        asked(Canned(response(b"[" + b" " * 1000 + b"]"), pause=0.05))
+        asked(agent)

@@ -67,16 +67,6 @@ def test_a_case_takes_over_that_the_hardware_is_broken_for_good():
     assert [told.verdict for told in scene.published] == ["", "persistent"]
 
 
-def test_what_was_given_back_at_the_engine_is_closed_and_told():
-    scene = breaker_scene(1)
-    scene.engine.ours.clear()
-    assert scene.after(601.0) == ["released"]
-    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
-    assert scene.published[1].reason == (
-        "Ascend:0 on node7: somebody else gave it back (isolator set), so it may work again."
-    )
-
-
 # Release
 
 

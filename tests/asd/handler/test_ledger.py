@@ -50,6 +50,8 @@ def test_anomalies_are_counted_by_level_and_strikes_by_step():
 def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
     ledger = filled(event(1), event(2), event(3), event(3, kind="isolation"))
     assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, True)
+    ledger.add(event(3, kind="recovery", time=8.0, key="test", reason="it had no fault for 48 h, so it may work again"))
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, False)  # the handler itself gave it back
     ledger.add(event(3, kind="recovery", time=9.0))
     assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
 

@@ -83,6 +83,8 @@ def test_a_device_that_people_gave_back_begins_anew():
     scene = taken_out()
     scene.engine.ours.clear()  # by the engine's own means
     assert scene.after(700.0) == ["released"]
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+    assert "somebody else gave it back (isolator set), so it may work again." in scene.published[1].reason
     assert score(scene) == 0.0
     assert scene.raises(4) == "strike"
 
