@@ -43,9 +43,9 @@ ROOMS = (
     Room("asd/rules", ("asd/rules",), 3297, 3300),
     Room("asd/rundir", ("asd/rundir",), 1486, 1500),
     Room("asd/handler", ("asd/handler",), 3831, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2367, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2343, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3352, 2800),
+    Room("asd/cli", ("asd/cli",), 3345, 2800),
     Room("operators", ("operators",), 6704, 7500),
     Room("operators/rerun and the like", RERUN, 3512, 4500),
     Room(
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40171, 360
+MOST_SOURCE, MOST_FILES = 40140, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

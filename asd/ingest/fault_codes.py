@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from asd import fault_code
 from asd.ingest.fields import labelled, number
+from asd.ingest.finding import LogFinding
 from asd.verdict import Level
 
 __all__ = ["of_config_map", "of_driver", "of_health", "of_plugin", "of_scrape"]
@@ -20,13 +20,13 @@ _CODES = {
 """The codes that say that a chip computed wrongly; all others are no events of ours."""
 
 
-def of_plugin(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_plugin(_text: str, match: re.Match[str]) -> list[LogFinding]:
     """A message of the device plugin, with its own names for node, card and chip."""
     said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
     codes = _known(said.get("faultcode", ""))
     recovered = said.get("assertion", "").lower() in _RECOVERED
-    place = {"device": _plugin_device(said), "host": said.get("nodename", "")}
-    return [{**_of_code(code, recovered=recovered), **place} for code in codes]
+    device, host = _plugin_device(said), said.get("nodename", "")
+    return [_of_code(code, device, host, recovered=recovered) for code in codes]
 
 
 def _plugin_device(said: dict[str, str]) -> str:
@@ -39,10 +39,10 @@ def _plugin_device(said: dict[str, str]) -> str:
     return f"Ascend card {int(card)} chip {int(chip)}" if int(chip) else f"Ascend:{int(card)}"
 
 
-def of_driver(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
+def of_driver(text: str, _match: re.Match[str]) -> list[LogFinding]:
     """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
     codes = {
-        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper() for text in _EVENT_ID.findall(text)
+        f"{int(each):08X}" if len(each) == 10 and each.isdecimal() else each.upper() for each in _EVENT_ID.findall(text)
     }
     node, sensor, state = (pattern.search(text) for pattern in (_NODE, _SENSOR, _STATE))
     if node is not None and sensor is not None and state is not None:
@@ -51,36 +51,39 @@ def of_driver(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
     assertion, device = _ASSERTION.search(text), _DEVICE.search(text)
     recovered = assertion is not None and assertion[1].lower() in _RECOVERED
     name = f"Ascend:{int(device[1])}" if device else ""
-    return [{**_of_code(code, recovered=recovered), "device": name} for code in sorted(codes & _CODES.keys())]
+    return [_of_code(code, name, recovered=recovered) for code in sorted(codes & _CODES.keys())]
 
 
-def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
+def _of_code(code: str, device: str = "", host: str = "", *, recovered: bool = False) -> LogFinding:
     state = fault_code.decode(code).state
-    return {
-        "kind": "recovery" if recovered else "anomaly",
-        "level": Level.NORMAL if recovered else _CODES[code],
-        "reason": f"recovered: {state}" if recovered else state,
-        "rank": -1,
-        "code": code,
-    }
+    return LogFinding(
+        rule="driver",
+        kind="recovery" if recovered else "anomaly",
+        level=Level.NORMAL if recovered else _CODES[code],
+        reason=f"recovered: {state}" if recovered else state,
+        rank=-1,
+        device=device,
+        host=host,
+        code=code,
+    )
 
 
-def of_health(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_health(_text: str, match: re.Match[str]) -> list[LogFinding]:
     """What `npu-smi info -t health` prints; the device stands in a line before."""
-    return [_of_code(code, recovered=False) for code in _known(match["codes"])]
+    return [_of_code(code) for code in _known(match["codes"])]
 
 
-def of_scrape(_text: str, match: re.Match[str]) -> list[dict[str, Any]]:
+def of_scrape(_text: str, match: re.Match[str]) -> list[LogFinding]:
     """A series of npu-exporter, whose value is the code as a decimal number."""
     value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
     name = f"Ascend:{int(device[1])}" if device else ""
-    return [{**_of_code(code, recovered=False), "device": name} for code in _known(f"{int(min(value, 2.0**53)):08X}")]
+    return [_of_code(code, name) for code in _known(f"{int(min(value, 2.0**53)):08X}")]
 
 
-def of_config_map(text: str, _match: re.Match[str]) -> list[dict[str, Any]]:
+def of_config_map(text: str, _match: re.Match[str]) -> list[LogFinding]:
     """The faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
     return [
-        {**_of_code(code, recovered=False), "device": f"Ascend:{int(fault[1])}"}
+        _of_code(code, f"Ascend:{int(fault[1])}")
         for fault in _FAULT.finditer(text.replace("\\", ""))
         for code in _known(fault[2])
     ]

@@ -1,14 +1,17 @@
-"""How a command that follows something is told to end."""
+"""How a signal ends a command: one that follows something, or one inside MindSpore."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
-__all__ = ["stopped"]
+__all__ = ["quiet", "stopped"]
 
 
 @contextlib.contextmanager
@@ -28,3 +31,19 @@ def stopped(then: Callable[[], None] = lambda: None) -> Iterator[threading.Event
         yield stop
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def quiet() -> None:
+    """Keeps MindSpore from burying the story in chatter; call it before it is imported.
+
+    And an interrupt ends the process at once: a KeyboardInterrupt inside MindSpore's C++ aborts it, and while a graph
+    runs MindSpore has a handler of its own, which sends SIGTERM.
+    """
+    os.environ.setdefault("GLOG_v", "3")
+
+    def leave(*_: object) -> NoReturn:
+        os.write(sys.stderr.fileno(), b"\nasd: interrupted.\n" if sys.stderr.isatty() else b"asd: interrupted.\n")
+        os._exit(130)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)

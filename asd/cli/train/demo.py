@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.quiet import quiet
+from asd.cli.shared.stopping import quiet
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import PATTERNS, TARGETS, Fault

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asd.cli.shared.machine import machine_of
 from asd.cli.shared.options import number
 from asd.cli.shared.progress import Bar
-from asd.cli.shared.quiet import quiet
+from asd.cli.shared.stopping import quiet
 from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
 from asd.errors import UnsupportedError
