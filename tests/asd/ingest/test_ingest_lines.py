@@ -307,8 +307,9 @@ def test_two_codes_in_one_message_are_two_events():
     assert len({each.id for each in found}) == 2
 
 
-def test_a_line_without_any_time_has_the_present_one():
-    assert event("Event id=0x80818c00").time == 1_800_000_000.0
+@pytest.mark.parametrize("head", ["", "9999-12-31-12:00:00.000 ", "2026-02-30 12:00:00 "])
+def test_a_line_without_a_time_that_can_be_has_the_present_one(head):
+    assert event(f"{head}Event id=0x80818c00").time == 1_800_000_000.0
 
 
 PIECES = st.sampled_from(
