@@ -42,7 +42,7 @@ ROOMS = (
     Room("asd", ("asd",), 1703, 1700),
     Room("asd/rules", ("asd/rules",), 3297, 3300),
     Room("asd/rundir", ("asd/rundir",), 1486, 1500),
-    Room("asd/handler", ("asd/handler",), 3831, 3300),
+    Room("asd/handler", ("asd/handler",), 3830, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2343, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 3345, 2800),
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40140, 360
+MOST_SOURCE, MOST_FILES = 40139, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -17,13 +17,14 @@ from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
 from asd.handler.identity import whole
-from asd.handler.policy import Policy
+from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
 
 __all__ = ["LED_BY", "FaultHandler"]
 
 LED_BY = "led by"
 """Under this name the store keeps which other handler acts; empty or missing when this one does."""
+_RECONCILE_SECONDS = 600.0  # between two questions whether what was taken out still is
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
@@ -154,7 +155,7 @@ class FaultHandler:
             if self._leadership is not None and self.acts:
                 dry = self.policy.dry_run
                 self._leadership.leave(passed_on(self._adopted, now) if dry else record_of(self.store, now))
-            if self._may_ask() and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
+            if self._may_ask() and not 0 <= now - self._reconciled < _RECONCILE_SECONDS:
                 self._reconciled = now
                 acted += self.engine.reconcile(now)
                 self._send(now)
@@ -185,7 +186,7 @@ class FaultHandler:
         with self.store.transaction():
             if not self.store.meta("ignore_before"):
                 # The clocks of others may be behind ours.
-                self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - self.policy.skew_seconds)
+                self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - SKEW_SECONDS)
                 self.store.set_meta("last_now", now)
             self.store.set_meta("policy", msgspec.json.encode(self.policy).decode())  # for who looks at the devices
             if self._leadership is None:

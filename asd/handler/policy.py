@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
-__all__ = ["Policy"]
+__all__ = ["BREAKER_SECONDS", "SKEW_SECONDS", "Policy"]
+
+BREAKER_SECONDS = 86400.0
+"""The window of the circuit breaker, and how long it stays open unless it is reset."""
+SKEW_SECONDS = 60.0
+"""The clocks of two hosts are no further apart."""
 
 _FEW = 2
 _HALF_LIVES = 6
@@ -25,18 +30,14 @@ class Policy:
         many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
         burst_seconds: How far apart they may be.
         settle_seconds: How long a strike waits for others of its job before it counts, unless a replay confirms it.
-        max_devices: So many devices of one node are taken out in `breaker_seconds`; 0 takes none.
+        max_devices: So many devices of one node are taken out in `BREAKER_SECONDS`; 0 takes none.
         max_percent: Of so many nodes, as a share of those that are known, are devices taken out in this time, then the
             circuit breaker opens; 0 to 100, of few nodes it never means less than 2.
-        breaker_seconds: The window of the circuit breaker, and how long it stays open unless it is reset.
         release_after_seconds: A device without a new fault for so long is given back if it passed a stress test
             since; 0 means only by hand.
-        skew_seconds: The clocks of two hosts are no further apart.
         stale_seconds: A verdict that comes later than this takes no device out any more.
-        retries: After so many failures of the engine it is reported; tries go on.
         retry_seconds: The pause after the first failure; it doubles each time.
         longest_pause_seconds: The longest of these pauses.
-        reconcile_seconds: How often the engine is asked whether what was taken out still is.
         dry_run: Decide and report, touch nothing.
     """
 
@@ -48,18 +49,14 @@ class Policy:
     settle_seconds: float = 30.0
     max_devices: int = 2
     max_percent: float = 10.0
-    breaker_seconds: float = 86400.0
     release_after_seconds: float = 2 * 86400.0
-    skew_seconds: float = 60.0
     stale_seconds: float = WINDOW_SECONDS
-    retries: int = 5
     retry_seconds: float = 1.0
     longest_pause_seconds: float = 300.0
-    reconcile_seconds: float = 600.0
     dry_run: bool = False
 
     def allowed(self, known: int) -> int:
-        """Of how many of the `known` nodes devices may be taken out within `breaker_seconds`.
+        """Of how many of the `known` nodes devices may be taken out within `BREAKER_SECONDS`.
 
         >>> Policy().allowed(known=1000), Policy().allowed(known=8)
         (100, 2)
@@ -83,5 +80,5 @@ class Policy:
     @property
     def memory_seconds(self) -> float:
         """How long facts are kept: longer than anything asks for them."""
-        longest = max(self.window_seconds, self.breaker_seconds, self.stale_seconds, self.burst_seconds)
-        return longest + self.skew_seconds + self.settle_seconds
+        longest = max(self.window_seconds, BREAKER_SECONDS, self.stale_seconds, self.burst_seconds)
+        return longest + SKEW_SECONDS + self.settle_seconds

@@ -16,6 +16,7 @@ from asd.isolator import Device, IsolationOwner, Isolator
 
 __all__ = ["Executor", "KnowsHosts"]
 
+_RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 
 
@@ -185,11 +186,11 @@ class Executor:
         pause = min(policy.retry_seconds * 2.0 ** min(case.attempts, 30), policy.longest_pause_seconds)
         self._cases.change(case.n, attempts=attempts, next_try=now + pause, error=reason)
         what = f"{device}: {self._isolator.name} can't {'release' if case.state == 'releasing' else 'isolate'} it"
-        if attempts >= policy.retries:
+        if attempts >= _RETRIES:
             what += f", {attempts} tries failed"
         sentence = f"{what} ({reason}); it is tried again in {pause:g} s."
         # Said once, and at once where the engine refuses; the tries go on.
-        action = "failed" if attempts == (policy.retries if retry else 1) else case.state
+        action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
         return self._decide(action, sentence, case, device, now)
 
     def _move(self, case: Case, state: str) -> None:

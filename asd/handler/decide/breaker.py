@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asd.handler.db.store import Store
-from asd.handler.policy import Policy
+from asd.handler.policy import BREAKER_SECONDS, Policy
 
 __all__ = ["Breaker", "reset_breaker"]
 
@@ -24,22 +24,22 @@ class Breaker:
         opened = self.opened()
         if opened > now:  # the clock was set back
             self._store.set_meta("breaker_opened", now)
-        if not opened or now < opened + self._policy.breaker_seconds:
+        if not opened or now < opened + BREAKER_SECONDS:
             return False
-        reset_breaker(self._store, opened + self._policy.breaker_seconds)
+        reset_breaker(self._store, opened + BREAKER_SECONDS)
         return True
 
     def refusal(self, now: float, host: str) -> str:
         """Why no further device of `host` may be taken out now; empty when it may. Opens the breaker if it has to."""
         db, policy = self._store.db, self._policy
-        since = max(now - policy.breaker_seconds, min(self._store.number("breaker_reset"), now))
+        since = max(now - BREAKER_SECONDS, min(self._store.number("breaker_reset"), now))
         counted = db.execute(
             "SELECT host, count(*) FROM cases JOIN device ON device.n = cases.device "
             "WHERE opened > ? AND cases.state NOT IN ('others', 'failed', 'dropped') GROUP BY host",
             (since,),
         )
         out, known = dict(counted.fetchall()), db.execute("SELECT count(DISTINCT host) FROM device").fetchone()[0]
-        hours, nodes, devices = policy.breaker_seconds / 3600, policy.allowed(known), policy.max_devices
+        hours, nodes, devices = BREAKER_SECONDS / 3600, policy.allowed(known), policy.max_devices
         here = out.get(host, 0)
         too_many = here >= devices
         if not self.opened():

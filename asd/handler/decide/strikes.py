@@ -29,7 +29,7 @@ from asd.event import Event
 from asd.handler.db.cases import NO_FAULT
 from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device, whole_event
-from asd.handler.policy import Policy
+from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device
 from asd.rules.step.strikes import COOLDOWN_SECONDS, moment
 from asd.verdict import Level
@@ -221,7 +221,7 @@ class Strikes:
             if verdict:
                 self._confirm(row[0], verdict)
             return False
-        old = event.time <= now - policy.settle_seconds - policy.skew_seconds  # the others are in the logs already
+        old = event.time <= now - policy.settle_seconds - SKEW_SECONDS  # the others are in the logs already
         job = job_of(event.run)
         revoked = (
             "software" if verdict == "software" or (not verdict and self.is_software(job, step, event.host)) else ""
@@ -234,7 +234,7 @@ class Strikes:
             run=event.run,
             job=job,
             step=step,
-            time=min(event.time, now + policy.skew_seconds),
+            time=min(event.time, now + SKEW_SECONDS),
             received=now,
             due=now if old else now + policy.settle_seconds,
             settled=0,
@@ -381,7 +381,7 @@ class Strikes:
             How many devices were seen at once, 0 when there are not many or these were known; what they have in common;
             and whether they were known.
         """
-        time = min(event.time, now + self._policy.skew_seconds)
+        time = min(event.time, now + SKEW_SECONDS)
         of, found = f"job {job_of(event.run)}", self._burst(event, time)
         if found is None:  # ranks that did not find one name are of one job all the same
             of, found = f"node {event.host}", self._same_step_on_node(event, time)
