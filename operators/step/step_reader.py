@@ -12,7 +12,6 @@ from asd.event import Event
 from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
-from asd.operators.table.site import Site
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.reading import SCORES, Reading
 from asd.rundir.manifest import Health
@@ -43,11 +42,6 @@ class StepReader(Part):
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
         self._config, self._health, self._problems = config, health, problems
-
-    @property
-    def sites(self) -> list[Site]:
-        """The checkpoints."""
-        return self.gate.sites
 
     def begin(self) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
@@ -105,10 +99,14 @@ class StepReader(Part):
         if step.fatal is None and (step.refused or step.elsewhere or step.lost):
             step.fatal = self._follow(step)
             self._add(step, [] if step.fatal is None else [step.fatal])
-        if not step.readings:
+        self.write_limits()
+        if not step.readings and not self._is_skipped(step):
             self._problems.once(_NOTHING)
             monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
-        self.write_limits()
+
+    def _is_skipped(self, step: StepRecord) -> bool:
+        """Whether the loss scaler left the update out; all checks may be at the optimizer, which was not called."""
+        return self.loss_scale.dynamic and not self.gate.updated and self.scale < step.scale
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)

@@ -304,7 +304,7 @@ class TrainingWatch:
         try:
             self._read_layout(monitor)
             self._sampling.report_first_step()
-            after_first_step(monitor, self._net, self.judging.sites)
+            after_first_step(monitor, self._net, self.judging.gate.sites)
             self.rerun.report_protection(after_first_step=True)
             self.state.name_not_finite()
         except Exception as error:  # as in `step`

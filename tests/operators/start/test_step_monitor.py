@@ -250,6 +250,21 @@ def test_an_overflow_is_second_level_where_the_scaler_skips_it_and_its_scale_can
     assert_same_bits(values(net.get_parameters()), before)
 
 
+@pytest.mark.parametrize("overflows", [True, False])
+def test_a_step_that_the_scaler_skips_is_no_problem_where_all_checks_are_at_the_optimizer(overflows):
+    net = NothingToCheck()
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1000)
+    events = []
+    monitor = StepMonitor(Config(enable=1, tiers=("state",)), sinks=[events.append], loss_scale=scaler)
+    monitor.attach(net, optimizer)
+    ms.value_and_grad(net, None, optimizer.parameters)(ids(), targets())
+    if overflows:
+        scaler.adjust(ms.Tensor(False))
+    monitor.step()
+    assert [event.reason for event in events] == ([] if overflows else [NOTHING])
+
+
 def test_saving_before_attaching_is_refused_with_a_sentence(tmp_path):
     with pytest.raises(UnsupportedError, match="attached to no training yet"):
         StepMonitor(config()).save_state(tmp_path / "x.ckpt")

@@ -139,7 +139,9 @@ def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimiz
     assert ours.events["d"] == []
     assert {event.step for event in ours.events["g"]} == {BAD}
     assert_same_bits(ours.state(), bare(mode, order="gd", skipped="g")[1])
-    sites = {key: {site.name for site in monitor._training.judging.sites} for key, monitor in ours.monitors.items()}
+    sites = {
+        key: {site.name for site in monitor._training.judging.gate.sites} for key, monitor in ours.monitors.items()
+    }
     assert {name.split(".")[-2] for name in sites["g"]} == {"generator"}
     assert {name.split(".")[-2] for name in sites["d"]} == {"discriminator"}
 
@@ -169,8 +171,8 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place():
     first, second = (StepMonitor(RULE, sinks=[]) for _ in range(2))
     first.attach(net, optimizer)
     second.attach(net, optimizer)
-    assert first._training.judging.sites == []
-    assert [site.name for site in second._training.judging.sites] == ["n"]
+    assert first._training.judging.gate.sites == []
+    assert [site.name for site in second._training.judging.gate.sites] == ["n"]
     assert second._training.judging.gate.label == ""
 
 
