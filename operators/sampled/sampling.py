@@ -27,6 +27,7 @@ _RESULTS = 4
 """Computed again in a step in which any are, about."""
 _EVERY = 16
 """In one step of so many any are: what computes a result again takes longer than a small layer."""
+_TIER = "ASD_OPTIONS=tiers:checksum"
 _ONLY = "sampled results: in PyNative only"
 _PURE = re.compile(
     r"mindspore\.(nn\.layer\.(activation|basic|conv|dense|embedding|math|normalization|padding|pooling)"
@@ -110,7 +111,8 @@ class Sampling(Part):
         if self._due and not any(reading.kind in SCORES for reading in self.monitor.readings):
             self.gate.sites[:] = [site for site in self.gate.sites if site.kind not in SCORES]
             self.remove()
-            self._lacks(f"{_ONLY}; Python called none of the layers whose turn it was")
+            reason = f"{_ONLY}; Python called none of the layers whose turn it was"
+            self.monitor.protections.lacks(_TIER, reason)  # and logs it, for the line at the start said otherwise
             self.monitor.protections.has(sampled_results="")
 
     def begin_step(self, step: int) -> None:
@@ -144,7 +146,7 @@ class Sampling(Part):
             place.be_due()
 
     def _lacks(self, reason: str) -> None:
-        self.monitor.protections.lacks("ASD_OPTIONS=tiers:checksum", reason, told=self._is_told)
+        self.monitor.protections.lacks(_TIER, reason, told=self._is_told)
 
 
 def repeats(cell: nn.Cell) -> bool:

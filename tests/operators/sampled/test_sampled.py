@@ -201,7 +201,7 @@ def test_in_graph_mode_nothing_is_sampled_and_the_status_says_so(graph):
     assert protections.on["rule"] == "adaptive with tiers state"
 
 
-def test_what_is_called_in_a_jitted_function_is_not_sampled_and_the_status_says_so_after_the_first_step():
+def test_what_is_called_in_a_jitted_function_is_not_sampled_and_that_is_said_after_the_first_step(caplog):
     run = Run(Perceptron)
     protections = run.monitor.monitor.protections
     assert protections.on["rule"] == "adaptive with tiers state, checksum"
@@ -213,6 +213,7 @@ def test_what_is_called_in_a_jitted_function_is_not_sampled_and_the_status_says_
     assert type(run.net.last) is nn.Dense
     assert protections.on["rule"] == "adaptive with tiers state"
     assert "sampled results" not in protections.on
+    assert "tiers:checksum: sampled results: in PyNative only; Python called none of the layers" in caplog.text
     assert "results of matrix products" not in protections.places
 
 
