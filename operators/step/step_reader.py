@@ -59,12 +59,10 @@ class StepReader(Part):
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges
         limit_of = judges.second_limit if second_level else judges.limit
-        limits, least = [], []
-        for site in self.gate.sites:
-            # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
-            limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
-            if second_level:
-                least.append((site, judges.least(site.name)))
+        sites = self.gate.sites
+        # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
+        limits = [(site, -inf if self.gate.withholds else limit_of(site.name, site.kind)) for site in sites]
+        least = [(site, judges.least(site.name)) for site in sites] if second_level else []
         self.table.set_limits(limits, self.scale, least, self.gate)
 
     def judge(self, step: StepRecord) -> None:

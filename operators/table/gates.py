@@ -40,14 +40,6 @@ class Gates:
             raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")
         return self.living.setdefault(number, Gate(number))
 
-    def number(self, gate: Gate | None) -> int:
-        """The number of `gate`, the default one's if it is None."""
-        return 0 if gate is None else gate.number
-
     def others(self, gate: Gate) -> list[Gate]:
         """The gates of other monitors whose training runs, in the order in which they began."""
-        others = []
-        for _, other in sorted(self.living.items()):
-            if other is not gate and not other.is_free:
-                others.append(other)
-        return others
+        return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]

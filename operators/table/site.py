@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any
 
@@ -99,27 +98,30 @@ class Sites:
         return [site for _, site in sorted(self.living.items())]
 
 
-def largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
-    """The largest raw value of `dtype` that does not break `limit`, by the arithmetic with which the host judges."""
-    if math.isinf(limit) or (scale == 1.0 and (dtype is np.float64 or limit == 1.0)):  # 1 is that of all scores
-        return limit
-    with np.errstate(over="ignore"):
-        raw = dtype(limit * scale)
-        while float(raw) / scale > limit:
-            raw = np.nextafter(raw, dtype(-np.inf))
-        while not float(above := np.nextafter(raw, dtype(np.inf))) / scale > limit:
-            raw = above
-    return float(raw)
+@np.errstate(over="ignore", under="ignore")
+def largest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The largest raw values that do not break limits, by the arithmetic with which the host judges.
+
+    Args:
+        limits: float64 of any shape.
+        scales: float64 of that shape: what raw values are divided by.
+
+    Returns:
+        float32 of that shape; infinite where the limit is.
+    """
+    found: np.ndarray = (limits * scales).astype(np.float32)
+    while (large := np.isfinite(limits) & (found.astype(np.float64) / scales > limits)).any():
+        found[large] = np.nextafter(found[large], np.float32(-np.inf))
+    above = np.nextafter(found, np.float32(np.inf))
+    while (small := np.isfinite(limits) & (above.astype(np.float64) / scales <= limits)).any():
+        found[small] = above[small]
+        above[small] = np.nextafter(above[small], np.float32(np.inf))
+    return found
 
 
-def smallest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
-    """The smallest raw value of `dtype` that is not below `limit`, by the arithmetic with which the host judges."""
-    if limit == 0.0 or (scale == 1.0 and dtype is np.float64):
-        return limit
-    with np.errstate(over="ignore", under="ignore"):
-        raw = dtype(limit * scale)
-        while float(raw) / scale < limit:
-            raw = np.nextafter(raw, dtype(np.inf))
-        while float(below := np.nextafter(raw, dtype(-np.inf))) / scale >= limit:
-            raw = below
-    return float(raw)
+@np.errstate(over="ignore", under="ignore")
+def smallest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The smallest raw values, from 0 on, that are not below limits; with the arguments of `largest_raw`."""
+    below = largest_raw(np.nextafter(limits, -np.inf), scales)
+    found: np.ndarray = np.maximum(np.nextafter(below, np.float32(np.inf)), np.float32(0))
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,8 +128,8 @@ class Table:
         noted, self._noted = self._noted, []
         if noted:
             found = P.Concat()([*(values for _, values in noted), self.worst.value()]).asnumpy()
-            for (slot, _), value in zip(noted, found.tolist(), strict=False):
-                self._values[slot] = _larger(self._values[slot], value)
+            with np.errstate(invalid="ignore"):
+                np.maximum.at(self._values, [slot for slot, _ in noted], found[: len(noted)])
             written = found[len(noted) :]
         else:
             written = self.worst.asnumpy()
@@ -210,7 +210,7 @@ class Table:
 
     def set_limits(
         self,
-        limits: Iterable[tuple[Site, float]],
+        limits: Sequence[tuple[Site, float]],
         scale: float,
         least: Sequence[tuple[Site, float]] = (),
         gate: Gate | None = None,
@@ -223,23 +223,22 @@ class Table:
             least: The smallest values that pass; where there are none, all.
             gate: Whose they are; it judges nothing else then.
         """
-        own = self.gates.number(gate)
+        own = (gate or self.gates.default).number
         before, limits_before = self._judged.copy(), self._limits.copy()
         if gate is not None:
             self._judged[self._judged == own] = -1
         self._judged[self._sites.dead(self.CAPACITY)] = -1
-        for site, limit in limits:
-            raw = largest_raw(limit, divisor(site.kind, scale), np.float32)
-            self._limits[site.slot] = min(raw, _LARGEST)  # what is infinite never passes
-            self._judged[site.slot] = own
+        slots, raw = _raw(largest_raw, limits, scale)
+        self._limits[slots] = np.minimum(raw, _LARGEST)  # what is infinite never passes
+        self._judged[slots] = own
         if not np.array_equal(limits_before, self._limits):
             write(self.limits, self._limits)
         if not np.array_equal(before, self._judged):
             self._write_judged()
         mine, least_before = self._judged == own, self._least.copy()
         self._least[mine] = 0
-        for site, limit in least:
-            self._least[site.slot] = smallest_raw(limit, divisor(site.kind, scale), np.float32)
+        slots, raw = _raw(smallest_raw, least, scale)
+        self._least[slots] = raw
         if not np.array_equal(least_before, self._least):
             write(self.least, self._least)
 
@@ -290,6 +289,14 @@ def _larger(one: Any, other: Any) -> Any:
     """The larger numbers; what is none stays none."""
     with np.errstate(invalid="ignore"):
         return np.maximum(one, other)
+
+
+def _raw(
+    find: Callable[[np.ndarray, np.ndarray], np.ndarray], limits: Sequence[tuple[Site, float]], scale: float
+) -> tuple[list[int], np.ndarray]:
+    """Slots, and what the gate compares their values with."""
+    scales = np.array([divisor(site.kind, scale) for site, _ in limits], np.float64)
+    return [site.slot for site, _ in limits], find(np.array([limit for _, limit in limits], np.float64), scales)
 
 
 def _order(site: Site) -> int:

@@ -14,7 +14,7 @@ from asd.operators import StepMonitor, guard
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
-from asd.operators.table.site import smallest_raw
+from asd.operators.table.site import largest_raw, smallest_raw
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 28, 26
@@ -163,10 +163,17 @@ def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(m
         assert not refuses([0.0, 0.0], 0.0, scale)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [1.0, 3.0, 1e-3, 65536.0])
-@pytest.mark.parametrize("limit", [1.0, 0.1, 1e-30, 5e-324])
-def test_the_smallest_raw_value_is_the_smallest(limit, scale, dtype):
-    raw = smallest_raw(limit, scale, dtype)
-    assert raw / scale >= limit
-    assert not float(np.nextafter(dtype(raw), dtype(-1))) / scale >= limit
+def test_raw_limits_are_the_last_values_that_pass():
+    random = np.random.default_rng(5)
+    limits = np.concatenate([10.0 ** random.uniform(-44, 38, 500), [1.0, 0.1, 1e-30, 5e-324]])
+    scales = random.choice([1.0, 3.0, 1e-3, 65536.0], limits.size)
+    largest, smallest = largest_raw(limits, scales), smallest_raw(limits, scales)
+    assert {largest.dtype, smallest.dtype} == {np.dtype(np.float32)}
+    with np.errstate(over="ignore"):
+        assert (largest / scales <= limits).all()
+        assert (np.nextafter(largest, np.float32(np.inf)) / scales > limits).all()
+        assert (smallest / scales >= limits).all()
+        assert (np.nextafter(smallest, np.float32(-np.inf)) / scales < limits).all()
+    ends = np.array([-np.inf, 0.0, np.inf])
+    assert largest_raw(ends, np.ones(3)).tolist() == [-np.inf, 0.0, np.inf]
+    assert smallest_raw(ends[1:], np.ones(2)).tolist() == [0.0, np.inf]
