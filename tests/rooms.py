@@ -45,7 +45,7 @@ ROOMS = (
     Room("asd/handler", ("asd/handler",), 3830, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2343, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3345, 2800),
+    Room("asd/cli", ("asd/cli",), 3359, 2800),
     Room("operators", ("operators",), 6703, 7500),
     Room("operators/rerun and the like", RERUN, 3512, 4500),
     Room(
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40138, 360
+MOST_SOURCE, MOST_FILES = 40152, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -108,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         with contextlib.suppress(io.UnsupportedOperation):  # no name that a run or a file has may end a command
             sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = of_today(arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -212,3 +213,16 @@ def _forget_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def of_today(arguments: list[str]) -> list[str]:
+    """Puts `compare --gradients` in the place of `grad_compare`, the name that other tools have for it.
+
+    `arguments` are without the program's name.
+    """
+    if arguments[:1] != ["grad_compare"]:
+        return arguments
+    rest = arguments[1:]
+    if len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
+        rest = ["-tp", rest[0], "-gp", *rest[1:]]
+    return ["compare", "--gradients", *rest]

@@ -130,14 +130,14 @@ def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
     gradient = np.ones(10, np.float32)
     one = write_run(tmp_path / "a", [{"w/x": gradient}] * 2)
     other = write_run(tmp_path / "b", [{"w/x": gradient}, {"w/x": -gradient}])
-    command = ["compare", "--gradients", "-tp", str(one), "-gp"]
-    assert main([*command, str(other), "-o", str(tmp_path / "out")]) == 0
+    assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "The runs part at step 1: the gradient of w_x on rank 0" in printed.out
     pictures = tmp_path / "out" / "rank0" / "similarities_picture"
     assert sorted(file.name for file in pictures.iterdir()) == ["summary_similarities.svg", "w_x_similarities.svg"]
     assert (pictures / "w_x_similarities.svg").read_text().startswith("<svg ")
     before = (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes()
+    command = ["compare", "--gradients", "-tp", str(one), "-gp"]
     assert main([*command, str(one), "-o", str(tmp_path / "out")]) == 2
     assert "is there already and stays" in capsys.readouterr().err
     assert (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes() == before
