@@ -59,10 +59,12 @@ class StepReader(Part):
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges
         limit_of = judges.second_limit if second_level else judges.limit
-        sites = self.gate.sites
-        # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
-        limits = [(site, -inf if self.gate.withholds else limit_of(site.name, site.kind)) for site in sites]
-        least = [(site, judges.least(site.name)) for site in sites] if second_level else []
+        limits, least = [], []
+        for site in self.gate.sites:
+            # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
+            limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
+            if second_level:
+                least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
 
     def judge(self, step: StepRecord) -> None:
@@ -98,13 +100,10 @@ class StepReader(Part):
             step.fatal = self._follow(step)
             self._add(step, [] if step.fatal is None else [step.fatal])
         self.write_limits()
-        if not step.readings and not self._is_skipped(step):
+        skipped = self.loss_scale.dynamic and not gate.updated and self.scale < step.scale  # by the loss scaler
+        if not step.readings and not skipped:
             self._problems.once(_NOTHING)
             monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
-
-    def _is_skipped(self, step: StepRecord) -> bool:
-        """Whether the loss scaler left the update out; all checks may be at the optimizer, which was not called."""
-        return self.loss_scale.dynamic and not self.gate.updated and self.scale < step.scale
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)

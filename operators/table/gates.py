@@ -26,9 +26,6 @@ class Gates:
         self.default = Gate(0)
         self.living: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary({0: self.default})
 
-    def __len__(self) -> int:
-        return len(self.living) - 1
-
     def new(self) -> Gate:
         """One more.
 

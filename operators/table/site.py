@@ -87,10 +87,10 @@ class Sites:
         site = self.living[slot] = Site(slot, self.made, name, kind)
         return site
 
-    def dead(self, used: int) -> np.ndarray:
-        """Which of the first `used` slots belong to no living site, as numbers."""
-        dead = np.ones(used, bool)
-        dead[[slot for slot in list(self.living) if slot < used]] = False
+    def dead(self) -> np.ndarray:
+        """Which slots belong to no living site, as numbers."""
+        dead = np.ones(self.capacity, bool)
+        dead[list(self.living)] = False
         return np.flatnonzero(dead)
 
     def ordered(self) -> list[Site]:

@@ -178,10 +178,11 @@ class Table:
         What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
         """
         states, refused = self._guards_of(gate), self.refused()
-        (gate or self.gates.default).updated = any(state.unread() > 0 for state in states)
-        # Python read all of them before its update.
-        self._is_taken = bool(states) and all(state.is_read_by_python for state in states)
+        own, self._is_taken = gate or self.gates.default, bool(states)
+        own.updated = False
         for state in states:
+            own.updated |= state.unread() > 0
+            self._is_taken &= state.is_read_by_python  # which read all of them before its update
             state.have_read()
         numbers = [state.number for state in states if not state.is_alone]
         if numbers and (held := self.held.asnumpy().copy())[numbers].any():
@@ -227,7 +228,7 @@ class Table:
         before, limits_before = self._judged.copy(), self._limits.copy()
         if gate is not None:
             self._judged[self._judged == own] = -1
-        self._judged[self._sites.dead(self.CAPACITY)] = -1
+        self._judged[self._sites.dead()] = -1
         slots, raw = _raw(largest_raw, limits, scale)
         self._limits[slots] = np.minimum(raw, _LARGEST)  # what is infinite never passes
         self._judged[slots] = own
@@ -295,8 +296,11 @@ def _raw(
     find: Callable[[np.ndarray, np.ndarray], np.ndarray], limits: Sequence[tuple[Site, float]], scale: float
 ) -> tuple[list[int], np.ndarray]:
     """Slots, and what the gate compares their values with."""
-    scales = np.array([divisor(site.kind, scale) for site, _ in limits], np.float64)
-    return [site.slot for site, _ in limits], find(np.array([limit for _, limit in limits], np.float64), scales)
+    slots, values = [], np.ones((2, len(limits)))
+    for i, (site, limit) in enumerate(limits):
+        slots.append(site.slot)
+        values[:, i] = limit, divisor(site.kind, scale)
+    return slots, find(*values)
 
 
 def _order(site: Site) -> int:
