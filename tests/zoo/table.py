@@ -65,8 +65,7 @@ elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
   optimizer would have got is checked. `warned`: gradient clipping made the one element small and all others tiny,
   which is worth a second look where one is on. `hidden`: clipping made them small, but not as tiny as is suspicious.
   `harmless`: the training ended with the same bits as without the fault, as when it struck an expert that no token
-  had reached.
-  `not checked`: nothing of the network is checked there, and the training says so.
+  had reached. `not checked`: nothing of the network is checked there, and the training says so.
 - **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
   `everything` takes a second look; `said` where it can't, and the log says why.
 
