@@ -62,6 +62,7 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
     scores = found.proposed.scores
     assert scores[NORM].extreme[0] == max(norms)
     assert scores[JUMP].count == 4 * 300
+    assert found.pairs["upper"][1] == threshold(scores[NORM].largest, scores[NORM].count, 1e-4 / 2)  # two tests share
 
 
 @given(
