@@ -38,13 +38,14 @@ class Place:
 
     Attributes:
         calls: How many of its next calls are checked.
+        is_called: Whether Python ever called it.
         sites: Where the scores go.
     """
 
     def __init__(
         self, name: str, cell: nn.Cell, products: Mapping[str, Form], *, repeats: bool, problem: Callable[[str], Any]
     ) -> None:
-        self.calls, self.sites = 0, list[Site]()
+        self.calls, self.is_called, self.sites = 0, False, list[Site]()
         self._cell, self._problem = cell, problem
         self._score, self._differs = ProductScore(), Differs()
         self._products = {}
@@ -103,7 +104,7 @@ class Place:
 def _layer(place: Place, base: Any) -> type:
     class Sampled(base):
         def __call__(self, *args, **kwargs):
-            call = super().__call__
+            call, place.is_called = super().__call__, True
             return call(*args, **kwargs) if place.calls == 0 else place.call(self, lambda: call(*args, **kwargs))
 
         def __reduce_ex__(self, protocol):

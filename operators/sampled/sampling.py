@@ -107,12 +107,11 @@ class Sampling(Part):
                 self._places.append(place)
 
     def report_first_step(self) -> None:
-        """Reports that nothing is sampled where the first step showed nothing: its layers are compiled."""
-        if self._due and not any(reading.kind in SCORES for reading in self.monitor.readings):
+        """Reports and logs that none is sampled where Python called no layer in the first step: all are compiled."""
+        if self._places and not any(place.is_called for place in self._places):
             self.gate.sites[:] = [site for site in self.gate.sites if site.kind not in SCORES]
             self.remove()
-            reason = f"{_ONLY}; Python called none of the layers whose turn it was"
-            self.monitor.protections.lacks(_TIER, reason)  # and logs it, for the line at the start said otherwise
+            self.monitor.protections.lacks(_TIER, f"{_ONLY}; Python calls none of the layers")
             self.monitor.protections.has(sampled_results="")
 
     def begin_step(self, step: int) -> None:

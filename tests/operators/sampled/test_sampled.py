@@ -213,8 +213,27 @@ def test_what_is_called_in_a_jitted_function_is_not_sampled_and_that_is_said_aft
     assert type(run.net.last) is nn.Dense
     assert protections.on["rule"] == "adaptive with tiers state"
     assert "sampled results" not in protections.on
-    assert "tiers:checksum: sampled results: in PyNative only; Python called none of the layers" in caplog.text
+    assert "tiers:checksum: sampled results: in PyNative only; Python calls none of the layers" in caplog.text
     assert "results of matrix products" not in protections.places
+
+
+class Masked(nn.Cell):
+    """A layer has a product and does not use it, as a mask of causal attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.mask = nn.Dense(WIDTH, WIDTH), Linear(WIDTH, WIDTH)
+        self.mask.construct = lambda x: x
+
+    def construct(self, x):
+        return self.last(self.mask(x))
+
+
+def test_layers_are_sampled_though_what_is_due_in_the_first_step_multiplies_nothing(monkeypatch):
+    monkeypatch.setattr(sampling, "_RESULTS", 1)
+    run = Run(Masked).steps(4)
+    assert {"last.checksum", "last.twice"} <= set(run.seen)
+    assert not any(name.startswith("mask.") for name in run.seen)
 
 
 def jitted(net):
