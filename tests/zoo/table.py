@@ -61,7 +61,7 @@ elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
   before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
-  skipped by the scaler; `skipped`: the same of a network without norms, where nothing but the gradients that the
+  skipped by the scaler. `skipped`: the same of a network without norms, where nothing but the gradients that the
   optimizer would have got is checked. `warned`: gradient clipping made the one element small and all others tiny,
   which is worth a second look where one is on. `hidden`: clipping made them small, but not as tiny as is suspicious.
   `harmless`: the training ended with the same bits as without the fault, as when it struck an expert that no token
