@@ -26,7 +26,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _place(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
-    if not (address and port.isdecimal() and int(port) < 65536):
+    if not (address and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
         raise wrong(text, "it must be ADDRESS:PORT, for example 127.0.0.1:9465")
     return address.strip("[]"), int(port)
 

@@ -144,6 +144,7 @@ def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
         ("--many", "1"),
         ("--release-after", "-2"),
         ("--metrics", "127.0.0.1:70000"),
+        ("--metrics", "127.0.0.1:" + "9" * 5000),
         ("--option", "novalue"),
     ],
 )
