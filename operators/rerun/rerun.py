@@ -47,7 +47,7 @@ class Rerun(Part):
         audit: Makes steps twice.
         vendor: Checks products of what is made again, and of one step of so many.
         write_limits: Gives the gate limits, see `StepReader`.
-        check_everything: Makes all sampled results due until the step ends.
+        check_again: Keeps the sampled results that are due so until the step ends, and with `more` adds some.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Rerun(Part):
         *,
         attributes: bool,
         write_limits: Callable[..., None],
-        check_everything: Callable[[], None],
+        check_again: Callable[..., None],
     ) -> None:
         self.attributes, self.confirms = attributes, config.confirm > 0
         self._config, self._scaler, self.audit, self._vendor = config, scaler, audit, vendor
-        self._write_limits, self._check_everything = write_limits, check_everything
+        self._write_limits, self._check_again = write_limits, check_again
         self._allowance = Allowance(config.confirm)
         self._armed = False
         self._lost = False  # an update whose step could not be made again: no later one is held back
@@ -145,13 +145,12 @@ class Rerun(Part):
         except RankLostError:  # the exchange keeps it, which ends the step
             return
         if reasons and not any(rank["broken"] for rank in told):
-            self._lost = True
-            step.lost = reasons[0]
+            self._lost, step.lost = True, reasons[0]
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """The second run is the step from now on; returns why it could not be made on some ranks."""
         self._allowance.spend()
-        self._check_everything()
+        self._check_again(more=True)
         with self._vendor.products():
             outputs, failure = again.rerun_for_good()
         second = self.table.read(self.gate.sites, self.gate)
@@ -240,7 +239,7 @@ class Rerun(Part):
             where = "" if rank == self.ranks.rank else f"on rank {rank}: "
             return Diagnosis("undetermined", where + reason) if anomaly is not None else None
         abnormal = breaks(anomaly, step.scale)
-        self._check_everything()
+        self._check_again(more=False)
         with self._vendor.products(), again.without_a_trace():
             if self.ranks.size == 1:
                 finding = run_alone(again, original, abnormal)

@@ -17,10 +17,10 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.readings.reading import CHECKSUM, TWICE
 
-__all__ = ["Place"]
+__all__ = ["MOST_CALLS", "Place"]
 
-_MOST_CALLS = 16
-"""Of one layer in a step: each leaves numbers that somebody has to read."""
+MOST_CALLS = 16
+"""Of one layer that are checked in a step: each leaves numbers that somebody has to read."""
 
 
 class Place:
@@ -60,10 +60,6 @@ class Place:
         site.claimed = True
         self.sites.append(site)
         return site
-
-    def be_due(self) -> None:
-        """Its next calls are checked."""
-        self.calls = _MOST_CALLS
 
     def remove(self) -> None:
         """Gives the layer its class back."""

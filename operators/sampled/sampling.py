@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby
+from collections.abc import Collection, Iterable
+from itertools import accumulate, cycle, groupby
 
 import mindspore as ms
 from mindspore import nn
@@ -16,7 +16,7 @@ from asd.operators.attach.install import cell_name, compile_patterns
 from asd.operators.gate.part import Part, Problems, StepRecord
 from asd.operators.private.cells import can_do_without_gradients
 from asd.operators.private.class_swap import stock_class
-from asd.operators.sampled.place import Place
+from asd.operators.sampled.place import MOST_CALLS, Place
 from asd.operators.sampled.product import form_of
 from asd.operators.table.site import is_ours
 from asd.rules.readings.reading import SCORES
@@ -27,6 +27,8 @@ _RESULTS = 4
 """Computed again in a step in which any are, about."""
 _EVERY = 16
 """In one step of so many any are: what computes a result again takes longer than a small layer."""
+_PARTS = 4
+"""Of the layers, of which a second look checks one: to check all may take several times as long as the step."""
 _TIER = "ASD_OPTIONS=tiers:checksum"
 _ONLY = "sampled results: in PyNative only"
 _PURE = re.compile(
@@ -63,7 +65,8 @@ class Sampling(Part):
         self._exclude, self._problems = exclude, problems
         self._places: list[Place] = []
         self._groups: list[list[Place]] = []
-        self._due: Sequence[Place] = ()
+        self._due: Collection[Place] = ()
+        self._parts = cycle(range(_PARTS))
 
     @property
     def is_on(self) -> bool:
@@ -102,8 +105,7 @@ class Sampling(Part):
             products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
             again = repeats(cell)
             if (products or again) and not hasattr(cell.construct, "__wrapped_by_jit__"):
-                place = Place(name, cell, products, repeats=again, problem=self._problems.once)
-                _places[cell] = place
+                place = _places[cell] = Place(name, cell, products, repeats=again, problem=self._problems.once)
                 self._places.append(place)
 
     def report_first_step(self) -> None:
@@ -116,18 +118,17 @@ class Sampling(Part):
 
     def begin_step(self, step: int) -> None:
         """Says what is due in the step of this number, which comes next."""
-        if self._groups and step % _EVERY == 1 % _EVERY:
-            self._make_due(self._groups[step // _EVERY % len(self._groups)])
-        else:
-            self._make_due(())
+        is_due = self._groups and step % _EVERY == 1 % _EVERY
+        self._make_due(self._groups[step // _EVERY % len(self._groups)] if is_due else ())
 
     def end_step(self, step: StepRecord) -> None:
         """Says what is due in the next one."""
         self.begin_step(step.number + 1)
 
-    def check_everything(self) -> None:
-        """All results are computed again until the step ends."""
-        self._make_due(self._places)
+    def check_again(self, *, more: bool) -> None:
+        """What is due stays due until the step ends, and with `more` so is the next part of the layers."""
+        part = self._places[next(self._parts) :: _PARTS] if more else ()
+        self._make_due({*self._due, *part})
 
     def remove(self) -> None:
         """Layers have the class that they had."""
@@ -137,12 +138,12 @@ class Sampling(Part):
             del _places[cell]
         self._places, self._groups, self._due = [], [], ()
 
-    def _make_due(self, places: Sequence[Place]) -> None:
+    def _make_due(self, places: Collection[Place]) -> None:
         for place in self._due:
             place.calls = 0
         self._due = places
         for place in places:
-            place.be_due()
+            place.calls = MOST_CALLS
 
     def _lacks(self, reason: str) -> None:
         self.monitor.protections.lacks(_TIER, reason, told=self._is_told)

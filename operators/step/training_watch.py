@@ -105,7 +105,7 @@ class TrainingWatch:
             self._vendor,
             attributes=config.replay if replay is None else replay,
             write_limits=self.judging.write_limits,
-            check_everything=self._sampling.check_everything,
+            check_again=self._sampling.check_again,
         )
         self._accumulation = Accumulation(self.rerun.put_back_sums, self.judging.write_limits)
         self._rule_state = RuleState(config, self.health, resume_from)

@@ -110,9 +110,9 @@ class Run:
     def loss(self, x, y):
         return ((self.net(x).astype(ms.float32) - y) ** 2).mean()
 
-    def step(self):
+    def step(self, scale=1.0):
         generator = np.random.default_rng(self.number)
-        x, y = (Tensor(generator.normal(size=(2, 4, WIDTH)).astype(np.float32)) for _ in range(2))
+        x, y = (Tensor((scale * generator.normal(size=(2, 4, WIDTH))).astype(np.float32)) for _ in range(2))
         self.number += 1
         loss = self.run(x, y[:, 0] if isinstance(self.net, Convolutions) else y)
         self.losses.append(loss.asnumpy().tobytes())
