@@ -71,7 +71,7 @@ def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout,
 
 @pytest.mark.parametrize("protection", on_ascend(("document",)))
 def test_in_a_pipeline_a_rank_checks_the_cells_of_its_own_stage(compiled, protection):
-    assert compiled("blocks", "pipeline", protection)["checked"] == "2 checkpoints: embedding, layers.0.norm"
+    assert compiled("blocks", "pipeline", protection)["checked"] == "2 checkpoints: embedding, layers.0.norm.layer_norm"
 
 
 @pytest.mark.parametrize("protection", on_ascend(("document",)))
