@@ -167,10 +167,10 @@ class TrainingWatch:
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
-        weights = alike_on_ranks(net, optimizer)
-        ranks.divide(find_groups(ranks, weights))
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
+        weights = alike_on_ranks(net, optimizer)
+        ranks.divide(find_groups(ranks, weights))
         self._checks.put_on(net, optimizer)
         self._weights.watch(weights, self.config.weight_hash)
         if optimizer is not None:
@@ -340,11 +340,11 @@ class TrainingWatch:
         """Takes the limits away."""
         self._forgotten.stop()
         self._sampling.remove()
-        if self._vendor.is_on:
-            self._vendor.stop()
+        self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
-            self._table.arm(False, self._gate)
+            if self.judging.ranks.lost is None:  # else the device waits for an exchange that nobody ends
+                self._table.arm(False, self._gate)
             self.monitor.end()
 
     def follow_roll_back(self) -> None:

@@ -12,9 +12,10 @@ from checked_nets import Decoder, dataset, fill, train_model
 from mindspore import nn
 from mindspore.train import Callback, Model
 
-from asd import Config
+from asd import Config, RankLostError
 from asd.operators import StepMonitor
 from asd.operators.start import step_monitor
+from asd.operators.table import guard_state
 from asd.rundir.names import status_file
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -69,6 +70,16 @@ def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monke
     assert training.returncode == code
     assert not status(tmp_path)["active"]
     assert status(tmp_path)["steps"] == 1
+
+
+def test_a_training_of_which_a_rank_is_lost_ends_without_a_word_to_the_device_that_waits_for_it(monkeypatch):
+    net = fill(Decoder())
+    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    monitor._training.judging.ranks.lost = RankLostError(0, (1,), 25.0, "rank 1 is stopped")
+    monkeypatch.setattr(guard_state, "write", lambda *_: pytest.fail("it would wait for ever"))
+    monitor.close()
+    assert not monitor.monitor.status.active
 
 
 def test_the_status_says_that_model_train_has_ended_by_an_exception(tmp_path):
