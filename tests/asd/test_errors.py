@@ -5,29 +5,10 @@ import pickle
 import pytest
 
 from asd.errors import AnomalyDetected, ConfigError, IsolationError, StateError, UnsupportedError
-from asd.event import Event
 from asd.isolator import Device
-from asd.verdict import Level
-from tests.support.events import made_of
+from tests.support.events import event_maker
 
-EVENT = made_of(
-    Event,
-    run="r",
-    rank=0,
-    host="h",
-    device="CPU:0",
-    step=1,
-    checkpoint="a",
-    value=float("inf"),
-    limits=(),
-    kind="anomaly",
-    level=Level.ERROR,
-    rule="threshold",
-    feature="l2",
-    reason="not finite",
-    refused=True,
-    time=0.0,
-)
+EVENT = event_maker()()
 
 
 def test_a_name_that_is_no_line_of_text_is_quoted_so_that_the_sentence_stays_one_line():

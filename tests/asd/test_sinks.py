@@ -1,32 +1,17 @@
 """Where events go: entry points of any distribution, and standard error when there is none."""
 
-from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
-from asd import Config, Event, Level
+from asd import Config
 from asd import sinks as module
 from asd.exporters.run_files.event_log import EventLog
 from asd.origin import Origin
-from tests.support.events import made_of
+from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
-EVENT = made_of(
-    Event,
-    **asdict(ORIGIN),
-    step=1,
-    checkpoint="a",
-    value=2e6,
-    limits=(1e6,),
-    level=Level.ERROR,
-    kind="anomaly",
-    rule="threshold",
-    feature="l2",
-    reason="r",
-    refused=True,
-    time=0.0,
-)
+EVENT = event_maker()()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from asd.event import Event
 from asd.origin import Origin
 from asd.rundir.last_good import last_good
 from asd.rundir.manifest import (
@@ -17,27 +16,12 @@ from asd.rundir.manifest import (
     write_manifest,
 )
 from asd.verdict import Level
-from tests.support.events import made_of
+from tests.support.events import event_maker
 
 ORIGIN = {"run": "job", "rank": 0, "host": "node1", "device": "CPU:0"}
 
 
-def anomaly(step, *, refused=True, level=Level.ERROR, kind="anomaly", value=1e9):
-    return made_of(
-        Event,
-        **ORIGIN,
-        step=step,
-        checkpoint="norm",
-        value=value,
-        limits=(1e6,),
-        level=level,
-        kind=kind,
-        rule="threshold",
-        feature="l2",
-        reason="test",
-        refused=refused,
-        time=0.0,
-    )
+anomaly = event_maker(**ORIGIN, checkpoint="norm", value=1e9, reason="test", time=0.0)
 
 
 def save(folder, step, health=None, text=None, **origin):
