@@ -46,7 +46,7 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2343, 1900),
     Room("asd/dumps", ("asd/dumps",), 4485, 4500),
     Room("asd/cli", ("asd/cli",), 3359, 2800),
-    Room("operators", ("operators",), 6700, 7500),
+    Room("operators", ("operators",), 6701, 7500),
     Room("operators/rerun and the like", RERUN, 3511, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
@@ -63,7 +63,7 @@ ROOMS = (
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40148, 360
+MOST_SOURCE, MOST_FILES = 40149, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

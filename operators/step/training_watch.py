@@ -340,7 +340,8 @@ class TrainingWatch:
         """Takes the limits away."""
         self._forgotten.stop()
         self._sampling.remove()
-        self._vendor.stop()
+        if self._vendor.is_on:
+            self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
             if self.judging.ranks.lost is None:  # else the device waits for an exchange that nobody ends
