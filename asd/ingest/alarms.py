@@ -53,9 +53,9 @@ class Alarms:
         device = finding.device or self._npus.get(line.path) or device_of_path(line.path) or "unknown"
         rank = next(rank for rank in ranks if rank is not None)
         return Event(
-            origin=Origin("ingest", rank, finding.host or self._host, device),
+            origin=Origin("ingest", rank, finding.host[:512] or self._host, device),
             step=finding.step,
-            checkpoint=finding.checkpoint,
+            checkpoint=finding.checkpoint[:512],  # the longest name that is read again
             value=finding.value,
             limits=(),
             level=finding.level,

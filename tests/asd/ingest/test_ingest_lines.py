@@ -343,6 +343,19 @@ def test_no_line_whatever_it_holds_is_an_error(pieces, data):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        f"Silent detect strike detected: StrikeRecord{{timestamp: 1, name: {'n' * 600}, value: inf}}",
+        f"device fault, nodeName:{'n' * 600}, assertion:Occur, cardID:2, deviceID:0, faultCodes:80818C00",
+    ],
+)
+def test_a_name_too_long_for_a_record_is_cut(text):
+    found = event(text)
+    assert max(len(found.checkpoint), len(found.host)) == 512
+    assert type(found).from_json(found.to_json()).id == found.id
+
+
+@pytest.mark.parametrize(
     "piece",
     [
         "Node Type=0x40;",
