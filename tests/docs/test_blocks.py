@@ -99,7 +99,7 @@ def test_a_session_prints_what_stands_there(block, work, environ):
 
 
 _VOLATILE = (
-    (r"\d+\.\d+(?:e[+-]?\d+)?|\de[+-]\d+", "NUMBER"),
+    (r"\d+\.\d+(?:e[+-]?\d+)?|\de[+-]\d+|(?<=\blimit )\d+", "NUMBER"),
     (r"asd_run-\d{8}T\d{6}-\d+", "RUN"),
     (r"\b[0-9a-f]{32}\b", "ID"),
     (r"(?<=host=)\S+|(?<=node=\")[^\"]*", "HOST"),
@@ -115,8 +115,8 @@ def masked(line, work):
 
 
 def test_masks_hide_what_is_another_each_time_and_nothing_else(tmp_path):
-    line = "step=7 host=vm value=3.7e+36 run=asd_run-20261123T200233-20705 refused=yes"
-    assert masked(line, tmp_path) == "step=7 host=HOST value=NUMBER run=RUN refused=yes"
+    line = "step=7 host=vm value=3.7e+36 run=asd_run-20261123T200233-20705 value inf, limit 254; refused=yes"
+    assert masked(line, tmp_path) == "step=7 host=HOST value=NUMBER run=RUN value inf, limit NUMBER; refused=yes"
 
 
 def run(command, work, environ, **options):
