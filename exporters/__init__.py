@@ -1,4 +1,1 @@
-"""Everything that leaves the process: logs, events, evidence, metrics, pictures, reports, and isolation.
-
-May import: `asd`, never `asd.operators`.
-"""
+"""Everything that leaves the process: logs, events, evidence, metrics, pictures, reports, and isolation."""

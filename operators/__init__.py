@@ -11,8 +11,6 @@
     GradientMonitor, GradComparator                 gradients step by step; where those of two runs part
 
 Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature-value detection document says.
-
-May import: `asd`, never `asd.exporters`.
 """
 
 from __future__ import annotations

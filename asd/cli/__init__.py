@@ -2,8 +2,6 @@
 
 Every sub-command is a module with `add_arguments(parser)` and `run(args) -> int`. Its module is imported only when that
 command is chosen, so `asd --help` is quick and needs no MindSpore.
-
-May import: the commands by name, and no command before it is chosen.
 """
 
 from __future__ import annotations

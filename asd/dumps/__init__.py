@@ -1,4 +1,1 @@
-"""What is looked at after an alarm: dumps, their formats, and what is told from them. No MindSpore.
-
-May import: `rundir`.
-"""
+"""What is looked at after an alarm: dumps, their formats, and what is told from them. No MindSpore."""

@@ -5,8 +5,6 @@
     FaultHandler(store, policy, isolator, publish).handle(event) ── returns a Decision
 
 It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any engine.
-
-May import: `counts`, `rundir`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""The vendor's own alarms, read from its logs, as the same events: what a line means stands in `patterns`.
-
-May import: `rundir`.
-"""
+"""The vendor's own alarms, read from its logs, as the same events: what a line means stands in `patterns`."""

@@ -1,8 +1,6 @@
 """Faults for drills: what silent data corruption does to a tensor, when and where, decided by a seed.
 
 `fault` says where and when, and how often by chance; `patterns` what is done to an array.
-
-May import: `asd.errors`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 >>> rule = make_rule("threshold")
 >>> rule.update(float("nan"))
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)
-
-May import: `asd.errors`, `asd.verdict`. Of its rooms `step` imports `diagnosis`, and both `readings`.
 """
 
 from __future__ import annotations

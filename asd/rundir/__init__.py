@@ -1,4 +1,1 @@
-"""The files of a run: their names, states, manifests, the last good checkpoint, recorded values, and what follows them.
-
-May import: `measured`, and `asd.config`, `asd.event`.
-"""
+"""The files of a run: names, states, manifests, the last good checkpoint, recorded values, and what follows them."""

@@ -1,4 +1,1 @@
-"""The settings: the table of variables, how a text becomes a value.
-
-May import: `asd.errors`.
-"""
+"""The settings: the table of variables, how a text becomes a value."""

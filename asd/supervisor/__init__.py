@@ -6,6 +6,4 @@
 
 `Job` is this picture. `AttemptWatch` sees what one attempt was like, `find_cause` why it ended. What follows for a
 device is decided by the fault handler, see `OwnHandler`. `Record` outlives the supervisor.
-
-May import: `handler`, `rules`, `rundir`.
 """

@@ -1,4 +1,1 @@
-"""Thresholds for a stated budget of false alarms, from recorded feature values.
-
-May import: `rules`, `rundir`.
-"""
+"""Thresholds for a stated budget of false alarms, from recorded feature values."""

@@ -1,4 +1,1 @@
-"""The HTTP server: `/metrics`, `/healthz`, `/readyz` and `/events`, with TLS on both sides.
-
-May import: nothing of `asd.exporters`.
-"""
+"""The HTTP server: `/metrics`, `/healthz`, `/readyz` and `/events`, with TLS on both sides."""

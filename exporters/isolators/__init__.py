@@ -2,8 +2,6 @@
 
 They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as anything that
 is called with the options by name and returns an `asd.isolator.Isolator`.
-
-May import: its engines by name, and `asd.handler`.
 """
 
 from __future__ import annotations

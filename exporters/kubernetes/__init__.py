@@ -1,4 +1,1 @@
-"""What a fault handler on Kubernetes asks its API server: where the agents are, and which handler acts.
-
-May import: `isolators.kubernetes.api`, the client.
-"""
+"""What a fault handler on Kubernetes asks its API server: where the agents are, and which handler acts."""

@@ -1,4 +1,1 @@
-"""Pictures as SVG: values and limits, gradients, jobs, thresholds.
-
-May import: nothing of `asd.exporters`.
-"""
+"""Pictures as SVG: values and limits, gradients, jobs, thresholds."""

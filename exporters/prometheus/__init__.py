@@ -1,4 +1,1 @@
-"""From counts and events to Prometheus series: the agent of a node, the collector, and who serves them.
-
-May import: `http`, `run_files`.
-"""
+"""From counts and events to Prometheus series: the agent of a node, the collector, and who serves them."""

@@ -1,4 +1,1 @@
-"""What a rank leaves in `ASD_RUN_DIR` and in its log: events, status, values, log lines.
-
-May import: nothing of `asd.exporters`.
-"""
+"""What a rank leaves in `ASD_RUN_DIR` and in its log: events, status, values, log lines."""

@@ -1,4 +1,1 @@
-"""The debugger: dumps of modules, APIs and operators, and the search for an overflow.
-
-May import: `gate`, `precheck` and what is below them.
-"""
+"""The debugger: dumps of modules, APIs and operators, and the search for an overflow."""

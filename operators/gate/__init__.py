@@ -1,4 +1,1 @@
-"""The guard: an update that breaks a limit is not applied. And what the parts of a step share, the record they add to.
-
-May import: `measure` and what is below it.
-"""
+"""The guard: an update that breaks a limit is not applied; and the record of a step, to which its parts add."""

@@ -1,4 +1,1 @@
-"""From a tensor to its numbers: taps, gradients before a mean, the loss scale; in `state` the optimizer's state.
-
-May import: `ranks`, `table` and what is below them.
-"""
+"""From a tensor to its numbers: taps, gradients before a mean, the loss scale, the optimizer's state."""

@@ -1,4 +1,1 @@
-"""The pre-check of APIs: each call of a dump is made again and compared with a reference in float64.
-
-May import: `checks` and what is below it.
-"""
+"""The pre-check of APIs: each call of a dump is made again and compared with a reference in float64."""

@@ -1,4 +1,1 @@
-"""What of MindSpore is not public: classes of cells, casts of mixed precision, the division over ranks.
-
-May import: nothing.
-"""
+"""What of MindSpore is not public: classes of cells, casts of mixed precision, the division over ranks."""

@@ -1,4 +1,1 @@
-"""What ranks tell one another: who they are, features, weights, and what they saw in a refused step.
-
-May import: nothing of `asd.operators`.
-"""
+"""What ranks tell one another: who they are, features, weights, and what they saw in a refused step."""

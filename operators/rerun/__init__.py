@@ -1,4 +1,1 @@
-"""A step that is made again, to confirm what is suspicious or to attribute an anomaly.
-
-May import: `gate` and what is below it.
-"""
+"""A step that is made again, to confirm what is suspicious or to attribute an anomaly."""

@@ -1,4 +1,1 @@
-"""Results of layers computed again now and then, in PyNative: products by their checksum, calls by making them twice.
-
-May import: `attach` and what is below it.
-"""
+"""Results of layers computed again now and then in PyNative: products by checksum, calls by making them twice."""

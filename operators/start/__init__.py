@@ -1,4 +1,1 @@
-"""How a training comes under watch: `enable`, the automatic start, and the callbacks of MindSpore and mindformers.
-
-May import: `step` and what is below it.
-"""
+"""How a training comes under watch: `enable`, the automatic start, and the callbacks of MindSpore and mindformers."""

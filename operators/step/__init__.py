@@ -6,8 +6,6 @@ state_checks, weight_watch ── judge what a step left: optimizer state on thi
 rule_state ── the memory of the rules, beside the checkpoints
 forgotten ── says so when nobody calls `step`
 ending ── whether the training ends, and how
-
-May import: `attach`, `rerun` and what is below them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""The table of slots, its gates, and the numbers of the sites in it.
-
-May import: `private`.
-"""
+"""The table of slots, its gates, and the numbers of the sites in it."""

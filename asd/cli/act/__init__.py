@@ -1,4 +1,1 @@
-"""Commands of who acts: `handler`, `devices`.
-
-May import: `shared`, and everything below the command line.
-"""
+"""Commands of who acts: `handler`, `devices`."""

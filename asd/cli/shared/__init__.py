@@ -1,4 +1,1 @@
-"""What several commands share: options, tables, progress.
-
-May import: everything below the command line.
-"""
+"""What several commands share: options, tables, progress."""

@@ -1,4 +1,1 @@
-"""Commands of who trains: `demo`, `run`, `selftest`, `env`, `tune`.
-
-May import: `shared`, and everything below the command line.
-"""
+"""Commands of who trains: `demo`, `run`, `selftest`, `env`, `tune`."""

@@ -1,4 +1,1 @@
-"""Commands of who watches: `events`, `exporter`, `ingest`, `report`.
-
-May import: `shared`, and everything below the command line.
-"""
+"""Commands of who watches: `events`, `exporter`, `ingest`, `report`."""

@@ -6,6 +6,4 @@ To be read in this order:
     matching              which call of one run belongs to which of the other
     comparison            every call with its partner, row by row
     first_difference      where the runs part first, and whether bits name an operator
-
-May import: `formats`.
 """

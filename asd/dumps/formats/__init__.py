@@ -1,4 +1,1 @@
-"""The files of dumps, read and never unpickled, and the numbers in them.
-
-May import: `asd.errors`.
-"""
+"""The files of dumps, read and never unpickled, and the numbers in them."""

@@ -1,4 +1,1 @@
-"""The pre-check of APIs without MindSpore: which calls a dump holds, their inputs, the rules, and the tables.
-
-May import: `formats`.
-"""
+"""The pre-check of APIs without MindSpore: which calls a dump holds, their inputs, the rules, and the tables."""

@@ -1,4 +1,1 @@
-"""How a dump is written: settings, selection, JSON files, the tables of overflows and of gradients.
-
-May import: `formats`, `rundir`.
-"""
+"""How a dump is written: settings, selection, JSON files, the tables of overflows and of gradients."""

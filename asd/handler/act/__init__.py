@@ -1,4 +1,1 @@
-"""What follows from a decision: isolations through an engine, releases, and their publication.
-
-May import: `decide`, `db`, and of `asd.handler` `policy` and the words.
-"""
+"""What follows from a decision: isolations through an engine, releases, and their publication."""

@@ -1,4 +1,1 @@
-"""What the handler knows, in one SQLite file: tables, events as rows, isolations.
-
-May import: of `asd.handler` only `identity`.
-"""
+"""What the handler knows, in one SQLite file: tables, events as rows, isolations."""

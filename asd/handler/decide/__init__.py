@@ -1,4 +1,1 @@
-"""Whether a device is to be isolated: from an event over strikes to a decision, and the breaker that stops it.
-
-May import: `db`, and of `asd.handler` `policy` and the words.
-"""
+"""Whether a device is to be isolated: from an event over strikes to a decision, and the breaker that stops it."""

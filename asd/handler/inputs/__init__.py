@@ -1,4 +1,1 @@
-"""What a fault handler hears of: event logs that it follows, and agents that it pulls from.
-
-May import: `asd.handler` and all its folders.
-"""
+"""What a fault handler hears of: event logs that it follows, and agents that it pulls from."""

@@ -1,4 +1,1 @@
-"""Whose fault it was: ranks held against one another, weights by majority, a step that was made again.
-
-May import: `readings`.
-"""
+"""Whose fault it was: ranks held against one another, weights by majority, a step that was made again."""

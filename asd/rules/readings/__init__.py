@@ -1,4 +1,1 @@
-"""What was seen of one checked tensor in one step: the reading, its features, its kind.
-
-May import: `asd.errors`.
-"""
+"""What was seen of one checked tensor in one step: the reading, its features, its kind."""

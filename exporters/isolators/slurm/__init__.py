@@ -1,4 +1,1 @@
-"""The isolator `slurm`: drains the node of a device.
-
-May import: `marks`, `options`.
-"""
+"""The isolator `slurm`: drains the node of a device."""

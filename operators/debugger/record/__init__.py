@@ -1,4 +1,1 @@
-"""What becomes of the values of a call: encoded, judged, kept.
-
-May import: `asd.dumps`.
-"""
+"""What becomes of the values of a call: encoded, judged, kept."""
