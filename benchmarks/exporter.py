@@ -27,10 +27,10 @@ from _timing import spread, timed
 from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import Event, Level, Verdict
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.run_files.event_log import EventLog
-from asd.handler.ledger import Ledger
 from asd.origin import Origin
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir

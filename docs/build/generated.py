@@ -11,10 +11,10 @@ import dataclasses
 import inspect
 import re
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -24,11 +24,11 @@ from chinese import VALID as CHINESE_VALID
 from asd.cli import ALIASES, GROUPS, parser_of
 from asd.config import describe
 from asd.event import KINDS, LEVEL_NAMES, VERDICTS, Event
+from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.prometheus.rows import LABELS
 from asd.handler.handler_counts import HandlerCounts
-from asd.handler.ledger import Ledger
 from asd.origin import Origin
 from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
@@ -223,8 +223,9 @@ def metrics() -> str:
 
 def agent_collector() -> NodeCollector:
     """The collector of an agent on a node where nothing trains."""
-    counts = {"checkpoints": 0, "last_poll": 0.0, "run_folders": 0, "left_out": 0}
-    agent = SimpleNamespace(statuses=list, ledger=Ledger(), alive=bool, problems={}, **counts)
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Agent([Path(folder)])
+        agent.close()
     return NodeCollector(agent)
 
 

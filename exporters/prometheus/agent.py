@@ -18,6 +18,7 @@ from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.event_journal import EventJournal, JournalInUseError
 from asd.exporters.prometheus.rows import nearest
@@ -25,7 +26,6 @@ from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
 from asd.handler.inputs.owners import may_give_back
-from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line

@@ -17,10 +17,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 import asd
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows, nearest
 from asd.handler import Policy
-from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 
 __all__ = ["AsdCollector"]

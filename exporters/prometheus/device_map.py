@@ -19,6 +19,7 @@ from asd.errors import ConfigError
 __all__ = ["DeviceMap", "DeviceNames", "name_device", "read_device_map"]
 
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
+_OPTION = "--device-map"
 _MOST_BYTES = 1 << 20
 _Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
 _Name = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
@@ -55,13 +56,12 @@ def name_device(host: str, device: str) -> DeviceNames:  # noqa: ARG001 - the si
     return DeviceNames(number if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else "")
 
 
-def read_device_map(path: Path, host: str = "", option: str = "--device-map") -> DeviceMap:
+def read_device_map(path: Path, host: str = "") -> DeviceMap:
     """Reads a map from logic numbers to physical ids and vdie_ids.
 
     Args:
         path: The JSON file.
         host: The machine it is about; devices of others keep their names. Empty: every machine.
-        option: What an error names.
 
     Raises:
         ConfigError: The file can't be read or says something else; the sentence tells what.
@@ -70,14 +70,14 @@ def read_device_map(path: Path, host: str = "", option: str = "--device-map") ->
         with path.open("rb") as file:
             entries = msgspec.json.decode(file.read(_MOST_BYTES), type=dict[_Number, _Entry])
     except OSError as error:
-        raise ConfigError(option, str(path), f"{error.strerror or error}; {_VALID}") from error
+        raise ConfigError(_OPTION, str(path), f"{error.strerror or error}; {_VALID}") from error
     except ValueError as error:
-        raise ConfigError(option, str(path), f"{error}; {_VALID}") from error
+        raise ConfigError(_OPTION, str(path), f"{error}; {_VALID}") from error
     names = {number: DeviceNames(entry.id or number, entry.vdie_id) for number, entry in entries.items()}
     ids = [each.id for each in names.values()]
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
-        raise ConfigError(option, str(path), f"two devices have the id {twice[0]!r}; {_VALID}")
+        raise ConfigError(_OPTION, str(path), f"two devices have the id {twice[0]!r}; {_VALID}")
 
     def named(of_host: str, device: str) -> DeviceNames:
         own = name_device(of_host, device)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from asd.exporters.ledger import Ledger, RankCounts
 from asd.exporters.prometheus.device_map import DeviceMap
 from asd.handler.device_record import DeviceRecord
-from asd.handler.ledger import Ledger, RankCounts
 from asd.origin import Origin
 from asd.rules.step.status import Status
 

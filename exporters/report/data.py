@@ -10,12 +10,12 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.event import Event
+from asd.exporters.ledger import Ledger
 from asd.exporters.report.bundles import SavedBundle, find_bundles
 from asd.exporters.run_files.event_log import read_events
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
-from asd.handler.ledger import Ledger
 from asd.origin import FromOrigin, Origin
 from asd.rules.step.status import Status
 from asd.rundir.names import event_files

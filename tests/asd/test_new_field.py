@@ -29,7 +29,7 @@ from asd.origin import Origin
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
-from asd.handler.ledger import Ledger
+from asd.exporters.ledger import Ledger
 from asd.verdict import Level
 
 folder = Path(sys.argv[1])

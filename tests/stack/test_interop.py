@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, get
 
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.collector import AsdCollector
-from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from tests.support.events import event_maker, made_of
 from tests.support.ports import free_port

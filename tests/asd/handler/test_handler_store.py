@@ -6,12 +6,12 @@ import sqlite3
 import pytest
 
 from asd import StateError
+from asd.exporters.ledger import Ledger
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release
 from asd.handler.db.store import state_file
 from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
-from asd.handler.ledger import Ledger
 from tests.asd.handler.scene import START, Engine, Scene
 from tests.support.events import event_maker, growing
 

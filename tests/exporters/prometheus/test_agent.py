@@ -14,10 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import Level
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.run_files.event_log import EventLog
-from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from tests.support.events import event_maker, made_of

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Level
+from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.exporters.prometheus.rows import LEVELS
-from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from tests.support.events import event_maker, made_of
 

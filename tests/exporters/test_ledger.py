@@ -7,10 +7,10 @@ from dataclasses import asdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import asd.handler.ledger
+import asd.exporters.ledger
 from asd import Level
+from asd.exporters.ledger import Ledger
 from asd.handler.device_record import DeviceRecord
-from asd.handler.ledger import Ledger
 from asd.origin import Origin
 from tests.support.events import event_maker
 
@@ -141,8 +141,8 @@ def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_firs
 
 def test_memory_is_flat_over_many_events(monkeypatch):
     for name, most in (("IDS", 2000), ("FACTS", 500)):
-        monkeypatch.setattr(asd.handler.ledger, f"_MOST_{name}", most)
-    monkeypatch.setattr(asd.handler.ledger, "_PRUNE_EVENTS", 100)
+        monkeypatch.setattr(asd.exporters.ledger, f"_MOST_{name}", most)
+    monkeypatch.setattr(asd.exporters.ledger, "_PRUNE_EVENTS", 100)
     ledger = filled()
 
     def add(start, stop, level=Level.ERROR):
