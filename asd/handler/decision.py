@@ -22,7 +22,7 @@ ACTIONS = {
     "isolated": "the device is out",
     "would-isolate": "it would have been isolated, were this no dry run",
     "merged": "the device is out, or about to be, already",
-    "breaker": "the circuit breaker is open: this is only reported",
+    "breaker": "devices of this node, or of too many nodes, are out: this is only reported",
     "others": "somebody else holds the device out, so it is left alone until they give it back",
     "dropped": "other hardware is in the place of what the verdict is about, and is not taken out for it",
     "failed": "the engine fails or refuses; it is tried again until a person drops it",

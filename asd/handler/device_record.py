@@ -9,16 +9,13 @@ from typing import Any
 import msgspec
 
 from asd import fault_code
-from asd.event import VERDICTS
+from asd.event import HEALTH, VERDICTS
 from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import StrikeCount, Strikes
-from asd.handler.policy import Policy
-from asd.rules.step.strikes import LIMIT
+from asd.handler.policy import LIMIT, Policy
 
 __all__ = ["DeviceRecord", "device_records", "policy_of"]
-
-_INFORMATION = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class DeviceRecord:
         return {
             "Health Status": "OK" if self.healthy else "Warning",
             "Error Code": "NA" if self.healthy else fault_code.CHECK_FAIL,
-            "Error Information": "NA" if self.healthy else _INFORMATION,
+            "Error Information": "NA" if self.healthy else HEALTH,
         }
 
     def to_json(self) -> dict[str, Any]:

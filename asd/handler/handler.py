@@ -172,7 +172,7 @@ class FaultHandler:
         with self._lock, self.store.transaction():
             now = self._clock()
             for host, device, rank in devices:
-                self.triage.strikes.device(whole(host), whole(device), rank, now)
+                self.triage.strikes.hardware.number(whole(host), whole(device), rank, now)
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""

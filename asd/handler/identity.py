@@ -7,7 +7,7 @@ import re
 from asd.event import Event
 from asd.records import members
 
-__all__ = ["job_of", "names_device", "whole", "whole_event"]
+__all__ = ["job_of", "moment", "names_device", "whole", "whole_event"]
 
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
@@ -19,6 +19,15 @@ def job_of(run: str) -> str:
     ('llama', 'llama')
     """
     return _ATTEMPT.sub("", run)
+
+
+def moment(event: Event) -> int:
+    """The step that tells when `event` was; 0 when none does.
+
+    What was read from the vendor's logs has a key, and its step counts the checks since the start of one process, of
+    which many share a run: the same number is not the same moment.
+    """
+    return 0 if event.key else event.step
 
 
 def names_device(event: Event) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
+__all__ = ["BREAKER_SECONDS", "LIMIT", "SKEW_SECONDS", "WINDOW_SECONDS", "Policy"]
 
-__all__ = ["BREAKER_SECONDS", "SKEW_SECONDS", "Policy"]
-
+LIMIT = 3
+"""So many strikes take a device out."""
+WINDOW_SECONDS = 480 * 60.0
+"""How long a strike counts whole."""
 BREAKER_SECONDS = 86400.0
 """The window of the circuit breaker, and how long it stays open unless it is reset."""
 SKEW_SECONDS = 60.0

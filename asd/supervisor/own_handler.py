@@ -165,13 +165,8 @@ class OwnHandler:
     def _look_up(self) -> None:
         records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}
         self.devices.out = {number: each.reason for number, each in records.items() if each.state in _OUT}
-        rows = self._store.db.execute(
-            "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
-            "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
-            "ORDER BY max(time), max(strike.n)",
-            (time.time() - POLICY.window_seconds,),
-        ).fetchall()
-        self.devices.bench = [number for (name,) in rows if (number := _number(name)) not in self.devices.out]
+        suspects = map(_number, self._book.suspects(time.time()))
+        self.devices.bench = [number for number in suspects if number not in self.devices.out]
 
 
 def _number(device: str) -> int:

@@ -13,12 +13,12 @@ from asd.cli.act.leading import check_leads
 from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned, printable
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
 from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
 from asd.handler.db.cases import Cases
-from asd.handler.db.store import state_file
+from asd.handler.db.store import existing, state_file
 from asd.handler.device_record import DeviceRecord, device_records, policy_of
 
 __all__ = ["add_arguments", "run"]
@@ -64,10 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
     folder = run_dir_of(args)
-    path = args.state or state_file(folder)
-    if not path.exists():
-        raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
-    store = Store(path)
+    store = Store(existing(args.state or state_file(folder)))
     try:
         if args.action == "list":
             return _list(args, store)
@@ -155,7 +152,8 @@ def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
 def _repaired(args: argparse.Namespace, store: Store, number: int) -> int:
     what = f"it was replaced by {args.serial}" if args.serial else "it was repaired"
     is_out = note_repair(store, number, args.serial, time.time())
-    then = f"it is given back once `asd selftest --device {args.device} --seconds 60` there finds nothing wrong"
+    test = f"asd selftest --device {args.device} --seconds 60 --run-dir D"
+    then = f"it is given back once `{test}` there finds nothing wrong"
     sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'nothing up to now counts against it'}."
     return _answer(args, "test-wanted" if is_out else "cleared", sentence)
 

@@ -1,7 +1,8 @@
 """Follows the events of runs, and has a device that is at fault isolated.
 
 Three steps with first-level anomalies within eight hours, or one replay that finds persistent hardware, take a device
-out. Software, data and many devices at once do not. A circuit breaker ends it after two devices in a day.
+out. Software, data and many devices at once do not. Of one node two devices are taken out in a day. A circuit breaker
+ends it when devices of more than two nodes, and of more than a tenth of all, were to be taken out in that time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime
 from asd.handler.db.cases import Cases
-from asd.handler.db.store import state_file
+from asd.handler.db.store import existing, state_file
 from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
@@ -90,7 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_policy_arguments(parser)
     parser.add_argument(
-        "--dry-run", action="store_true", help="decide and report, touch nothing; it has a database of its own"
+        "--dry-run",
+        action="store_true",
+        help="decide and report, touch nothing; without --state it has a database of its own, handler-dry-run.sqlite",
     )
     parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
     parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
@@ -105,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args)
     lease = read_lease(args)
-    store = Store(args.state or state_file(home, dry_run=args.dry_run))
+    path = args.state or state_file(home, dry_run=args.dry_run)
+    store = Store(existing(path) if args.reset_breaker else path)
     try:
         job = _HandlerJob(args, home, store, policy, agents, lease)
         if args.reset_breaker:

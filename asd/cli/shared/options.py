@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asd.config import Config
 from asd.handler import Policy
-from asd.rules.step.strikes import WINDOW_SECONDS
+from asd.handler.policy import WINDOW_SECONDS
 
 __all__ = [
     "add_policy_arguments",

@@ -90,7 +90,7 @@ class Executor:
         ]
 
     def _do(self, case: Case, now: float) -> Decision | None:
-        device = self._strikes.named(case.device)
+        device = self._strikes.hardware.named(case.device)
         what = "" if case.state == "releasing" else self._what_came_instead(case, device, now)
         if what:  # no verdict waits for what comes next there
             with self._store.transaction():
@@ -164,7 +164,7 @@ class Executor:
 
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
-        device, name = self._strikes.named(case.device), self._isolator.name
+        device, name = self._strikes.hardware.named(case.device), self._isolator.name
         if NO_FAULT not in case.why_released:
             self._strikes.clear(case.device, now)  # people did it
         if held is IsolationOwner.OTHERS:
@@ -209,7 +209,7 @@ class Executor:
             if case.isolator != self._isolator.name:  # only the engine that took it out knows
                 continue
             try:
-                held = self._isolator.held(self._strikes.named(case.device))
+                held = self._isolator.held(self._strikes.hardware.named(case.device))
             except Exception:  # the next time tells
                 continue
             if held is not IsolationOwner.OURS:

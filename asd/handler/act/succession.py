@@ -178,4 +178,4 @@ def _hardware(store: Store, number: int) -> _Hardware:
 
 
 def _number(strikes: Strikes, device: _Hardware, now: float) -> int:
-    return strikes.device(*device[:3], now, device[3])
+    return strikes.hardware.number(*device[:3], now, device[3])

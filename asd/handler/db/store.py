@@ -13,7 +13,7 @@ from asd.errors import StateError
 from asd.handler.db.schema import SCHEMA, VERSION
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
-__all__ = ["Store", "events_file", "state_file"]
+__all__ = ["Store", "events_file", "existing", "state_file"]
 
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000}
@@ -25,6 +25,17 @@ _AGED = ("seen", "sighting", "software")
 def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
     """The database of the handler; a dry run has its own, so that it takes nothing from the handler in earnest."""
     return run_dir / ("handler-dry-run.sqlite" if dry_run else "handler.sqlite")
+
+
+def existing(path: Path) -> Path:
+    """`path` itself, where a handler has left its database.
+
+    Raises:
+        StateError: Nothing is there.
+    """
+    if not path.exists():
+        raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
+    return path
 
 
 def events_file(run_dir: Path) -> Path:

@@ -28,19 +28,17 @@ from typing import NamedTuple
 from asd.event import Event
 from asd.handler.db.cases import NO_FAULT
 from asd.handler.db.store import Store
-from asd.handler.identity import job_of, names_device, whole_event
+from asd.handler.decide.hardware import JUDGED, Hardware
+from asd.handler.identity import job_of, moment, names_device, whole_event
 from asd.handler.policy import SKEW_SECONDS, Policy
-from asd.isolator import Device
-from asd.rules.step.strikes import COOLDOWN_SECONDS, moment
 from asd.verdict import Level
 
 __all__ = ["Counted", "StrikeCount", "Strikes", "prepared"]
 
+_COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
-_MOST_OF_HOST = 1024  # devices of one host
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _HARDWARE = "('transient', 'persistent')"
-_JUDGED = ("replay", "stress")
 
 
 class StrikeCount(NamedTuple):
@@ -105,6 +103,7 @@ class Strikes:
         hosts_of: On which hosts a job runs, by who knows; None where all who are heard are believed about every job.
 
     Attributes:
+        hardware: The devices, by number.
         written: Characters that were written since this was set to 0.
     """
 
@@ -112,46 +111,8 @@ class Strikes:
         self._store = store
         self._policy = policy
         self._hosts_of = hosts_of
+        self.hardware = Hardware(store)
         self.written = 0
-
-    def device(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
-        """The number of a device, which is new if it has to be.
-
-        Args:
-            host: Its machine.
-            device: Its name there.
-            rank: Of which training it is heard.
-            now: Seconds since the epoch.
-            serial: Of the hardware; without it, what was last heard of in this place is meant.
-        """
-        return self._hardware(host, device, serial) or self._new_device((host, device, serial), rank, now)
-
-    def _hardware(self, host: str, name: str, serial: str) -> int:
-        """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
-        where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
-        if serial:
-            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]
-        row = self._store.db.execute(
-            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
-        ).fetchone()
-        if row is None:
-            return 0
-        if serial and row[1:] != (name, serial):
-            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
-        return int(row[0])
-
-    def _new_device(self, key: tuple[str, str, str], rank: int, now: float) -> int:
-        """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
-        db, host = self._store.db, key[0]
-        if db.execute("SELECT count(*) FROM device WHERE host = ?", (host,)).fetchone()[0] >= _MOST_OF_HOST:
-            oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
-            for table, column in (("strike", "device"), ("device", "n")):
-                db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
-        return self._store.insert("device", host=host, name=key[1], serial=key[2], rank=rank, last=now)
-
-    def named(self, number: int) -> Device:
-        """The device of a number."""
-        return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
 
     def count(self, event: Event, now: float) -> Counted:
         """Takes in any event that is `prepared`; what says nothing about strikes changes none."""
@@ -161,15 +122,15 @@ class Strikes:
             return self._software(event, now)
         if not names_device(event):
             return Counted()
-        if event.kind in _JUDGED and event.verdict:
-            device = self._heard_of(event, now)
+        if event.kind in JUDGED and event.verdict:
+            device = self.hardware.heard_of(event, now)
             new = event.verdict != "undetermined" and self._add(event, device, now, event.verdict)
             if new and event.kind == "replay":
                 self._revoke_burst(event, now)
             return Counted(device, new)
         if event.kind not in ("stress", "recovery"):
             return Counted()
-        device = self._heard_of(event, now)
+        device = self.hardware.heard_of(event, now)
         if event.kind == "recovery" and NO_FAULT not in event.reason:  # people gave it back
             self.clear(device, min(event.time, now))
         return Counted(device)
@@ -179,7 +140,7 @@ class Strikes:
         return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
     def _anomaly(self, event: Event, now: float) -> Counted:
-        device, job = self._heard_of(event, now), job_of(event.run)
+        device, job = self.hardware.heard_of(event, now), job_of(event.run)
         repeated = self._is_repeated(event, now)
         new = self._add(event, device, now)
         software = self.is_software(job, event.step, event.host)
@@ -195,20 +156,9 @@ class Strikes:
     def _software(self, event: Event, now: float) -> Counted:
         device, new = 0, False
         if names_device(event):
-            device = self._heard_of(event, now)
+            device = self.hardware.heard_of(event, now)
             new = self._add(event, device, now, "software")
         return Counted(device, new, revoked=self._blame_software(event, now))
-
-    def _heard_of(self, event: Event, now: float) -> int:
-        device = self.device(event.host, event.device, event.rank, now, event.serial)
-        verdict = event.verdict if event.kind in _JUDGED else ""
-        counted = f"{verdict} = {verdict} + 1, " if verdict else ""
-        self._store.db.execute(
-            f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
-            "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
-            {"now": now, "rank": event.rank, "evidence": event.evidence, "device": device},
-        )
-        return device
 
     def _add(self, event: Event, device: int, now: float, verdict: str = "") -> bool:
         """Takes in an anomaly or a verdict about a step of `device`; returns whether the step is a new strike."""
@@ -295,6 +245,15 @@ class Strikes:
             (device,),
         )
         return [Event.from_json(text) for (text,) in rows]
+
+    def suspects(self, now: float) -> list[str]:
+        """The devices that have a strike which may not be over with its step, by name, the latest one last."""
+        rows = self._store.db.execute(
+            "SELECT name FROM strike JOIN device ON device.n = device WHERE revoked = '' AND verdict <> 'transient' "
+            "AND time > max(?, cleared) AND time >= ? GROUP BY device.n ORDER BY max(time), max(strike.n)",
+            (now - self._policy.window_seconds, self._store.number("ignore_before")),
+        )
+        return [name for (name,) in rows]
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
@@ -450,7 +409,7 @@ class Strikes:
         ).fetchone()
         if row is None:
             return -1
-        return int(row[0]) if abs(event.time - row[1]) <= COOLDOWN_SECONDS else int(row[0]) - 1
+        return int(row[0]) if abs(event.time - row[1]) <= _COOLDOWN_SECONDS else int(row[0]) - 1
 
 
 def prepared(event: Event) -> Event:

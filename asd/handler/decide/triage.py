@@ -238,7 +238,9 @@ class Triage:
             if state == "dry"
             else f"the isolator {self._engine} is to isolate it"
         )
-        return self._say(action, event, now, f"{why}, so {what}", device=self.strikes.named(device), case=case.n)
+        return self._say(
+            action, event, now, f"{why}, so {what}", device=self.strikes.hardware.named(device), case=case.n
+        )
 
     def quiet(self, now: float) -> list[Decision]:
         """What follows from a time without a fault: devices are given back, or have to pass a stress test before.
@@ -259,7 +261,7 @@ class Triage:
         return decisions
 
     def _give_back(self, case: Case, why: str, now: float) -> Decision:
-        device = self.strikes.named(case.device)
+        device = self.strikes.hardware.named(case.device)
         if case.state == "dry":
             self.cases.change(case.n, state="released", closed=now, why_released=why)
             action, then = "released", "it would be released, were this no dry run"
@@ -270,8 +272,8 @@ class Triage:
 
     def _want_test(self, case: Case, why: str, now: float) -> Decision:
         self.cases.change(case.n, reason=case.reason + TEST_WANTED)
-        device = self.strikes.named(case.device)
-        reason = f"{device}: {why}; it is given back once it passes `asd selftest --seconds 60`."
+        device = self.strikes.hardware.named(case.device)
+        reason = f"{device}: {why}; it is given back once it passes `asd selftest --seconds 60 --run-dir D`."
         return Decision(action="test-wanted", reason=reason, time=now, device=device, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:

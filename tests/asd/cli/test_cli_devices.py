@@ -109,7 +109,7 @@ def test_a_replaced_device_is_told_and_says_what_gives_it_back(tmp_path, capsys)
     assert main(["devices", "repaired", "node7", "Ascend:3", "--serial", "SN2"]) == 0
     assert capsys.readouterr().out == (
         "Ascend:3 on node7: it was replaced by SN2; it is given back once `asd selftest --device Ascend:3 --seconds "
-        "60` there finds nothing wrong.\n"
+        "60 --run-dir D` there finds nothing wrong.\n"
     )
     assert main(["devices", "repaired", "node7", "Ascend:5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["action"] == "cleared"

@@ -123,6 +123,13 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
     assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
 
 
+def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capsys):
+    assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 1
+    said = f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` and `asd run --ranks` make it.\n"
+    assert capsys.readouterr() == ("", said)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
     lock = tmp_path / "handler.sqlite.lock"
     first = start("--run-dir", tmp_path)

@@ -42,7 +42,8 @@ def test_a_device_that_is_out_is_given_back_after_a_test_that_it_passes_not_afte
     (asked,) = scene.handler.tick()
     assert (asked.action, asked.device) == ("test-wanted", Device("node7", "Ascend:3", 3))
     assert asked.reason == (
-        "Ascend:3 on node7: it had no fault for 48 h; it is given back once it passes `asd selftest --seconds 60`."
+        "Ascend:3 on node7: it had no fault for 48 h; it is given back once it passes `asd selftest --seconds 60 "
+        "--run-dir D`."
     )
     assert scene.after(90 * DAY) == []  # asked for once
     assert scene.record().reason == (

@@ -1,0 +1,75 @@
+"""Which hardware an event is about: devices by number, known by their serial, else by their place."""
+
+from __future__ import annotations
+
+from asd.event import Event
+from asd.handler.db.store import Store
+from asd.isolator import Device
+
+__all__ = ["JUDGED", "Hardware"]
+
+JUDGED = ("replay", "stress")
+"""Kinds of events that bring a verdict about a device."""
+_MOST_OF_HOST = 1024  # devices of one host
+
+
+class Hardware:
+    """The devices that the store knows. Used within a transaction.
+
+    Args:
+        store: Holds them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def number(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
+        """The number of a device, which is new if it has to be.
+
+        Args:
+            host: Its machine.
+            device: Its name there.
+            rank: Of which training it is heard.
+            now: Seconds since the epoch.
+            serial: Of the hardware; without it, what was last heard of in this place is meant.
+        """
+        return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
+
+    def named(self, number: int) -> Device:
+        """The device of a number."""
+        return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
+
+    def heard_of(self, event: Event, now: float) -> int:
+        """The number of an event's device, of which is noted what the event says."""
+        device = self.number(event.host, event.device, event.rank, now, event.serial)
+        verdict = event.verdict if event.kind in JUDGED else ""
+        counted = f"{verdict} = {verdict} + 1, " if verdict else ""
+        self._store.db.execute(
+            f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
+            "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
+            {"now": now, "rank": event.rank, "evidence": event.evidence, "device": device},
+        )
+        return device
+
+    def _known(self, host: str, name: str, serial: str) -> int:
+        """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
+        where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
+        if serial:
+            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]
+        row = self._store.db.execute(
+            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
+        ).fetchone()
+        if row is None:
+            return 0
+        if serial and row[1:] != (name, serial):
+            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
+        return int(row[0])
+
+    def _new(self, key: tuple[str, str, str], rank: int, now: float) -> int:
+        """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
+        db, host = self._store.db, key[0]
+        if db.execute("SELECT count(*) FROM device WHERE host = ?", (host,)).fetchone()[0] >= _MOST_OF_HOST:
+            oldest = "SELECT n FROM device WHERE host = ? AND n NOT IN (SELECT device FROM cases) ORDER BY last LIMIT 1"
+            for table, column in (("strike", "device"), ("device", "n")):
+                db.execute(f"DELETE FROM {table} WHERE {column} = ({oldest})", (host,))
+        return self._store.insert("device", host=host, name=key[1], serial=key[2], rank=rank, last=now)
