@@ -43,14 +43,14 @@ class Config:
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
         protection: What the settings bring that are not given: `full` all that never changes a number, `document` the
             document's rule alone.
-        rule: Which rule judges, a name of `asd.rules.RULES`; `adaptive` if not given.
+        rule: Which rule judges, a name of `asd.rules.RULES`; if not given `adaptive`, with `document` `threshold`.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on; empty for none, None for those of the rule.
+        tiers: Names of the detector tiers that are on; empty for none, None for those that `protection` brings.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asd.event import Event
+from asd.ingest.alarm_patterns import read
 from asd.ingest.finding import LogFinding
 from asd.ingest.log_line import device_of_path, messages, rank_of_path
-from asd.ingest.patterns import read
 from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
 from asd.rundir.follow import Line

@@ -53,7 +53,7 @@ class Adaptive(Rule):
     the kind. A tensor is
 
     * an error if its value is not finite; if it is above the margin for the third step in a row, or at once by 14 bits;
-      or if at gradients of activations `Threshold`, the package's default rule, says so. An unusual batch can send
+      or if at gradients of activations `Threshold`, the document's rule, says so. An unusual batch can send
       gradients up a thousandfold, but not for long;
     * a warning if it is above the margin for the first or second time; if it is far below the recent smallest; if it is
       all zero for the first time; or if `Threshold` warns.

@@ -1,4 +1,4 @@
-"""The default rule: two absolute thresholds on the norm and two on its jump."""
+"""The document's rule: two absolute thresholds on the norm and two on its jump."""
 
 from __future__ import annotations
 

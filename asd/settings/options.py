@@ -21,8 +21,8 @@ OPTIONS = (
         "tiers",
         "tiers",
         names(TIERS),
-        "which detector tiers are on beside the rule, `state+checksum` or one of them, empty for none; with "
-        "rule `adaptive` `state` is, else none",
+        "which detector tiers are on beside the rule, `state+checksum` or one of them, empty for none; if not given, "
+        "both with `ASD_PROTECTION=full` and rule `adaptive`, `state` with `document` and rule `adaptive`, else none",
     ),
     Variable(
         "confirm",

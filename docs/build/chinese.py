@@ -33,7 +33,9 @@ SETTINGS = {
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
     "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
-    "tiers": "启用哪些检测层，例如 `state+checksum`，可留空；规则为 `adaptive` 时默认 `state`",
+    "tiers": "启用哪些检测层，例如 `state+checksum`，可留空；"
+    "`ASD_PROTECTION=full` 且规则为 `adaptive` 时默认两者都启用；`document` 加 `adaptive` 时只启用 `state`；"
+    "其他规则默认不启用",
 }
 VALID = {
     "NPU_ASD_ENABLE": "`0`、`1`、`2`、`3`",

@@ -9,10 +9,10 @@ from asd.errors import ConfigError
 
 __all__ = ["seconds", "text"]
 
-_LONGEST = 3600.0
+_SHORTEST, _LONGEST = 0.01, 3600.0
 
 
-def seconds(name: str, value: object, smallest: float = 0.01, largest: float = _LONGEST) -> float:
+def seconds(name: str, value: object) -> float:
     """`value` as a number of seconds.
 
     Raises:
@@ -22,10 +22,9 @@ def seconds(name: str, value: object, smallest: float = 0.01, largest: float = _
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not smallest <= number <= largest:
-        raise ConfigError(
-            f"the option {name}", value, f"it must be a number of seconds from {smallest:g} to {largest:g}"
-        )
+    if not _SHORTEST <= number <= _LONGEST:
+        valid = f"it must be a number of seconds from {_SHORTEST:g} to {_LONGEST:g}"
+        raise ConfigError(f"the option {name}", value, valid)
     return number
 
 

@@ -14,7 +14,7 @@ from asd.operators.attach.fallback import compile_without_what_fails
 from asd.operators.attach.install import install, sites_of
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
-from asd.operators.gate.part import Part
+from asd.operators.gate.step_record import Part
 from asd.operators.measure.own_gradients import (
     look_before_reduction,
     look_in_backward_pass,

@@ -64,8 +64,6 @@ class RmsNormASD(ASDBase):
     On the CPU, where MindSpore 2.7 to 2.10 has no RmsNorm kernel, it computes the same from elementwise operators.
     """
 
-    of_elementwise = _ComposedRmsNorm
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         on_cpu = ms.get_context("device_target") == "CPU"
         super().__init__(_ComposedRmsNorm if on_cpu else _RMS_NORM, *args, **kwargs)

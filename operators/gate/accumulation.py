@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 
 __all__ = ["Accumulation"]
 

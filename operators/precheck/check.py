@@ -149,7 +149,6 @@ class Check:
             noise = _noise(job, reference.function, reference.values, run) if noisy else {}  # type: ignore[arg-type]
             return [
                 self._detail(
-                    job,
                     outputs.entry,
                     place,
                     (outputs.dumped.get(place), outputs.again.get(place)),
@@ -195,7 +194,6 @@ class Check:
 
     def _detail(
         self,
-        job: _CheckJob,
         entry: str,
         place: Place,
         given: tuple[Value | None, Value | None],

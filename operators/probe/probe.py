@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.measure.statistics import local
 from asd.operators.private.cells import without_gradients
 from asd.operators.probe.pieces import PIECES

@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 
 from asd.errors import UnsupportedError
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.rundir.manifest import Health
 
 __all__ = ["STRESS_CODES", "VendorTools", "stress_test"]

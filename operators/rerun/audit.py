@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import mindspore as ms
 from mindspore import Parameter
 
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.weights import hashes_of, total_of

@@ -18,7 +18,7 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.probe.vendor import VendorTools

@@ -13,7 +13,7 @@ from mindspore import nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.install import cell_name, compile_patterns
-from asd.operators.gate.part import Part, Problems, StepRecord
+from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.private.cells import can_do_without_gradients
 from asd.operators.private.class_swap import stock_class
 from asd.operators.sampled.place import MOST_CALLS, Place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asd.operators.gate.part import Part, Problems
+from asd.operators.gate.step_record import Part, Problems
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.table.slots import table
 

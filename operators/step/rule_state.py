@@ -11,7 +11,7 @@ from mindspore import nn
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.operators.gate.part import Part
+from asd.operators.gate.step_record import Part
 from asd.operators.private.mended import FILE
 from asd.operators.step.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.rules.step.monitor import Monitor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-from asd.operators.gate.part import Part
+from asd.operators.gate.step_record import Part
 from asd.operators.measure.state_reading import EVERY
 from asd.operators.step.state_checks import StateChecks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mindspore import nn
 
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.measure.optimizer_state import FLOATS, OptimizerState
 from asd.operators.measure.state_reading import EVERY, StateReading
 from asd.operators.private.mended import mend_files, take_loaded

@@ -9,7 +9,7 @@ from typing import Any
 from asd.config import Config
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.operators.gate.part import Part, Problems, StepRecord
+from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
 from asd.rules.diagnosis.attribution import Attribution

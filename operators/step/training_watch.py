@@ -14,7 +14,7 @@ from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.operators.attach.all_checks import Checks
 from asd.operators.gate.accumulation import Accumulation
-from asd.operators.gate.part import Part, Problems, StepRecord
+from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import alike_on_ranks
 from asd.operators.private.boundary import at_exit
@@ -258,7 +258,7 @@ class TrainingWatch:
         begin = time.perf_counter()
         judging = self.judging
         refused = self._table.newly_refused(gate) > 0
-        step = StepRecord(self._step, outputs, judging.scale, refused, dynamic_scale=judging.loss_scale.dynamic)
+        step = StepRecord(self._step, outputs, judging.scale, refused)
         try:
             for turn in self.turns.judge:
                 turn(step)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mindspore import Parameter
 
-from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
 from asd.rundir.manifest import Health, taint

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add("--ranks", whole_number(1, 100_000), "N", "start N processes through msrun, and watch them")
     add("--spares", _COUNT, "M", "devices that wait until one is left out (default 0)")
-    add("--devices", str, "0,1,...", "all devices, spares last (default 0 to N+M-1)")
+    add("--devices", str, "0,1,...", "all devices, spares last (default: ASCEND_RT_VISIBLE_DEVICES, else 0 to N+M-1)")
     add("--max-restarts", _COUNT, "K", "restarts after a crash or a hang (default 3)")
     add("--hang-timeout", number(0, 1e7), "SECONDS", "restart after so long without a step (default 1800)")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")

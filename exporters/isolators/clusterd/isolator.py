@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from asd.errors import IsolationError
 from asd.exporters.isolators.clusterd.config_map import FaultConfigMap, SavedFaults
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
-from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
+from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError, refusals
 from asd.exporters.isolators.marks import chip
 from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.public_fault import is_node_name
@@ -56,7 +55,7 @@ class ClusterD:
 
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
-        with self._sentences(device):
+        with refusals(self.name, device):
             return self._held(device, self._faults.read())
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
@@ -100,7 +99,7 @@ class ClusterD:
         return IsolationOwner.OTHERS if number in self._faults.separated(node) else IsolationOwner.FREE
 
     def _change(self, device: Device, change: Callable[[SavedFaults], dict[str, Any] | None]) -> None:
-        with self._sentences(device):
+        with refusals(self.name, device):
             for attempt in range(_TRIES):
                 saved = self._faults.read()
                 wanted = change(saved)
@@ -118,12 +117,3 @@ class ClusterD:
             reason = f"{device.device[:80]!r} names no chip; valid is one such as Ascend:3, from 0 to {_LARGEST_CHIP}"
             raise IsolationError(device, self.name, reason, retry=False)
         return node, number
-
-    @contextlib.contextmanager
-    def _sentences(self, device: Device) -> Iterator[None]:
-        try:
-            yield
-        except KubeError as error:
-            raise IsolationError(device, self.name, error.reason, retry=error.retry) from error
-        except ValueError as error:
-            raise IsolationError(device, self.name, str(error), retry=False) from error

@@ -10,10 +10,11 @@ from typing import Any
 from lightkube import ApiError, Client, KubeConfig
 from lightkube import ConfigError as LightkubeConfigError
 
-from asd.errors import ConfigError
+from asd.errors import ConfigError, IsolationError
 from asd.exporters.isolators.marks import plain
+from asd.isolator import Device
 
-__all__ = ["ConflictError", "KubeApi", "KubeError", "NotFoundError", "as_dict"]
+__all__ = ["ConflictError", "KubeApi", "KubeError", "NotFoundError", "as_dict", "refusals"]
 
 _HTTP_ERROR: type[Exception] = ApiError.__mro__[2]  # `HTTPError` of httpx or of httpx2, whichever lightkube is built on
 _MANAGER = "asd"
@@ -108,6 +109,21 @@ class KubeApi:
                 f"{what}: the answer of the API server at {self._server} can't be understood: {plain(repr(error), 200)}"
             )
             raise KubeError(reason, retry=True) from error
+
+
+@contextlib.contextmanager
+def refusals(isolator: str, device: Device) -> Iterator[None]:
+    """What goes wrong in the block becomes an error of this isolator about `device`.
+
+    Raises:
+        IsolationError: The server refused, or what it has of the device can't be used.
+    """
+    try:
+        yield
+    except KubeError as error:
+        raise IsolationError(device, isolator, error.reason, retry=error.retry) from error
+    except ValueError as error:
+        raise IsolationError(device, isolator, str(error), retry=False) from error
 
 
 def as_dict(answer: Any) -> dict[str, Any]:

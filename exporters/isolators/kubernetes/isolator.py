@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightkube.resources.core_v1 import Event, Node, NodeStatus
 from lightkube.types import PatchType
 
-from asd.errors import IsolationError
-from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
+from asd.exporters.isolators.kubernetes.api import (
+    ConflictError,
+    KubeApi,
+    KubeError,
+    NotFoundError,
+    as_dict,
+    refusals,
+)
 from asd.exporters.isolators.kubernetes.node_mark import (
     condition_patch,
     event_about,
@@ -68,7 +74,7 @@ class Kubernetes:
 
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
-        with self._sentences(device):
+        with refusals(self.name, device):
             return held_by(self._read(device), label(device))
 
     def host_since(self, device: Device) -> float | None:
@@ -77,7 +83,7 @@ class Kubernetes:
         Raises:
             IsolationError: The server does not say.
         """
-        with self._sentences(device), contextlib.suppress(NotFoundError):
+        with refusals(self.name, device), contextlib.suppress(NotFoundError):
             name = self._node(device)
             with self._api.asking(f"reading node {name}") as client:
                 found: Any = client.get(Node, name)
@@ -99,7 +105,7 @@ class Kubernetes:
                 raise ValueError(f"somebody else has cordoned node {self._node(device)}, so it is left alone")
             return None if held is IsolationOwner.OURS else isolate_patch(node, name, reason, event_id, self._effect)
 
-        with self._sentences(device):
+        with refusals(self.name, device):
             node = self._change(device, change)
             self._make_event(node, name, marks_of(node).get(name, {}).get("event", event_id), reason, isolated=True)
 
@@ -114,7 +120,7 @@ class Kubernetes:
             events.append(marks[name].get("event", ""))
             return release_patch(node, name)
 
-        with self._sentences(device):
+        with refusals(self.name, device):
             node = self._change(device, change)
             if events:
                 self._make_event(node, name, events[-1], f"{name} is given back", isolated=False)
@@ -169,12 +175,3 @@ class Kubernetes:
         if not is_node_name(name):
             raise ValueError(f"{name[:80]!r} is not the name of a node: lower-case letters, digits, dots and dashes")
         return name
-
-    @contextlib.contextmanager
-    def _sentences(self, device: Device) -> Iterator[None]:
-        try:
-            yield
-        except KubeError as error:
-            raise IsolationError(device, self.name, error.reason, retry=error.retry) from error
-        except ValueError as error:
-            raise IsolationError(device, self.name, str(error), retry=False) from error

@@ -129,7 +129,7 @@ class Session:
             if chosen:
                 self._end(name, stays=stays)
             if "backward" in self.config.data_mode and shows_its_graph():
-                self._watch(label, number, back, args, output, parameters)
+                self._watch(label, back, args, output, parameters)
                 if not self._running:  # a session may last for a whole training, which must not keep its graphs
                     self._gradients.clear()
         self.after_call()
@@ -179,7 +179,6 @@ class Session:
     def _watch(
         self,
         label: Label,
-        number: int,
         back: str,
         args: tuple[Any, ...],
         output: Any,

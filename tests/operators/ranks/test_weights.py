@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from asd.operators.gate.part import StepRecord
+from asd.operators.gate.step_record import StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, total_of
 from asd.operators.step.weight_watch import WeightWatch

@@ -21,7 +21,7 @@ __all__ = ["Part", "Problems", "StepRecord"]
 
 
 class Part:
-    """A part of a training; what it does in a step is told to `WatchedTraining`, which calls it in its turn.
+    """A part of a training; what it does in a step is told to `TrainingWatch`, which calls it in its turn.
 
     Attributes:
         monitor: Judges, and publishes events.
@@ -83,7 +83,6 @@ class StepRecord:
         outputs: What it returned; of its second run, if there was one that counts.
         scale: Its loss scale.
         refused: Whether its update was refused; that of the second run, if there was one.
-        dynamic_scale: Whether that finds its value by overflowing.
         readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
         again: Whether there was a second run that counts.
         withheld: Why an update was refused, where an earlier step is the reason; else empty.
@@ -100,7 +99,6 @@ class StepRecord:
     outputs: Any
     scale: float
     refused: bool
-    dynamic_scale: bool = False
     readings: Sequence[Reading] | None = None
     again: bool = False
     withheld: str = ""
