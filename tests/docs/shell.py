@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = {*COMMANDS, *ALIASES.values()}
 KNOWN_VARIABLES = {each.name for each in VARIABLES} | {ASD_OPTIONS, *SET_BY_RUN} | {"ZOO_SEED"}
 OTHERS = {
-    "/opt/asd/bin/pip",
     "break",
     "curl",
     "docker",
@@ -26,7 +25,6 @@ OTHERS = {
     "echo",
     "for",
     "grep",
-    "helm",
     "install",
     "kill",
     "kubectl",
@@ -38,6 +36,7 @@ OTHERS = {
     "sed",
     "sinfo",
     "sleep",
+    "srun",
     "ssh",
     "systemctl",
     "systemd-sysusers",
@@ -52,8 +51,7 @@ def wrong_in_script(text):
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         return [done.stderr.strip()]
-    found = []
-    exported = {}
+    found, exported = [], {}
     for command in commands(text):
         found += wrong_in_command(command, exported)
     return found
@@ -89,6 +87,7 @@ def wrong_in_command(words, exported=None):
 
 def wrong_in_program(program, *words):
     """What is wrong in the words behind a program's name."""
+    program = program.removeprefix("/opt/asd/bin/")
     checks = {"asd": wrong_in_asd, "make": wrong_in_make, "python": wrong_in_python, "pip": wrong_in_pip}
     if program in checks:
         return checks[program](list(words))

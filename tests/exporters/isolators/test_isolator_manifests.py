@@ -106,6 +106,7 @@ def test_jobs_and_agent_speak_of_the_node_by_the_name_that_kubernetes_gives_it()
     assert {job for job, _ in trainings()} == set(JOBS)
     for _, training in trainings():
         assert variables(training["containers"][0])["ASD_NODE"] == variables(agent)["ASD_NODE"] == "spec.nodeName"
+        assert variables(training["containers"][0])["ASD_RUN"] == "metadata.labels['asd.mindspore.org/run']"
     assert "--host=$(ASD_NODE)" in agent["args"]
 
 
