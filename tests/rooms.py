@@ -1,6 +1,6 @@
 """Counts the lines of each room beside its bound: `make size`.
 
-A bound is what a room had when it was last counted, or its budget where that is more; it may only fall.
+A bound is what a room had when it was last counted. It may rise to the room's budget, and above that only fall.
 """
 
 from __future__ import annotations

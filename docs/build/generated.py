@@ -41,7 +41,7 @@ _OTHERS = {
     "tests": "mirrors the three folders; whole stories, real programs and trainings of all kinds beside them",
     "benchmarks": "cost, detection quality, scale: programs that print tables and write JSON into `benchmarks/results`",
     "examples": "short programs to copy; each is run by a test",
-    "deploy": "manifests for Kubernetes",
+    "deploy": "what runs agent and handler on Kubernetes, Slurm and plain hosts",
     "docs": "these pages, and the programs that make their tables and pictures",
 }
 
