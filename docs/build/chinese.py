@@ -26,16 +26,19 @@ SETTINGS = {
     "replay": "`1`：更新被丢弃的那一步会重放一次，以区分硬件错误与软件错误",
     "confirm": "允许在更新之前重算的可疑步所占比例，例如 `0.01`；设备偶发的一次错误会被逐比特修复",
     "ASD_BUDGET": (
-        "检测最多可占单步耗时的比例：先满足每一步都要检查的各检测点，再依次分给权重与优化器状态、结果的抽样校验；"
-        "后两者各有最低保证"
+        "检测在两步之间的主机耗时最多可占单步耗时的比例：只用于测量，status 会说明是否超出，不会因此减少检查"
     ),
-    "manifest": "`1`：为每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt",
+    "manifest": (
+        "`1`：为 `ModelCheckpoint` 写出的每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt；"
+        "其他文件请调用 `StepMonitor.save_manifest`"
+    ),
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
     "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
-    "tiers": "启用哪些检测层，例如 `state+checksum`，可留空；"
-    "`ASD_PROTECTION=full` 且规则为 `adaptive` 时默认两者都启用；`document` 加 `adaptive` 时只启用 `state`；"
-    "其他规则默认不启用",
+    "tiers": (
+        "启用哪些检测层，例如 `state+checksum`，可留空；规则为 `adaptive` 时，"
+        "`ASD_PROTECTION` 为 `full` 默认两者都启用，为 `document` 默认只启用 `state`；其他规则默认不启用"
+    ),
 }
 VALID = {
     "NPU_ASD_ENABLE": "`0`、`1`、`2`、`3`",
