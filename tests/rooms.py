@@ -39,31 +39,31 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1703, 1700),
-    Room("asd/rules", ("asd/rules",), 3297, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1486, 1500),
-    Room("asd/handler", ("asd/handler",), 3830, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2343, 1900),
-    Room("asd/dumps", ("asd/dumps",), 4485, 4500),
-    Room("asd/cli", ("asd/cli",), 3359, 2800),
-    Room("operators", ("operators",), 6701, 7500),
-    Room("operators/rerun and the like", RERUN, 3511, 4500),
+    Room("asd", ("asd",), 1699, 1700),
+    Room("asd/rules", ("asd/rules",), 3265, 3300),
+    Room("asd/rundir", ("asd/rundir",), 1483, 1500),
+    Room("asd/handler", ("asd/handler",), 3693, 3300),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2330, 1900),
+    Room("asd/dumps", ("asd/dumps",), 4471, 4500),
+    Room("asd/cli", ("asd/cli",), 3344, 2800),
+    Room("operators", ("operators",), 6666, 7500),
+    Room("operators/rerun and the like", RERUN, 3498, 4500),
     Room(
-        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2972, 3000
+        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2957, 3000
     ),
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2511,
+        2499,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 3951, 4300),
-    Room("tests", ("tests",), 39479, 34000),
+    Room("exporters of the network", ("exporters",), 4108, 4300),
+    Room("tests", ("tests",), 39472, 34000),
     Room("benchmarks", ("benchmarks",), 4778, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40149, 360
+MOST_SOURCE, MOST_FILES = 40013, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 

@@ -49,8 +49,8 @@ Examples:
   asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
                                                      pull from the agents of the nodes; no folder is shared
-  asd handler --agents kubernetes:asd/app=asd-agent:9464 --agents-config tls.yml --isolator kubernetes \
-      --lease asd/asd-handler                        pull from pods; of several handlers the one with the Lease acts
+  asd handler --agents kubernetes:asd/app.kubernetes.io/name=asd-agent:9464 --agents-config tls.yml \
+      --isolator kubernetes --lease asd/asd-handler  pull from pods; of several handlers the one with the Lease acts
   asd handler --reset-breaker                        isolate again after the circuit breaker has opened
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is

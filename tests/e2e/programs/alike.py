@@ -19,6 +19,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
+from small_net import Net
 
 from asd import AnomalyDetected, Config, RankLostError
 from asd.operators import StepMonitor, tell_shard
@@ -30,15 +31,6 @@ ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 rank, last = get_rank(), get_group_size() - 1
-
-
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)
-
-    def construct(self, x, y):
-        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
 
 
 if story == "parts":

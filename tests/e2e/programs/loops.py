@@ -9,21 +9,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 from mindspore.parallel.auto_parallel import AutoParallel
+from small_net import Net
 
 style, mode, steps, bad_step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int((*sys.argv, "0")[4])
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 ms.set_seed(1)
 np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
-
-
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)
-
-    def construct(self, x, y):
-        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
 
 
 def batch(step):

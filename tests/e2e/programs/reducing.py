@@ -7,6 +7,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_rank, init
+from small_net import Net
 
 from asd import Config
 from asd.operators import StepMonitor, disable
@@ -19,19 +20,10 @@ init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 
 
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Dense(8, 64), nn.LayerNorm((64,)), nn.Dense(64, 1)
-
-    def construct(self, x, y):
-        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
-
-
 def train(enable):
     ms.set_seed(1)
     np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
-    net = Net()
+    net = Net(64)
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     cell = nn.TrainOneStepCell(net, optimizer).set_train()
     monitor = StepMonitor(Config(enable=enable, on_anomaly="skip"), sinks=[])

@@ -17,6 +17,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
+from small_net import Net
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
@@ -36,15 +37,6 @@ ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 rank, device, config = get_rank(), os.environ["ASD_DEVICE"], Config.of_process()
 first_attempt = "+" not in config.run
 folder = Path(config.run_dir) / "checkpoints"
-
-
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)
-
-    def construct(self, x, y):
-        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
 
 
 ms.set_seed(1)
