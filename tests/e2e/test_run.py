@@ -134,7 +134,8 @@ def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
 
 def test_the_environment_variable_alone_is_enough_once_the_operators_are_imported(runner):
     (runner.folder / "train.py").write_text(
-        "import runpy, sys\nimport asd.operators\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "import os, runpy, sys\nimport asd.operators\nsys.argv.pop(0)\n"
+        "sys.path.insert(0, os.path.dirname(sys.argv[0]))\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
     done = runner.run(sys.executable, "train.py", PROGRAM, "model", "graph", 6, 4, NPU_ASD_ENABLE="1", **runner.quiet)
     assert done.code == 1
