@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -130,11 +131,12 @@ class FaultHandler:
             self._keep(each for each in outcome.values() if each.case not in mine)
             return [outcome.get(each.case, each) if each.action == "isolating" else each for each in found]
 
-    def tick(self, now: float | None = None) -> list[Decision]:
+    def tick(self, now: float | None = None, *, waits: bool = True) -> list[Decision]:
         """Does what time has made due; returns what was decided.
 
         Args:
             now: Seconds since the epoch; the clock's by default.
+            waits: Whether strikes wait for others of their job; not where nobody else is to come.
 
         Raises:
             StateError: The store can't be written.
@@ -147,7 +149,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
-                decisions += self._settle(now)
+                decisions += self._settle(now, waits=waits)
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)
@@ -192,7 +194,7 @@ class FaultHandler:
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
             mind_the_clock(self.store, self._uptime, now)
-            self._end_dry_cases(now)
+            self._end_idle_cases(now)
             # What the engine refused may be mended: that is why handlers are started anew.
             self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
         self._begin_acting(now)
@@ -226,8 +228,9 @@ class FaultHandler:
             self._leads = True
             self._begin_acting(now)
 
-    def _settle(self, now: float) -> list[Decision]:
-        found = (self.triage.strike_out(device, now) for device in self.triage.strikes.settle(now))
+    def _settle(self, now: float, *, waits: bool = True) -> list[Decision]:
+        due = self.triage.strikes.settle(now if waits else math.inf)
+        found = (self.triage.strike_out(device, now) for device in due)
         return [decision for decision in found if decision is not None]
 
     def _carry_out(self, now: float) -> list[Decision]:
@@ -250,12 +253,24 @@ class FaultHandler:
         """Keeps what no event of the moment led to for the next `tick`."""
         self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
 
-    def _end_dry_cases(self, now: float) -> None:
-        """What a dry run decided is no reason to act in earnest."""
-        if not self.policy.dry_run:
-            for case in self.triage.cases.in_state("dry"):
-                self.triage.cases.change(case.n, state="released", closed=now, why_released="the dry run has ended")
-                self.triage.strikes.clear(case.device, now)
+    def _end_idle_cases(self, now: float) -> None:
+        """What was decided where nothing was taken out is no reason to act in earnest, and is said."""
+        if self.policy.dry_run:
+            return
+        cases, strikes, own = self.triage.cases, self.triage.strikes, self.engine.name
+        for case in cases.in_state("dry", "isolating", "isolated"):
+            device = strikes.hardware.named(case.device)
+            if case.state == "dry" or case.isolator == "none" != own:
+                why = "the dry run has ended" if case.state == "dry" else "the isolator none took nothing out"
+                reason = f"{device}: {why}; test it, or take it out by hand. It was to be isolated as {case.reason}."
+                cases.change(case.n, state="released", closed=now, why_released=why)
+                if cases.was_told(case):
+                    cases.tell(case, "recovery", reason, now)
+                strikes.clear(case.device, now)
+                self._keep([Decision(action="released", reason=reason, time=now, device=device, case=case.n)])
+            elif case.state == "isolated" and case.isolator != own:
+                reason = f"{device} is out by the isolator {case.isolator}, which alone can give it back."
+                self._keep([Decision(action="problem", reason=reason, time=now, device=device, case=case.n)])
 
     def _prune(self, now: float) -> None:
         strikes = self.triage.strikes

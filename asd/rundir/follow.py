@@ -157,10 +157,11 @@ class Follower:
         try:
             if _key_of(os.fstat(descriptor)) != key:
                 return False
+            before = ""
             if cursor is not None and not cursor.fits(descriptor):
                 self._forget(key)
-                cursor = None
-            cursor = cursor or new_cursor(str(path), descriptor)
+                before, cursor = cursor.tail, None
+            cursor = cursor or new_cursor(str(path), descriptor, before)
             if cursor is not None:
                 self._read(key, cursor, descriptor, path, batch)
         finally:
@@ -171,6 +172,7 @@ class Follower:
         status = os.fstat(descriptor)
         self._cursors[key], self._state = cursor, None
         batch.read(cursor, descriptor, path)
+        cursor.tail = cursor.tail_of(descriptor)
         cursor.behind = cursor.behind and cursor.offset < os.fstat(descriptor).st_size
         settled = time.time() - status.st_mtime > _SETTLED and not cursor.behind
         cursor.seen = (status.st_size, status.st_mtime_ns) if settled else UNSEEN

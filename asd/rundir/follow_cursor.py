@@ -51,6 +51,7 @@ class Cursor:
         skipping: Whether `offset` is inside a line that is too long.
         behind: Whether there was more to read.
         missing: 1 when the file is gone.
+        tail: Hash of the last bytes before `offset`.
         seen: Its size and time of change when it was read to its end.
     """
 
@@ -62,24 +63,38 @@ class Cursor:
     skipping: Flag = False
     behind: Flag = False
     missing: Count = 0
+    tail: Text = ""
     seen: tuple[int, int] = UNSEEN
 
     def fits(self, descriptor: int) -> bool:
-        """Whether the open file is the one that was read: the number of a deleted file may be given to a new one."""
+        """Whether the open file is the one that was read, and was not written anew since.
+
+        The number of a deleted file may be given to a new one, and files of a state often begin with the same line.
+        """
         return (
             os.fstat(descriptor).st_size >= self.offset
             and _digest(os.pread(descriptor, self.head_size, 0)) == self.head
+            and self.tail in ("", self.tail_of(descriptor))
         )
 
+    def tail_of(self, descriptor: int) -> str:
+        """What `tail` is in the open file."""
+        size = min(self.offset, _HEAD)
+        return _digest(os.pread(descriptor, size, self.offset - size))
 
-def new_cursor(path: str, descriptor: int) -> Cursor | None:
-    """A cursor at the beginning of an open file; None as long as the file has no first line to know it by."""
+
+def new_cursor(path: str, descriptor: int, before: str = "") -> Cursor | None:
+    """A cursor at the beginning of an open file; None as long as the file has no first line to know it by.
+
+    `before` is the `tail` of what was in the file before it was written anew: its lines are others then.
+    """
     first = os.pread(descriptor, _HEAD, 0)
     end = first.find(b"\n") + 1
     if not end and len(first) < _HEAD:
         return None
     first = first[:end] if end else first
-    return Cursor(path, _digest(b"%d %b" % (os.fstat(descriptor).st_ino, first)), _digest(first), len(first))
+    identity = _digest(b"%d %b%b" % (os.fstat(descriptor).st_ino, first, before.encode()))
+    return Cursor(path, identity, _digest(first), len(first))
 
 
 def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:

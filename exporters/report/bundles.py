@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asd.exporters.pictures.values import Point
+from asd.rundir.disk import read_regular
 
 __all__ = ["Histories", "SavedBundle", "find_bundles", "read_histories"]
 
@@ -90,12 +91,12 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
 def _read_values(bundle: SavedBundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
     path, bad = bundle.path / "values.csv", 0
     try:
-        size = path.stat().st_size
+        size = path.lstat().st_size
         if size > _LARGEST_CSV:
             unreadable[_short(path)] = f"it has {size:,} bytes; read are at most {_LARGEST_CSV:,}."
             return
-        lines = path.read_text(encoding="utf-8", errors="replace").replace("\0", "").splitlines(keepends=True)
-        for row in csv.DictReader(lines):
+        text = read_regular(path, links=False).decode(errors="replace").replace("\0", "")
+        for row in csv.DictReader(text.splitlines(keepends=True)):
             point = _point(row)
             if point is None:
                 bad += 1

@@ -180,7 +180,7 @@ def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]
         OSError: The file can't be read.
     """
     events, reasons = [], passed_over if passed_over is not None else []
-    *lines, torn = read_regular(path).split(b"\n")
+    *lines, torn = read_regular(path, links=False).split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             events.append(Event.from_json(line.decode(errors="replace")))

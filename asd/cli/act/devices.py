@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     """Lists, releases, drops or notes a repair."""
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
+    if args.serial and args.action != "repaired":
+        raise ConfigError("--serial", args.serial, "it goes with repaired")
     folder = run_dir_of(args)
     store = Store(existing(args.state or state_file(folder)))
     try:
@@ -90,6 +93,8 @@ def _list(args: argparse.Namespace, store: Store) -> int:
         _print_health(records, heads=args.host is None)
     else:
         _print_table(records)
+        if opened := store.number("breaker_opened"):
+            print(f"The circuit breaker is open since {_moment(opened)}: what is found is only reported.")
     return 0
 
 
@@ -105,7 +110,9 @@ def _print_table(records: list[DeviceRecord]) -> None:
     if not records:
         print("No device was heard of yet.")
         return
-    print(aligned([_HEAD, *([printable(text) for text in _row(each)] for each in records)]))
+    places = Counter((each.host, each.device) for each in records)
+    rows = [_row(each, replaced=places[each.host, each.device] > 1) for each in records]
+    print(aligned([_HEAD, *([printable(text) for text in row] for row in rows)]))
     for each in records:
         if each.state != "in use" or each.isolated_by == "others":
             print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
@@ -122,12 +129,12 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else "-"
 
 
-def _row(each: DeviceRecord) -> list[str]:
+def _row(each: DeviceRecord, *, replaced: bool) -> list[str]:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in each.verdicts.items() if count)
     stress = f"{'passed' if each.sound else 'failed'} {_moment(each.tested)}" if each.tested else "-"
     return [
         each.host,
-        each.device,
+        f"{each.device} ({each.serial or 'no serial'})" if replaced else each.device,
         str(each.rank) if each.rank >= 0 else "-",
         each.health["Health Status"],
         f"{each.strikes}/{each.limit}",
@@ -171,7 +178,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     busy = store.take_lease()
     deadline = time.monotonic() + _PATIENCE
     if not busy:
-        _release_here(store, number, folder)
+        _release_here(store, number, Path(store.meta("home") or folder))
     while busy and time.monotonic() < deadline and Cases(store).open_case(number) is not None:
         time.sleep(0.05)
     case = Cases(store).last(number)

@@ -167,6 +167,9 @@ class _HandlerJob:
         )
         with store.transaction():  # for `asd devices release`
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
+            store.set_meta("home", str(home.resolve()))
+        if agents is not None and args.jobs is None:
+            say("without --jobs many devices at once are taken for software on one node only.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
@@ -218,16 +221,17 @@ class _HandlerJob:
         """Takes in what is there and does what follows from it; strikes settle, for nobody else is to come."""
         while not stop.is_set() and (self._look() or self._waits_for_agents()):
             pass
-        self._print(self.handler.tick(time.time() + self.handler.policy.settle_seconds))
+        self._print(self.handler.tick(waits=False))
         self._count()
-        open_cases = Cases(self.store).in_state("isolating", "releasing")
+        cases = Cases(self.store)
+        unfinished = cases.in_state("isolating", "releasing") or cases.unsent()
         if not self._args.json:
             numbers, out = self.counts.numbers, len(self.counts.out)
             print(f"{numbers['events']} events taken in, {numbers['devices_known']} devices known, {out} isolated.")
             if self._stale:
-                print(f"{self._stale} events were too old to act upon; see --from-beginning.")
+                print(f"{self._stale} events were too old to act upon; see --from-beginning and --window.")
         silent = self._agents is not None and not all(self.counts.agents.values())
-        return 1 if silent or (open_cases and not self._args.dry_run) else 0
+        return 1 if silent or (unfinished and not self._args.dry_run) else 0
 
     def _waits_for_agents(self) -> bool:
         """Waits for agents that were not heard yet, if there are some."""

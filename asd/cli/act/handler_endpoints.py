@@ -10,6 +10,7 @@ from pathlib import Path
 
 from asd.cli.shared.options import wrong
 from asd.cli.shared.printable import printable
+from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
 
@@ -47,6 +48,8 @@ def metrics_served(
         ready: For `/readyz`: why it is not ready; empty when it is.
     """
     if args.metrics is None:
+        if args.web_config is not None:
+            raise ConfigError("--web-config", str(args.web_config), "it goes with --metrics")
         yield
         return
     from asd.exporters.http.routes import start_server

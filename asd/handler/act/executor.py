@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
 from asd.event import Event
-from asd.handler.db.cases import NO_FAULT, Case, Cases
+from asd.handler.db.cases import Case, Cases, by_people
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.decision import Decision
@@ -67,6 +67,11 @@ class Executor:
         self._already = already
         self._publishing_fails = False
         self.failed_tries = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the engine's isolator."""
+        return self._isolator.name
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Does what is due, of all cases or of one; returns one decision for each case that moved."""
@@ -165,8 +170,8 @@ class Executor:
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
         device, name = self._strikes.hardware.named(case.device), self._isolator.name
-        if NO_FAULT not in case.why_released:
-            self._strikes.clear(case.device, now)  # people did it
+        if by_people(case.why_released):
+            self._strikes.clear(case.device, now)
         if held is IsolationOwner.OTHERS:
             self._cases.change(case.n, state="others", closed=now)
             return self._decide(

@@ -17,11 +17,12 @@ from asd.event import Event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-__all__ = ["BY_HAND", "NO_FAULT", "TEST_WANTED", "Case", "Cases"]
+__all__ = ["BY_HAND", "NO_FAULT", "REVOKED", "TEST_WANTED", "Case", "Cases", "by_people"]
 
 BY_HAND = "it was released by hand"
 NO_FAULT = "it had no fault for"
 """Begins the reason of a release that nobody asked for."""
+REVOKED = "its strikes turned out to be software or data"
 TEST_WANTED = "; it is given back after a stress test that it passes"
 """Ends the reason of a case whose test was asked for."""
 
@@ -156,6 +157,11 @@ class Cases:
 
     def _select(self, where: str, *values: object) -> list[Case]:
         return [Case(*row) for row in self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", values)]
+
+
+def by_people(why_released: str) -> bool:
+    """Whether people gave a device back, and not the handler by itself."""
+    return NO_FAULT not in why_released and REVOKED not in why_released
 
 
 _COLUMNS = ", ".join(each.name for each in fields(Case))

@@ -60,6 +60,7 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._lease = -1
+        self._inode = 0
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.db = self._open()
@@ -69,8 +70,9 @@ class Store:
         """Turns the errors of SQLite into one sentence.
 
         Raises:
-            StateError: The database can't be read or written.
+            StateError: The database can't be read or written, or is not the one any more that this process acts on.
         """
+        self._look_there()
         try:
             yield
         except sqlite3.Error as error:
@@ -145,11 +147,24 @@ class Store:
             return ""
         try:
             self._lease = take_lock(Path(f"{self.path}.lock"), str(os.getpid()), mode=0o600)
+            self._inode = os.stat(self.path).st_ino
         except HeldError as error:
             return f"{self.path} is in use by another fault handler (process {error.owner})."
         except OSError as error:
             raise StateError(f"the lock {error.filename} can't be taken: {error.strerror or error}.") from error
         return ""
+
+    def _look_there(self) -> None:
+        """Makes sure that nobody else finds another database, or its lock free, while this process acts."""
+        if self._lease < 0:
+            return
+        try:
+            is_there = os.fstat(self._lease).st_nlink > 0 and os.stat(self.path).st_ino == self._inode  # type: ignore[arg-type]
+        except OSError:
+            is_there = False
+        if not is_there:
+            what = f"{self.path} or its .lock was removed or replaced while this fault handler was at work"
+            raise StateError(f"{what}; end it, and start it anew.")
 
     def close(self) -> None:
         """Ends the lease and closes the database."""

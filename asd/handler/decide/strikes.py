@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.handler.db.cases import NO_FAULT
+from asd.handler.db.cases import by_people
 from asd.handler.db.store import Store
 from asd.handler.decide.hardware import JUDGED, Hardware
 from asd.handler.identity import job_of, moment, names_device, whole_event
@@ -81,7 +81,7 @@ class Counted(NamedTuple):
         moved: The rank under which this device, and no other, had the same value before; None when it had not.
         burst: How many devices were found to be at fault at once, so that their strikes are revoked; else 0.
         of: What these devices have in common, `job NAME` or `node NAME`.
-        revoked: How many strikes a replay that found software revoked beside that of its own device.
+        revoked: The devices of the strikes that it had revoked, one for each strike; without that of a replay itself.
     """
 
     device: int = 0
@@ -91,7 +91,7 @@ class Counted(NamedTuple):
     moved: int | None = None
     burst: int = 0
     of: str = ""
-    revoked: int = 0
+    revoked: tuple[int, ...] = ()
 
 
 class Strikes:
@@ -131,7 +131,7 @@ class Strikes:
         if event.kind not in ("stress", "recovery"):
             return Counted()
         device = self.hardware.heard_of(event, now)
-        if event.kind == "recovery" and NO_FAULT not in event.reason:  # people gave it back
+        if event.kind == "recovery" and by_people(event.reason):
             self.clear(device, min(event.time, now))
         return Counted(device)
 
@@ -148,10 +148,11 @@ class Strikes:
             moved = self._has_moved(event, device)
             if moved is not None and not self.is_stale(event, now):
                 return Counted(device, new, moved=moved)
-            self._blame_software(event, now)
-            return Counted(device, new, repeated=True)
-        burst, of, known = self._revoke_burst(event, now) if new else (0, "", False)
-        return Counted(device, new, software or known, burst=burst, of=of)
+            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now))
+        if not new:
+            return Counted(device, new, software)
+        counted = self._revoke_burst(event, now)
+        return counted._replace(device=device, new=new, software=software or counted.software)
 
     def _software(self, event: Event, now: float) -> Counted:
         device, new = 0, False
@@ -281,20 +282,23 @@ class Strikes:
         query = "SELECT 1 FROM software WHERE job = ? AND step = ? AND host = ?"
         return self._store.db.execute(query, (job, step, host)).fetchone() is not None
 
-    def _blame_software(self, event: Event, now: float) -> int:
-        """Revokes every strike of a step on a host that no replay confirmed, and those to come; returns how many."""
+    def _blame_software(self, event: Event, now: float) -> tuple[int, ...]:
+        """Revokes every strike of a step on a host that no replay confirmed, and those to come: the devices of each."""
         job, step, host = job_of(event.run), event.step, event.host
         if step <= 0:  # the step is not known
-            return 0
+            return ()
         db = self._store.db
         db.execute(
             "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)", (job, step, host, now)
         )
-        return db.execute(
-            f"UPDATE strike SET revoked = 'software' WHERE job = ? AND step = ? AND {_HARDWARE_OF} AND revoked = '' "
-            f"AND verdict NOT IN {_HARDWARE}",
-            (job, step, host),
-        ).rowcount
+        return self._revoke(
+            "software", f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN {_HARDWARE}", (job, step, host)
+        )
+
+    def _revoke(self, why: str, where: str, values: tuple[object, ...]) -> tuple[int, ...]:
+        """Revokes the strikes of `where`; returns the device of each."""
+        query = f"UPDATE strike SET revoked = ? WHERE {where} AND revoked = '' RETURNING device"
+        return tuple(number for (number,) in self._store.db.execute(query, (why, *values)).fetchall())
 
     def _is_vouched(self, event: Event) -> bool:
         """Whether somebody else than its host knows that its job runs there."""
@@ -333,27 +337,23 @@ class Strikes:
         ranks = [Event.from_json(text).rank for (text,) in rows]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
-    def _revoke_burst(self, event: Event, now: float) -> tuple[int, str, bool]:
-        """Revokes the strikes of many devices at once, this new one among them.
-
-        Returns:
-            How many devices were seen at once, 0 when there are not many or these were known; what they have in common;
-            and whether they were known.
-        """
+    def _revoke_burst(self, event: Event, now: float) -> Counted:
+        """Revokes the strikes of many devices at once, this new one among them; says what it knows of that."""
         time = min(event.time, now + SKEW_SECONDS)
         of, found = f"job {job_of(event.run)}", self._burst(event, time)
         if found is None:  # ranks that did not find one name are of one job all the same
             of, found = f"node {event.host}", self._same_step_on_node(event, time)
         if found is None:
-            return 0, "", False
+            return Counted()
         where, values = found
         db = self._store.db
         known = db.execute(f"SELECT 1 FROM strike WHERE {where} AND revoked = 'burst' LIMIT 1", values).fetchone()
-        db.execute(f"UPDATE strike SET revoked = 'burst' WHERE {where} AND revoked = '' AND verdict = ''", values)
+        revoked = self._revoke("burst", f"{where} AND verdict = ''", values)
         if known:
-            return 0, of, True
+            return Counted(software=True, revoked=revoked)
         # For the sentence, and too dear for every member of a large burst.
-        return db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0], of, False
+        count = db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0]
+        return Counted(burst=count, of=of, revoked=revoked)
 
     def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
         """Which strikes of its job belong to a burst with this event, as a condition; None when there is none.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from asd.event import Event
-from asd.handler.db.cases import BY_HAND, NO_FAULT, TEST_WANTED, Case, Cases
+from asd.handler.db.cases import BY_HAND, NO_FAULT, REVOKED, TEST_WANTED, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.strikes import StrikeCount, Strikes, prepared
@@ -31,6 +31,8 @@ from asd.verdict import Level
 
 __all__ = ["Triage"]
 
+_BY_STRIKES = ("it has ", "its strikes of ")  # begins the reason of a case that strikes have led to
+_OUT = ("dry", "isolating", "isolated")
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
 
 
@@ -101,6 +103,7 @@ class Triage:
 
     def _anomaly(self, event: Event, now: float) -> Decision:
         counted, job = self.strikes.count(event, now), job_of(event.run)
+        self._acquit(counted.revoked, now)
         device = counted.device
         if counted.moved is not None:
             why = f"{event.checkpoint} had the very same value in step {event.step} when it was rank {counted.moved}"
@@ -148,13 +151,14 @@ class Triage:
 
     def _replay(self, event: Event, now: float) -> Decision:
         counted, verdict = self.strikes.count(event, now), event.verdict
+        self._acquit(counted.revoked, now)
         if verdict == "software":
             return self._say(
                 "software",
                 event,
                 now,
                 f"the replay of step {event.step} of {event.run} found software or data: "
-                f"{_count(counted.revoked, 'more strike')} of this step revoked, nobody is isolated for it",
+                f"{_count(len(counted.revoked), 'more strike')} of this step revoked, nobody is isolated for it",
             )
         device = counted.device
         if not device or verdict == "undetermined":
@@ -241,6 +245,15 @@ class Triage:
         return self._say(
             action, event, now, f"{why}, so {what}", device=self.strikes.hardware.named(device), case=case.n
         )
+
+    def _acquit(self, devices: Collection[int], now: float) -> None:
+        """Gives back what is out for strikes alone, and has too few by now: others came late and showed what it was."""
+        for device in set(devices):
+            case = self.cases.open_case(device)
+            if case is None or case.state not in _OUT or not case.reason.startswith(_BY_STRIKES):
+                continue
+            if len(self.strikes.counting(device)) < self._policy.strikes:
+                self._give_back(case, REVOKED, now)
 
     def quiet(self, now: float) -> list[Decision]:
         """What follows from a time without a fault: devices are given back, or have to pass a stress test before.

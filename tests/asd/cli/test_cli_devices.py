@@ -13,6 +13,7 @@ from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.db.store import events_file, state_file
 from asd.isolator import Device
+from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 
 WARNING = """\
@@ -83,6 +84,26 @@ def test_a_device_is_released_and_the_recovery_is_told(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"action": "nothing", "reason": "Ascend:3 on node7: it is not out."}
 
 
+def test_what_is_released_is_told_where_its_handler_tells_and_a_replaced_one_is_told_apart(tmp_path, capsys):
+    home, state = tmp_path / "home", tmp_path / "home/h.sqlite"
+    EventLog(event_file(home, 3))(bad(1))
+    main(["handler", "--once", "--run-dir", str(home), "--state", str(state)])
+    main(["devices", "release", "node7", "Ascend:3", "--state", str(state)])
+    assert [told.kind for told in read_events(events_file(home))] == ["isolation", "recovery"]
+    assert not events_file(tmp_path).exists()
+    main(["devices", "repaired", "node7", "Ascend:3", "--serial", "SN2", "--state", str(state)])
+    with Store(state).transaction() as db:
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('breaker_opened', '1700000000.0')")
+    capsys.readouterr()
+    main(["devices", "--state", str(state)])
+    out = capsys.readouterr().out
+    assert "Ascend:3 (no serial)" in out
+    assert "Ascend:3 (SN2)" in out
+    assert out.endswith(
+        "The circuit breaker is open since 2023-11-14T22:13:20+00:00: what is found is only reported.\n"
+    )
+
+
 def test_a_handler_at_work_does_the_release(tmp_path, capsys):
     fill(tmp_path, bad(1))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -118,6 +139,10 @@ def test_a_replaced_device_is_told_and_says_what_gives_it_back(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (
+            ["release", "node7", "Ascend:3", "--serial", "SN2"],
+            "--serial has the value 'SN2', which is not valid: it goes with repaired.",
+        ),
         (
             ["list", "node7", "Ascend:9"],
             "HOST DEVICE has the value 'node7 Ascend:9', which is not valid: it must be a known device, such as node7 "

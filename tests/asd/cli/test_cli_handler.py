@@ -53,6 +53,7 @@ def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsy
     write(tmp_path, *map(event, (1, 2, 3, 4, 5)), event(1, rank=4, device="Ascend:4"))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+    assert read_events(events_file(tmp_path))[0].time <= time.time()
     out = capsys.readouterr().out.splitlines()
     assert out == [
         "waiting: Ascend:3 on node7: it has 3 strikes of 3, and is isolated unless many devices of job llama raise "
@@ -86,7 +87,8 @@ def test_old_events_act_only_when_asked(tmp_path, capsys):
     assert kinds(tmp_path) == []
     printed = capsys.readouterr()
     assert printed.out == (
-        "1 events taken in, 1 devices known, 0 isolated.\n1 events were too old to act upon; see --from-beginning.\n"
+        "1 events taken in, 1 devices known, 0 isolated.\n"
+        "1 events were too old to act upon; see --from-beginning and --window.\n"
     )
     assert printed.err.endswith(
         "its verdict persistent is too old to be a reason to act. Where it is news, the clock of node7 is behind.\n"
@@ -128,6 +130,26 @@ def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capsy
     said = f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` and `asd run --ranks` make it.\n"
     assert capsys.readouterr() == ("", said)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("gone", ["handler.sqlite", "handler.sqlite.lock"])
+def test_a_handler_whose_database_or_lock_was_removed_acts_no_more_and_says_so(tmp_path, gone):
+    handler = start("--run-dir", tmp_path)
+    assert "no run was found" in handler.stderr.readline()  # it has looked once
+    (tmp_path / gone).unlink()
+    said = handler.stderr.readline()
+    assert said.startswith(f"asd handler: {tmp_path}/handler.sqlite or its .lock was removed or replaced while ")
+    write(tmp_path, persistent())
+    handler.terminate()
+    handler.communicate(timeout=20)
+    assert kinds(tmp_path) == []
+
+
+def test_an_isolation_that_could_not_be_published_is_no_success(tmp_path):
+    write(tmp_path, persistent())
+    events_file(tmp_path).symlink_to(tmp_path / "elsewhere")
+    assert once(tmp_path) == 1
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
@@ -224,6 +246,7 @@ def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_w
     [
         (["--isolator", "hammer"], "'hammer'"),
         (["--lease", "asd/handler", "--once"], "it does not go with --once"),
+        (["--web-config", "web.yml", "--once"], "it goes with --metrics"),
         (["--agents", "kubernetes:asd/app=agent"], "it must be a kubeconfig"),
     ],
 )

@@ -103,9 +103,27 @@ def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
     scene = Scene(Policy(dry_run=True), tmp_path / "h.sqlite")
     scene.replay("persistent")
     scene.restart(Policy())
-    assert scene.after(1.0) == []
+    (told,) = scene.handler.tick()
+    assert (told.action, told.reason) == (
+        "released",
+        "Ascend:3 on node7: the dry run has ended; test it, or take it out by hand. It was to be isolated as the "
+        "replay of step 1 of llama found persistent hardware.",
+    )
     assert scene.engine.calls == []
-    assert scene.replay("persistent", 2).action == "isolated"
+    assert scene.replay("persistent", 2, wait=1.0).action == "isolated"
+
+
+def test_what_the_isolator_none_took_out_is_told_and_ended_where_an_engine_is_asked_from_now_on(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.engine.name = "none"
+    scene.replay("persistent")
+    scene.engine = Engine()
+    scene.restart()
+    (told,) = scene.handler.tick()
+    assert told.reason.startswith("Ascend:3 on node7: the isolator none took nothing out; test it, or take it out by")
+    assert [each.kind for each in scene.published] == ["isolation", "recovery"]
+    assert scene.replay("persistent", 2, wait=1.0).action == "isolated"
+    assert scene.isolated == ["Ascend:3"]
 
 
 def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_released(tmp_path):
@@ -114,6 +132,8 @@ def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_rel
     scene.engine = Engine()
     scene.engine.name = "other"
     scene.restart()
+    (told,) = scene.handler.tick()
+    assert told.reason == "Ascend:3 on node7 is out by the isolator set, which alone can give it back."
     assert scene.after(601.0) == []
     assert scene.after(48 * HOUR) == []
     assert scene.engine.calls == []

@@ -29,6 +29,23 @@ def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decis
     assert scene.isolated == []
 
 
+def test_a_device_that_was_taken_out_before_the_others_of_its_burst_were_heard_is_given_back():
+    scene = Scene()
+    began = scene.clock.now
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:0", wait=1.0)
+    assert scene.after(31.0) == ["isolated"]
+    for device in ("Ascend:1", "Ascend:2"):
+        scene.tell(1, device, time=began + 1.0)
+    assert scene.after(31.0) == ["released"]
+    assert scene.isolated == []
+    assert scene.record("Ascend:0").strikes == 2
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+    assert scene.published[1].reason.endswith("its strikes turned out to be software or data, so it may work again.")
+    scene.tell(kind="recovery", device="Ascend:0", reason=scene.published[1].reason)  # as its own log tells it
+    assert scene.record("Ascend:0").strikes == 2
+
+
 def test_devices_further_apart_or_of_other_jobs_are_no_burst():
     scene = Scene(Policy(strikes=1, max_devices=9, max_percent=100))
     for number, (wait, run) in enumerate([(100, "a"), (16, "a"), (16, "a"), (1, "b"), (1, "c")]):

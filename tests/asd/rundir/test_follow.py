@@ -115,6 +115,16 @@ def test_a_rotation_in_the_middle_of_a_poll_neither_loses_nor_doubles_nor_reorde
     assert texts == ["three", "five"]
 
 
+def test_a_state_that_is_written_anew_into_the_same_file_is_read_anew_each_time(folder):
+    keys = []
+    for state in ("healthy", "an alarm", "an alarm", "fine now", "an alarm"):
+        folder.x.write_text(f"NPU ID : 3\n{state}\n")
+        lines = folder.follower.poll()
+        keys += [line.key for line in lines if line.text == "an alarm"]
+        folder.restart()
+    assert len(keys) == len(set(keys)) == 2
+
+
 def test_a_file_that_is_gone_for_a_while_is_not_read_again(folder, tmp_path):
     add(folder.x, "one\n")
     assert folder.texts() == ["one"]

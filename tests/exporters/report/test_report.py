@@ -313,6 +313,21 @@ def test_values_that_are_too_large_or_no_csv_do_no_harm(tmp_path):
 # The page
 
 
+def test_what_a_link_or_a_pipe_leads_to_is_neither_read_nor_shown(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("root:secret\n")
+    run = tmp_path / "run"
+    for step in (1, 2):
+        (run / f"evidence/llama/rank0-step{step}").mkdir(parents=True)
+    (run / "events-rank1.jsonl").symlink_to(secret)
+    (run / "evidence/llama/rank0-step1/values.csv").symlink_to(secret)
+    os.mkfifo(run / "evidence/llama/rank0-step2/values.csv")
+    data = read_run(run)
+    read_histories(data.bundles, data.unreadable)
+    link = "it is a symbolic link, which is not followed"
+    assert sorted(data.unreadable.values()) == ["it is no regular file", link, link]
+
+
 def test_the_page_can_load_and_run_nothing(tmp_path):
     scene(tmp_path)
     root = parsed(page_of(tmp_path))
