@@ -24,7 +24,16 @@ def noise(*shape, seed=0):
 
 def compared(folder):
     """The outcome of comparing the run below a folder with the golden one."""
-    return compare_runs(Request(folder / "run/dump.json", folder / "golden/dump.json"), folder / "out")
+    return compare_runs(Request(folder / "run", folder / "golden"), folder / "out")
+
+
+def outcome_of(folder, write, frameworks=(MS, MS), **options):
+    """The outcome of comparing two dumps; `write` gets a writer and whether it is the run under test."""
+    for side, framework in zip(("golden", "run"), frameworks, strict=True):
+        dump = DumpWriter(folder / side, framework, **options)
+        write(dump, side == "run")
+        dump.write()
+    return compared(folder)
 
 
 def tensor(array, framework=MS, *, data_name=None, md5=False):

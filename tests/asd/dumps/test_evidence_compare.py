@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from asd.cli import main
 from asd.dumps.compare.comparison import ComparedRow, judge
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.request import parse_request
-from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.slots import Slot
 from asd.errors import ConfigError, StateError
 from tests.asd.dumps import dumps
+from tests.asd.dumps.dumps import compared
 
 MS, PT = dumps.MS, dumps.PT
 
@@ -34,13 +33,9 @@ HEADERS = {
 }
 
 
-def compared(tmp_path, ours, theirs, *, output="out", **options):
-    request = parse_request({"npu_path": str(ours), "bench_path": str(theirs)})
-    return compare_runs(request, tmp_path / output, **options)
-
-
-def table(pair):
-    with pair.files[0].open(encoding="utf-8", newline="") as file:
+def table(tmp_path):
+    """The rows of the comparison."""
+    with compared(tmp_path).pairs[0].files[0].open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -67,7 +62,8 @@ def write_both(tmp_path, arrays, change=None, **kwargs):
     ],
 )
 def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arrays, mode, kwargs):
-    outcome = compared(tmp_path, *write_both(tmp_path, arrays, **kwargs))
+    write_both(tmp_path, arrays, **kwargs)
+    outcome = compared(tmp_path)
     (pair,) = outcome.pairs
     assert pair.files[0].read_text().splitlines()[0] == HEADERS[mode]
     assert (pair.mode, pair.calls, pair.rows, pair.divergence) == (mode, 8, 18, None)
@@ -76,7 +72,8 @@ def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arr
 
 
 def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
-    names = [row["NPU Name"] for row in table(compared(tmp_path, *write_both(tmp_path, arrays)).pairs[0])]
+    write_both(tmp_path, arrays)
+    names = [row["NPU Name"] for row in table(tmp_path)]
     assert names[:7] == [
         "Cell.net.fc1.Dense.forward.0.input.0",
         "Cell.net.fc1.Dense.forward.0.parameters.gamma",
@@ -122,7 +119,7 @@ def test_what_has_no_counterpart_or_another_shape_never_passes(tmp_path, arrays,
     del other["data"]["Mint.add.0.backward"]
     other["data"]["Cell.net.fc2.Dense.forward.0"]["output"][0]["shape"] = [2, 8]
     run.write_text(json.dumps(other))
-    rows = table(compared(tmp_path, run, golden).pairs[0])
+    rows = table(tmp_path)
     verdict = next(name for name in rows[0] if name in ("Result", "Accuracy Reached or Not"))
     unmatched = {
         row["NPU Name"] if row["NPU Name"] != "N/A" else row["Bench Name"]
@@ -166,8 +163,8 @@ FAULTS = [
 def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
     tmp_path, arrays, name, call, kind, kwargs, bit
 ):
-    run, golden = write_both(tmp_path, arrays, bend(name, bit), **kwargs)
-    found = compared(tmp_path, run, golden).pairs[0].divergence
+    write_both(tmp_path, arrays, bend(name, bit), **kwargs)
+    found = compared(tmp_path).pairs[0].divergence
     assert (found.call, found.kind, found.basis) == (call, kind, "bits")
     assert call in found.sentence
     if not kwargs:
@@ -177,24 +174,24 @@ def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
 
 
 def test_communication_is_its_own_kind(tmp_path):
-    x = np.arange(4, dtype=np.float32)
-    for side, off in (("golden", 0), ("run", 1)):
-        dump = dumps.DumpWriter(tmp_path / side, level="L1")
-        dump.forward("Distributed.all_reduce.0.forward", [x], [x + 1 + off]).write()
-    found = compared(tmp_path, tmp_path / "run/dump.json", tmp_path / "golden/dump.json").pairs[0].divergence
+    def write(dump, wrong):
+        x = np.arange(4, dtype=np.float32)
+        dump.forward("Distributed.all_reduce.0.forward", [x], [x + 1 + wrong])
+
+    found = dumps.outcome_of(tmp_path, write, level="L1").pairs[0].divergence
     assert (found.call, found.kind) == ("Distributed.all_reduce.0.forward", "communication")
 
 
 def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
-    run = dumps.write_network(tmp_path / "ms", arrays)
+    dumps.write_network(tmp_path / "run", arrays)
     changed = {**arrays, "a": arrays["a"] + 5}
     for theirs, call in ((arrays, None), (changed, "Mint.add.0.forward")):
-        other = dumps.write_network(tmp_path / f"pt{call}", theirs, PT, framework_known=False)
-        (pair,) = compared(tmp_path, run, other).pairs
+        dumps.write_network(tmp_path / "golden", theirs, PT, framework_known=False)
+        (pair,) = compared(tmp_path).pairs
         assert pair.rows == 18
         assert "Unmatched" not in pair.verdicts
         assert (pair.divergence and pair.divergence.call) == call
-    partners = {row["NPU Name"]: row["Bench Name"] for row in table(pair)}
+    partners = {row["NPU Name"]: row["Bench Name"] for row in table(tmp_path)}
     gamma = partners["Cell.net.fc1.Dense.forward.0.parameters.gamma"]
     assert gamma == "Module.net.fc1.Linear.forward.0.parameters.weight"
 
@@ -232,11 +229,11 @@ ParallelMLP:
 def test_layers_of_other_names_meet_by_the_mapping_and_the_line_of_the_documents(tmp_path, monkeypatch, capsys):
     mlp, core = "ColumnParallelLinear", "Core"
     names = (f"mlp.mapping.{mlp}", "mlp.ParallelMLP", f"attention.core.{core}")
-    ours = layers(tmp_path / "ms", MS, "network_with_loss", "attention", "qkv_proj", names)
+    ours = layers(tmp_path / "run", MS, "network_with_loss", "attention", "qkv_proj", names)
     names = (f"mlp.dense_h_to_4h.{mlp}", "mlp.ParallelMLP", f"self_attention.middle.{core}")
-    theirs = layers(tmp_path / "pt", PT, "module", "self_attention", "query_key_value", names)
+    theirs = layers(tmp_path / "golden", PT, "module", "self_attention", "query_key_value", names)
     with pytest.raises(StateError, match="a layer mapping may tell which belong together"):
-        compared(tmp_path, ours, theirs)
+        compared(tmp_path)
     (tmp_path / "layer_mapping.yaml").write_text(MAPPING)
     (tmp_path / "compare.json").write_text(
         json.dumps({"npu_path": str(ours), "bench_path": str(theirs), "is_print_compare_log": True})
@@ -254,7 +251,7 @@ def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arr
         dumps.write_network(tmp_path / f"golden/step3/rank{rank}", arrays)
         dumps.write_network(tmp_path / f"run/step3/{'proc' if rank == 2 else 'rank'}{rank}", changed)
     dumps.write_network(tmp_path / "run/step4/rank0", arrays)
-    outcome = compared(tmp_path, tmp_path / "run", tmp_path / "golden")
+    outcome = compared(tmp_path)
     assert [(pair.step, pair.rank) for pair in outcome.pairs] == [(3, 0), (3, 1), (3, 2)]
     assert [pair.files[0].name[:26] for pair in outcome.pairs] == [f"compare_result_step3_rank{r}" for r in range(3)]
     assert outcome.sentence.endswith("[step 3, rank 1]")
@@ -266,7 +263,7 @@ def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
         for step in steps:
             dumps.write_network(tmp_path / side / f"step{step}/rank0", arrays, task="statistics")
     with pytest.raises(ConfigError, match="npu_path has step 1, rank 0, step 2, rank 0; none is on both sides"):
-        compared(tmp_path, tmp_path / "run", tmp_path / "golden")
+        compared(tmp_path)
 
 
 def test_a_real_pickle_by_the_older_name_is_never_opened(tmp_path):
@@ -314,11 +311,11 @@ def test_a_foreign_entry_is_told_in_one_sentence(tmp_path, entry, sentence):
 
 @pytest.mark.parametrize("name", ["../../secret.npy", "/etc/passwd", "..", "a\\b.npy", "a\0b", ""])
 def test_a_data_name_that_leads_elsewhere_is_refused_and_the_rest_compared(tmp_path, arrays, name):
-    run, golden = write_both(tmp_path, arrays)
+    run, _ = write_both(tmp_path, arrays)
     content = json.loads(run.read_text())
     content["data"]["Mint.add.0.forward"]["output"][0]["data_name"] = name
     run.write_text(json.dumps(content))
-    rows = {row["NPU Name"]: row for row in table(compared(tmp_path, run, golden).pairs[0])}
+    rows = {row["NPU Name"]: row for row in table(tmp_path)}
     bad = rows["Mint.add.0.forward.output.0"]
     assert (bad["Cosine"], bad["Accuracy Reached or Not"]) == ("unsupported", "None")
     assert "is not the bare name of a file" in bad["Err_message"]
@@ -326,22 +323,22 @@ def test_a_data_name_that_leads_elsewhere_is_refused_and_the_rest_compared(tmp_p
 
 
 def test_a_link_out_of_the_data_folder_is_refused(tmp_path, arrays):
-    run, golden = write_both(tmp_path, arrays)
+    write_both(tmp_path, arrays)
     (tmp_path / "secret.npy").write_bytes(b"x")
     path = tmp_path / "run/dump_tensor_data/Mint.add.0.forward.output.0.npy"
     path.unlink()
     path.symlink_to(tmp_path / "secret.npy")
-    rows = {row["NPU Name"]: row for row in table(compared(tmp_path, run, golden).pairs[0])}
+    rows = {row["NPU Name"]: row for row in table(tmp_path)}
     assert "leads out of its folder" in rows["Mint.add.0.forward.output.0"]["Err_message"]
 
 
 def test_missing_and_harmed_tensors_are_rows_with_a_reason(tmp_path, arrays):
-    run, golden = write_both(tmp_path, arrays)
+    write_both(tmp_path, arrays)
     data = tmp_path / "run/dump_tensor_data"
     (data / "Mint.add.0.forward.output.0.npy").unlink()
     dumps.unpicklable_npy(data / "Mint.add.0.forward.input.0.npy", tmp_path / "ran")
     np.save(data / "Mint.add.0.backward.input.0.npy", np.zeros((2, 2), np.float32))
-    rows = {row["NPU Name"]: row["Err_message"] for row in table(compared(tmp_path, run, golden).pairs[0])}
+    rows = {row["NPU Name"]: row["Err_message"] for row in table(tmp_path)}
     assert "is missing" in rows["Mint.add.0.forward.output.0"]
     assert "that is refused" in rows["Mint.add.0.forward.input.0"]
     assert "has the shape [2, 2], its dump says [4, 16]" in rows["Mint.add.0.backward.input.0"]
@@ -349,11 +346,10 @@ def test_missing_and_harmed_tensors_are_rows_with_a_reason(tmp_path, arrays):
 
 
 def test_a_name_that_a_spreadsheet_would_run_is_defused(tmp_path):
-    for side in ("a", "b"):
+    for side in ("run", "golden"):
         writer = dumps.DumpWriter(tmp_path / side, task="statistics")
         writer.forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).write()
-    rows = table(compared(tmp_path, tmp_path / "a/dump.json", tmp_path / "b/dump.json").pairs[0])
-    assert rows[0]["NPU Name"] == "'=HYPERLINK(1).0.forward.output.0"
+    assert table(tmp_path)[0]["NPU Name"] == "'=HYPERLINK(1).0.forward.output.0"
 
 
 def test_a_graph_that_msprobe_dumped_at_module_level_is_compared(tmp_path):
@@ -366,5 +362,5 @@ def test_a_graph_that_msprobe_dumped_at_module_level_is_compared(tmp_path):
             dump.forward(name, [x], [x * 2 + off])
         dump.stacks = {name: [] for name in names}
         dump.write(new_stacks=False, framework_known=False)
-    (pair,) = compared(tmp_path, tmp_path / "run", tmp_path / "golden").pairs
+    (pair,) = compared(tmp_path).pairs
     assert (pair.rows, pair.divergence.call, pair.divergence.kind) == (4, names[0], "module")

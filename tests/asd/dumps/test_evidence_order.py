@@ -1,23 +1,17 @@
 """The first wrong operator is named by the order in which things were computed, not by the order in the file."""
 
-import json
-
 import numpy as np
 import pytest
 
-from asd.dumps.compare.request import Request
-from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import computed_order
-from tests.asd.dumps.dumps import DumpWriter, compared, noise
+from tests.asd.dumps.dumps import HERE, MS, DumpWriter, compared, noise, outcome_of
 
 A, B = "Cell.fc1.Dense", "Cell.head.Dense"
 
 
 def parted(tmp_path, write, **options):
     """Where a run parts from a trusted one; `write` gets a writer and whether it is the wrong run."""
-    for side in ("golden", "run"):
-        write(DumpWriter(tmp_path / side, task=options.get("task", "tensor"), level="L0", md5=True), side == "run")
-    return compared(tmp_path).pairs[0].divergence
+    return outcome_of(tmp_path, write, level="L0", md5=True, **options).pairs[0].divergence
 
 
 def test_a_module_comes_after_the_calls_inside_it_and_calls_inside_one_another_are_not_lost():
@@ -36,7 +30,7 @@ def test_an_operator_that_gave_a_wrong_gradient_of_a_weight_is_named_and_not_its
         of_weight = x.T @ g * (2 if wrong else 1)
         dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": of_weight})
         dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [g], [g @ w.T])
-        dump.backward(inner, [g], [g @ w.T, of_weight], parent=f"{A}.backward.0").write()
+        dump.backward(inner, [g], [g @ w.T, of_weight], parent=f"{A}.backward.0")
 
     found = parted(tmp_path, write)
     assert (found.call, found.kind) == (inner, "operator")
@@ -51,7 +45,7 @@ def several(tmp_path, wrong_of):
             x, w = noise(4, 8, seed=rank), noise(8, 8, seed=1) + (what == "weight")
             dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [x], [x @ w.T])
             dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": x.T @ x + (what == "gradient")}).write()
-    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out")
+    return compared(tmp_path)
 
 
 def test_a_weight_that_is_wrong_after_a_step_that_agrees_is_the_optimizers(tmp_path):
@@ -78,7 +72,6 @@ def test_a_wrong_weight_is_named_though_all_gradients_stand_before_it_in_the_fil
         dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": x.T @ (h @ v.T)})
         dump.forward(f"{A}.forward.0", [x], [h], {"weight": w}).forward(f"{B}.forward.0", [h], [h @ v], {"weight": v})
         dump.backward(f"{B}.backward.0", [h @ v], [h @ v @ v.T]).backward(f"{A}.backward.0", [h @ v @ v.T], [h @ w.T])
-        dump.write()
 
     found = parted(tmp_path, write, task=task)
     assert (found.call, found.rows[0]) == (f"{A}.forward.0", f"{A}.forward.0.parameters.weight")
@@ -91,7 +84,7 @@ def test_a_backward_call_that_stands_before_the_one_that_gave_it_its_input_is_no
         x, g, h = noise(4, 8), noise(4, 8, seed=1), noise(4, 8, seed=2)
         dump.forward(f"{A}.forward.0", [x], [g]).forward(f"{B}.forward.0", [g], [h])
         given = h * (2 if wrong else 1)
-        dump.backward(f"{A}.backward.0", [given], [given + x]).backward(f"{B}.backward.0", [g], [given]).write()
+        dump.backward(f"{A}.backward.0", [given], [given + x]).backward(f"{B}.backward.0", [g], [given])
 
     found = parted(tmp_path, write)
     assert (found.call, found.kind) == (f"{B}.backward.0", "module")
@@ -110,13 +103,13 @@ def test_a_module_that_holds_its_activation_is_named_and_not_that(tmp_path, weig
         if wrong and not weight_is_wrong:
             h[1, 1] += 1
         dump.forward(silu, [h], [np.tanh(h)], parent=linear)
-        dump.forward(linear, [x], [np.tanh(h)], {"weight": w}).write()
+        dump.forward(linear, [x], [np.tanh(h)], {"weight": w})
 
     found = parted(tmp_path, write)
     assert (found.call, found.kind) == (linear, kind)
 
 
-def chain(dump, wrong, *, noise_of=0.0, fault=0.0, head=None):
+def chain(dump, wrong, *, noise_of=0.0, fault=0.0):
     """Four layers forward and backward; each output is off by rounding, that of one by more."""
     draw = np.random.default_rng(9)
 
@@ -136,15 +129,13 @@ def chain(dump, wrong, *, noise_of=0.0, fault=0.0, head=None):
         dump.backward(f"Cell.l{layer}.Dense.backward.0", [x], [gradient])
         dump.parameters_grad(f"Cell.l{layer}.Dense.parameters_grad.0", {"weight": off(gradient.T @ x)})
         x = gradient
-    path = dump.write()
-    if head:
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps({**content, **head}))
+    dump.write(framework_known=False)  # but by its head
 
 
-def outcome_of(tmp_path, heads, task="tensor", **options):
+def chains(tmp_path, heads, task="tensor", **options):
     for side, head in zip(("golden", "run"), heads, strict=True):
-        chain(DumpWriter(tmp_path / side, task=task), side == "run", head=head, **options)
+        dump = DumpWriter(tmp_path / side, task=task, head={**HERE, "framework": MS, **head})
+        chain(dump, side == "run", **options)
     return compared(tmp_path)
 
 
@@ -160,7 +151,7 @@ UNSAID = ({"environment": ""}, {"environment": ""})
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 @pytest.mark.parametrize("heads", [*OTHERS, UNSAID])
 def test_healthy_runs_of_other_tools_and_frameworks_accuse_nobody_and_tell_what_was_rounding(tmp_path, heads, task):
-    outcome = outcome_of(tmp_path, heads, task, noise_of=3e-7)
+    outcome = chains(tmp_path, heads, task, noise_of=3e-7)
     assert outcome.first is None
     assert "was taken for rounding (limit" in outcome.sentence
 
@@ -168,14 +159,14 @@ def test_healthy_runs_of_other_tools_and_frameworks_accuse_nobody_and_tell_what_
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 @pytest.mark.parametrize("heads", OTHERS)
 def test_between_other_tools_and_frameworks_what_rounding_does_not_explain_is_shown(tmp_path, heads, task):
-    found = outcome_of(tmp_path, heads, task, noise_of=3e-7, fault=5.0).pairs[0].divergence
+    found = chains(tmp_path, heads, task, noise_of=3e-7, fault=5.0).pairs[0].divergence
     assert (found.rows, found.kind, found.basis) == (("Cell.l2.Dense.forward.0.output.0",), "rows", "rounding")
     assert found.sentence.startswith("The first rows outside rounding are Cell.l2.Dense.forward.0.output.0: the runs ")
     assert "was taken for rounding (limit" in found.sentence
 
 
 def test_by_statistics_nobody_is_named(tmp_path):
-    found = outcome_of(tmp_path, [{}, {}], "statistics", fault=1e-5).pairs[0].divergence
+    found = chains(tmp_path, [{}, {}], "statistics", fault=1e-5).pairs[0].divergence
     assert (found.rows, found.kind) == (("Cell.l2.Dense.forward.0.output.0",), "rows")
     assert found.sentence.startswith("The first rows whose statistics differ are Cell.l2.Dense.forward.0.output.0: ")
     assert "dump tensors or CRC32s" in found.sentence
@@ -189,7 +180,7 @@ def test_a_further_output_that_nothing_takes_accuses_nobody_and_is_told(tmp_path
         x, y = noise(4, 8), noise(4, 8, seed=1) * (2 if wrong and kind == "only" else 1)
         left = np.full(8, float(wrong), np.float32)
         dump.forward("Primitive.bn_train.BatchNorm.0.forward", [x], [y, left, np.zeros(8, np.float32)])
-        dump.forward("Functional.relu.0.forward", [y, left] if kind == "taken" else [y], [np.maximum(y, 0)]).write()
+        dump.forward("Functional.relu.0.forward", [y, left] if kind == "taken" else [y], [np.maximum(y, 0)])
 
     found = parted(tmp_path, write)
     if kind == "unread":
@@ -198,32 +189,30 @@ def test_a_further_output_that_nothing_takes_accuses_nobody_and_is_told(tmp_path
         assert (found.call, found.kind) == ("Primitive.bn_train.BatchNorm.0.forward", "operator")
 
 
-@pytest.mark.parametrize("fault", [0.0, 1.0])
-def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed_inside_it(tmp_path, fault):
-    inner, outer = "Cell.outer.inner.Dense.forward.0", "Cell.outer.Outer.forward.0"
-    for side, tool in (("golden", "msprobe"), ("run", "mindspore-asd")):
-        dump = DumpWriter(tmp_path / side, task="tensor", level="mix")
-        x, wrong = noise(8, 8), side == "run"
-        y = (x.astype(np.float16) * np.float16(1 + 2**-10 * wrong)).astype(np.float16)
-        out = y.astype(np.float32)
-        out[2, 2] += fault * wrong
-        dump.forward(inner, [x.astype(np.float16)], [y], parent=outer)
-        dump.forward(outer, [np.arange(8)], [out])
-        path = dump.write()
-        path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
-    found = compared(tmp_path).pairs[0].divergence
-    assert (found and found.call) == (outer if fault else None)
-
-
 def between_tools(tmp_path, write, steps=1):
     """The outcome for the dumps of two tools; `write` gets a writer, how far it is off, and the step."""
     for side, tool in (("golden", "msprobe"), ("run", "mindspore-asd")):
         for step in range(steps):
-            dump = DumpWriter(tmp_path / side / f"step{step}" / "rank0")
+            dump = DumpWriter(tmp_path / side / f"step{step}" / "rank0", head={**HERE, "tool": tool})
             write(dump, side == "run", step)
-            path = dump.write()
-            path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
-    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out")
+            dump.write()
+    return compared(tmp_path)
+
+
+@pytest.mark.parametrize("fault", [0.0, 1.0])
+def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed_inside_it(tmp_path, fault):
+    inner, outer = "Cell.outer.inner.Dense.forward.0", "Cell.outer.Outer.forward.0"
+
+    def write(dump, wrong, _):
+        x = noise(8, 8).astype(np.float16)
+        y = (x * np.float16(1 + 2**-10 * wrong)).astype(np.float16)
+        out = y.astype(np.float32)
+        out[2, 2] += fault * wrong
+        dump.forward(inner, [x], [y], parent=outer)
+        dump.forward(outer, [np.arange(8)], [out])
+
+    found = between_tools(tmp_path, write).pairs[0].divergence
+    assert (found and found.call) == (outer if fault else None)
 
 
 @pytest.mark.parametrize(("off", "is_sound"), [(1e-4, True), (1e-2, False)])

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from asd.cli import main
-from tests.asd.dumps.dumps import HERE, MS, PT, DumpWriter, compared, noise
-
-
-def outcome_of(tmp_path, write, frameworks=(MS, MS), **options):
-    """The outcome of comparing two dumps; `write` gets a writer and whether it is the run under test."""
-    for side, framework in zip(("golden", "run"), frameworks, strict=True):
-        dump = DumpWriter(tmp_path / side, framework, **options)
-        write(dump, side == "run")
-        dump.write()
-    return compared(tmp_path)
+from tests.asd.dumps.dumps import HERE, MS, PT, compared, noise, outcome_of
 
 
 @pytest.mark.parametrize(

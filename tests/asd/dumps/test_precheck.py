@@ -14,21 +14,10 @@ from asd.dumps.precheck.calls import Call, DtypeArgument, leaves, read_calls
 from asd.dumps.precheck.rules import Judgement, judge
 from asd.dumps.precheck.tables import ApiResult, Detail, Tables
 from asd.errors import ConfigError, StateError
+from tests.asd.dumps.dumps import tensor
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
-
-
-def tensor(shape=(2, 3), dtype="Float32", low=-1.0, high=2.0, name=None):
-    return {
-        "type": "mindspore.Tensor",
-        "dtype": dtype,
-        "shape": list(shape),
-        "Max": high,
-        "Min": low,
-        "Mean": 0.0,
-        "Norm": 1.0,
-        **({"data_name": name} if name else {}),
-    }
+TENSOR = tensor(np.float32([[3, -2, -1], [1, -1, 0]]))
 
 
 def write_dump(folder: Path, data, task="statistics", **more) -> Path:
@@ -40,7 +29,7 @@ def write_dump(folder: Path, data, task="statistics", **more) -> Path:
 def test_forward_and_backward_of_a_call_come_together_with_their_arguments_nested(tmp_path):
     forward = {
         "input_args": [
-            [tensor(), tensor()],
+            [TENSOR, TENSOR],
             {"type": "int", "value": 1},
             {"type": "slice", "value": [1, None, 2]},
             {"type": "mindspore.dtype", "value": "Float16"},
@@ -48,11 +37,11 @@ def test_forward_and_backward_of_a_call_come_together_with_their_arguments_neste
             {"type": "ellipsis", "value": "..."},
         ],
         "input_kwargs": {"alpha": {"type": "float", "value": 0.5}, "mode": {"type": "str", "value": "sum"}},
-        "output": [tensor()],
+        "output": [TENSOR],
     }
-    data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [tensor()], "output": [[tensor(), None]]}}
+    data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [TENSOR], "output": [[TENSOR, None]]}}
     task, (call,) = read_calls(write_dump(tmp_path, data))
-    one = Slot("an argument", "input", "Float32", (2, 3), (2.0, -1.0, 0.0, 1.0))
+    one = Slot("an argument", "input", "Float32", (2, 3), (3.0, -2.0, 0.0, 4.0))
     assert task == "statistics"
     assert call == Call(
         "Mint.cat.0",
@@ -69,7 +58,7 @@ def test_forward_and_backward_of_a_call_come_together_with_their_arguments_neste
 
 
 def test_a_backward_pass_without_its_forward_pass_is_no_call(tmp_path):
-    data = {"Mint.mul.3.backward": {"input": [tensor()], "output": [tensor()]}}
+    data = {"Mint.mul.3.backward": {"input": [TENSOR], "output": [TENSOR]}}
     assert read_calls(write_dump(tmp_path, data)) == ("statistics", [])
 
 
