@@ -2,7 +2,6 @@
 
 import threading
 import tracemalloc
-from dataclasses import asdict
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,21 +9,9 @@ from hypothesis import strategies as st
 import asd.exporters.ledger
 from asd import Level
 from asd.exporters.ledger import Ledger
-from asd.handler.device_record import DeviceRecord
-from asd.origin import Origin
 from tests.support.events import event_maker
 
-KEY = Origin("run1", 0, "node7", "Ascend:3")
-event = event_maker(**asdict(KEY))
-
-
-def record(ledger, device, rank, now):
-    return ledger.records(now).get(("node7", device), DeviceRecord("node7", device, rank))
-
-
-def shown(ledger, device, rank, now):
-    found = record(ledger, device, rank, now)
-    return found.strikes, found.suspect, found.isolated
+event = event_maker(device="Ascend:3")
 
 
 def filled(*events):
@@ -32,28 +19,6 @@ def filled(*events):
     for each in events:
         ledger.add(each)
     return ledger
-
-
-def test_anomalies_are_counted_by_level_and_strikes_by_step():
-    ledger = filled(
-        event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING), event(4, level=Level.WARNING)
-    )
-    tally = ledger.counts()[KEY]
-    assert tally.anomalies == {"first": 3, "second": 2}
-    assert tally.last_anomaly == 4.0
-    assert tally.last_events == {
-        "first": (event(2).id, 2.0),
-        "second": (event(4, level=Level.WARNING).id, 4.0),
-    }
-
-
-def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
-    ledger = filled(event(1), event(2), event(3), event(3, kind="isolation"))
-    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, True)
-    ledger.add(event(3, kind="recovery", time=8.0, key="test", reason="it had no fault for 48 h, so it may work again"))
-    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, False)  # the handler itself gave it back
-    ledger.add(event(3, kind="recovery", time=9.0))
-    assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
 
 
 def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():

@@ -1,7 +1,6 @@
 """Small dumps in the documented format, written by hand and not by the package."""
 
 import json
-import pickle
 import struct
 import zipfile
 import zlib
@@ -228,4 +227,3 @@ def unpicklable_npy(path, marker):
     array = np.empty(1, object)
     array[0] = Bomb()
     np.save(path, array, allow_pickle=True)
-    assert pickle.dumps(Bomb())

@@ -322,24 +322,18 @@ def test_a_data_name_that_leads_elsewhere_is_refused_and_the_rest_compared(tmp_p
     assert rows["Mint.add.0.forward.input.0"]["Accuracy Reached or Not"] == "Yes"
 
 
-def test_a_link_out_of_the_data_folder_is_refused(tmp_path, arrays):
-    write_both(tmp_path, arrays)
-    (tmp_path / "secret.npy").write_bytes(b"x")
-    path = tmp_path / "run/dump_tensor_data/Mint.add.0.forward.output.0.npy"
-    path.unlink()
-    path.symlink_to(tmp_path / "secret.npy")
-    rows = {row["NPU Name"]: row for row in table(tmp_path)}
-    assert "leads out of its folder" in rows["Mint.add.0.forward.output.0"]["Err_message"]
-
-
-def test_missing_and_harmed_tensors_are_rows_with_a_reason(tmp_path, arrays):
+def test_tensors_that_are_missing_harmed_or_links_out_of_the_folder_are_rows_with_a_reason(tmp_path, arrays):
     write_both(tmp_path, arrays)
     data = tmp_path / "run/dump_tensor_data"
     (data / "Mint.add.0.forward.output.0.npy").unlink()
+    linked = data / "Mint.add.0.backward.output.0.npy"
+    linked.rename(tmp_path / "secret.npy")
+    linked.symlink_to(tmp_path / "secret.npy")
     dumps.unpicklable_npy(data / "Mint.add.0.forward.input.0.npy", tmp_path / "ran")
     np.save(data / "Mint.add.0.backward.input.0.npy", np.zeros((2, 2), np.float32))
     rows = {row["NPU Name"]: row["Err_message"] for row in table(tmp_path)}
     assert "is missing" in rows["Mint.add.0.forward.output.0"]
+    assert "leads out of its folder" in rows["Mint.add.0.backward.output.0"]
     assert "that is refused" in rows["Mint.add.0.forward.input.0"]
     assert "has the shape [2, 2], its dump says [4, 16]" in rows["Mint.add.0.backward.input.0"]
     assert not (tmp_path / "ran").exists()

@@ -35,13 +35,6 @@ READERS = {
 }
 
 
-def one_sentence(error):
-    text = str(error)
-    assert text
-    assert "\n" not in text
-    assert "Traceback" not in text
-
-
 @settings(max_examples=150)
 @given(reader=st.sampled_from(sorted(READERS)), tree=st.dictionaries(KEYS, TREES, max_size=6), cut=st.integers(0, 400))
 def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, tree, cut):
@@ -50,7 +43,10 @@ def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, t
     try:
         READERS[reader](path)
     except ASDError as error:
-        one_sentence(error)
+        text = str(error)
+        assert text
+        assert "\n" not in text
+        assert "Traceback" not in text
 
 
 @settings(max_examples=100)

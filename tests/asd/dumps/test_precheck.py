@@ -20,9 +20,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5)
 TENSOR = tensor(np.float32([[3, -2, -1], [1, -1, 0]]))
 
 
-def write_dump(folder: Path, data, task="statistics", **more) -> Path:
+def write_dump(folder: Path, data, **more) -> Path:
     path = folder / "dump.json"
-    path.write_text(json.dumps({"task": task, "level": "L1", "framework": "mindspore", "data": data, **more}))
+    path.write_text(json.dumps({"task": "statistics", "level": "L1", "framework": "mindspore", "data": data, **more}))
     return path
 
 
@@ -158,15 +158,10 @@ DETAILS_BYTES = (
 )
 
 
-def write_tables(folder: Path) -> Tables:
-    tables = Tables.create(folder, NOW)
+def test_the_tables_have_the_documented_bytes_and_names(tmp_path):
+    tables = Tables.create(tmp_path, NOW)
     tables.add(ApiResult("Mint.mul.0", "pass", "", details=[DETAIL]))
     tables.add(ApiResult("Mint.sort.0", "SKIP", "", "no kernel"))
-    return tables
-
-
-def test_the_tables_have_the_documented_bytes_and_names(tmp_path):
-    tables = write_tables(tmp_path)
     assert tables.result.name == "accuracy_checking_result_20260102030405.csv"
     assert tables.details.name == "accuracy_checking_details_20260102030405.csv"
     assert tables.result.read_bytes() == RESULT_BYTES

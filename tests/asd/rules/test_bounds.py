@@ -7,7 +7,6 @@ import pytest
 from asd.rules import Adaptive, SilentCheckV3, Threshold
 from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
-from asd.verdict import Level, Verdict
 
 
 @pytest.mark.parametrize("limit", [2.0, 3.0, 10.0, 0.7, 1e-3, 1e-289, 1e-200, 1e300, 1e12, 12345.678, 5e7, 0.1])
@@ -25,7 +24,3 @@ def test_the_largest_root_of_no_limit_is_none_and_of_zero_the_last_float_whose_s
 @pytest.mark.parametrize("rule", [Threshold, Adaptive, SilentCheckV3, lambda: ScoreRule("does not fit")])
 def test_the_value_of_a_verdict_is_a_float_also_where_an_integer_was_judged(rule):
     assert type(rule().update(1).value) is float
-
-
-def test_a_score_up_to_one_is_normal_with_one_as_its_limit():
-    assert ScoreRule("does not fit").update(0.5) == Verdict(Level.NORMAL, "", 0.5, 1.0)

@@ -57,10 +57,6 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
         replay.tests_of(config)
 
 
-def test_the_options_of_a_rule_reach_it():
-    assert make_rule("threshold", upper=(1000, 100)).limit() == 1000
-
-
 @every_rule
 def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
     rule = make_rule(name)

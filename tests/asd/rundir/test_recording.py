@@ -31,12 +31,18 @@ def reading(name, size, **changes):
     return Reading(name, 4 * size)._replace(**changes)
 
 
-def train(folder, steps, *, first=1, size=lambda step: 1.0, names=("a", "b"), end=True, origin=ORIGIN, **options):
-    config = config_of(folder)
+def begun(folder, origin=ORIGIN, **changes):
+    """A monitor that records."""
+    config = config_of(folder, **changes)
     monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
     monitor.begin()
+    return monitor
+
+
+def train(folder, steps, *, first=1, size=lambda step: 1.0, end=True, origin=ORIGIN, **options):
+    monitor = begun(folder, origin)
     for step in range(first, first + steps):
-        monitor.judge(step, [reading(name, size(step)) for name in names], **options)
+        monitor.judge(step, [reading(name, size(step)) for name in ("a", "b")], **options)
     if end:
         monitor.end()
     return monitor
@@ -62,9 +68,7 @@ def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path):
 
 
 def test_a_checkpoint_that_was_not_checked_or_holds_no_size_is_left_out(tmp_path):
-    config = config_of(tmp_path)
-    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
-    monitor.begin()
+    monitor = begun(tmp_path)
     monitor.judge(1, [reading("a", 1.0), reading("product", 0.5, kind=CHECKSUM)])
     monitor.judge(2, [reading("b", 2.0)])
     monitor.end()
@@ -72,9 +76,7 @@ def test_a_checkpoint_that_was_not_checked_or_holds_no_size_is_left_out(tmp_path
 
 
 def test_what_is_not_finite_stays_so(tmp_path):
-    config = config_of(tmp_path, on_anomaly="log")
-    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
-    monitor.begin()
+    monitor = begun(tmp_path, on_anomaly="log")
     monitor.judge(1, [reading("a", math.inf), reading("b", 1e39), reading("c", math.nan)])
     monitor.end()
     ((*_, a), (*_, b), (*_, c)) = steps_of(tmp_path)[0].values
@@ -83,9 +85,7 @@ def test_what_is_not_finite_stays_so(tmp_path):
 
 
 def test_flagged_and_refused_steps_say_so_also_when_the_event_comes_after_the_step(tmp_path):
-    config = config_of(tmp_path)
-    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
-    monitor.begin()
+    monitor = begun(tmp_path)
     for step, size in enumerate((1.0, 1e5, 1e7, 1.0, 1.0), 1):
         monitor.judge(step, [reading("a", size)], refused=step in (3, 4))
         if step == 5:
@@ -105,18 +105,14 @@ def test_a_resumed_training_appends_and_every_rank_has_a_file(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests_recording import train
+from tests.asd.rundir.test_recording import train
 train(Path(sys.argv[1]), {steps}, end=False)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_a_killed_process_leaves_whole_lines_and_the_next_one_goes_on_behind_a_torn_one(tmp_path):
-    code = KILLED.format(steps=2 * STEPS + 10).replace(
-        "from tests_recording import train",
-        f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); t = u.module_from_spec(s); "
-        "s.loader.exec_module(t); train = t.train",
-    )
+    code = KILLED.format(steps=2 * STEPS + 10)
     own = [path for path in sys.path if "site-packages" not in path]  # level O1 of amp adds folders of MindSpore
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(own)}
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environ, check=False)

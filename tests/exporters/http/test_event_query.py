@@ -19,10 +19,6 @@ def test_without_a_limit_all_come_and_of_two_at_one_time_the_later_first():
     assert steps() == [4, 3, 2, 1]
 
 
-def test_the_limit_takes_the_newest():
-    assert steps(limit=["2"]) == [4, 3]
-
-
 @pytest.mark.parametrize(
     ("query", "said"),
     [

@@ -15,7 +15,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import urlencode
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -73,9 +72,6 @@ class Endpoint:
         with socket.create_connection((self.server.address, self.server.port), timeout=20) as client:
             client.sendall(data)
             return b"".join(iter(lambda: client.recv(65536), b""))
-
-    def status(self, data):
-        return int(self.say(data).split()[1])
 
 
 @pytest.fixture
@@ -187,7 +183,7 @@ def test_a_body_that_nobody_reads_does_not_spoil_the_answer(served):
 def test_a_body_that_is_too_long_is_refused_and_takes_no_memory(served, body):
     before = resident_megabytes()
     with contextlib.suppress(ConnectionError):  # it may close before all was sent
-        assert served.status(POST + body) in (400, 405, 413)
+        assert served.say(POST + body).split()[1] in (b"400", b"405", b"413")
     assert resident_megabytes() - before < 20
     assert served.ask("/healthz")[0].status == 200
 
@@ -213,15 +209,8 @@ def test_a_collector_that_raises_is_500_and_harms_nothing_else(served):
 
 def test_a_collector_that_hangs_fails_in_time_and_leaves_the_rest_working(endpoint, monkeypatch):
     monkeypatch.setattr(worker_module, "PATIENCE_SECONDS", 0.3)
-    release = threading.Event()
-
-    class Hanging:
-        def collect(self):
-            release.wait(20)
-            return []
-
-    endpoint.registry = CollectorRegistry(auto_describe=False)
-    endpoint.registry.register(Hanging())
+    slow = Slow()
+    endpoint.registry.register(slow)
     endpoint.start()
     try:
         response, body = endpoint.ask("/metrics")
@@ -229,26 +218,14 @@ def test_a_collector_that_hangs_fails_in_time_and_leaves_the_rest_working(endpoi
         assert endpoint.ask("/events")[0].status == 200
         assert endpoint.ask("/readyz")[0].status == 200
     finally:
-        release.set()
-
-
-def events(endpoint, **filters):
-    response, body = endpoint.ask("/events?" + urlencode(filters, doseq=True))
-    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
-    return [each["data"]["step"] for each in json.loads(body)]
+        slow.release.set()
 
 
 def test_events_are_cloud_events_with_the_newest_first(served):
     served.events = [event(2), event(9), event(5, reason="训练 \udc80")]
-    assert events(served) == [9, 5, 2]
-    _, body = served.ask("/events")
+    response, body = served.ask("/events")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
     assert [Event.from_json(json.dumps(each)) for each in json.loads(body)] == [event(9), served.events[2], event(2)]
-
-
-def test_a_wrong_parameter_is_400_with_one_sentence(served):
-    response, body = served.ask("/events?limit=0")
-    assert (response.status, response.headers["Content-Type"]) == (400, "application/json")
-    assert json.loads(body) == {"error": "the parameter 'limit' is '0'; valid is a whole number from 1 to 1000."}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 TOKEN = "let-me-in"
+THEIRS = {"key": "theirs", "value": "x", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
 _ROUTES = (
     (re.compile(r"/api/v1/(nodes)/([^/]+)(/status)?"), ("GET", "PATCH")),
     (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)/([^/]+)()"), ("GET", "PATCH")),

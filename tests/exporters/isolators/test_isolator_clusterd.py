@@ -6,6 +6,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from isolator_engines import ConfigMapEngine
+from kube_server import TOKEN
 
 from asd.errors import IsolationError
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
@@ -167,14 +169,9 @@ def test_the_hundred_and_first_device_is_refused():
 
 
 @pytest.fixture
-def engine(tmp_path):
+def engine(tmp_path, server):
     pytest.importorskip("lightkube")
-    from isolator_engines import ConfigMapEngine
-    from kube_server import TOKEN, KubeServer
-
-    server = KubeServer()
-    yield ConfigMapEngine(tmp_path, server.url, TOKEN, server)
-    server.close()
+    return ConfigMapEngine(tmp_path, server.url, TOKEN, server)
 
 
 def test_the_config_map_is_what_clusterd_reads(engine):

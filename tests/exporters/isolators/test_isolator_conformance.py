@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from isolator_conformance import Conformance, NodesThatComeAndGo
 from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine
-from kube_server import TOKEN, KubeServer
+from kube_server import TOKEN
 
 HOSTS = "# the first rack\nn0 slots=8\nn1 slots=8\n\nn2:8\n"
 
@@ -42,16 +42,6 @@ class TestHostList(Conformance):
     @pytest.fixture
     def engine(self, tmp_path):
         return FileEngine(tmp_path)
-
-
-@pytest.fixture
-def server():
-    """A Kubernetes API server with two nodes, one of which bears the taint of somebody else."""
-    made = KubeServer()
-    made.node("n0", taints=[{"key": "theirs", "value": "x", "effect": "NoSchedule"}], podCIDR="10.0.0.0/24")
-    made.node("n1")
-    yield made
-    made.close()
 
 
 class TestKubernetes(Conformance, NodesThatComeAndGo):

@@ -10,23 +10,13 @@ import pytest
 pytest.importorskip("lightkube")
 
 from isolator_engines import ONE, TWO, KubeEngine
-from kube_server import TOKEN, KubeServer, RefusedError
+from kube_server import THEIRS, TOKEN, RefusedError
 
 from asd.errors import IsolationError
 from asd.isolator import Device, IsolationOwner
 
 EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
-THEIRS = {"key": "theirs", "value": "x", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
 OURS = {"key": "asd.mindspore.org/silent-data-corruption", "value": "80818C00", "effect": "NoSchedule"}
-
-
-@pytest.fixture
-def server():
-    made = KubeServer()
-    made.node("n0", taints=[dict(THEIRS)], providerID="p")
-    made.node("n1")
-    yield made
-    made.close()
 
 
 @pytest.fixture

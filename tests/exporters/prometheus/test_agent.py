@@ -17,7 +17,6 @@ from asd import Level
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
-from asd.exporters.run_files.event_log import EventLog
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from tests.support.events import event_maker, made_of
@@ -25,13 +24,7 @@ from tests.support.events import event_maker, made_of
 event = event_maker(device="Ascend:3", level=Level.WARNING)
 
 
-def append(folder, *events, rank=0):
-    for each in events:
-        EventLog(run_dir.event_file(folder, rank))(each)
-
-
 def write(folder, *events, rank=0):
-    """Many events at once."""
     folder.mkdir(parents=True, exist_ok=True)
     with run_dir.event_file(folder, rank).open("a") as file:
         file.writelines(each.to_json() + "\n" for each in events)
@@ -83,11 +76,11 @@ def test_it_counts_the_events_of_all_ranks_and_folders(agents, tmp_path):
     agent = agents([one, two])
     agent.poll()
     assert second(agent) == {}
-    append(one, event(1), event(2))
-    append(two, event(1, rank=1, run="run2"), rank=1)
+    write(one, event(1), event(2))
+    write(two, event(1, rank=1, run="run2"), rank=1)
     agent.poll()
     assert second(agent) == {0: 2, 1: 1}
-    append(two, event(2, rank=1, run="run2"), event(2, rank=1, run="run2"), rank=1)  # one of them twice
+    write(two, event(2, rank=1, run="run2"), event(2, rank=1, run="run2"), rank=1)  # one of them twice
     agent.poll()
     assert second(agent) == {0: 2, 1: 2}
     assert agent.journal.recent() == [event(1), event(2), *(event(step, rank=1, run="run2") for step in (1, 2))]
@@ -423,13 +416,10 @@ def test_events_of_a_megabyte_each_take_little_memory_and_their_reasons_are_cut(
     assert agent.journal.recent()[0].reason.endswith("x ... (cut, it had 1000000 characters)")
 
 
-def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, caplog):
+def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, agents, caplog):
     for name in ("exporter.sqlite", "status-rank0.json", "events-rank0.jsonl"):
         os.mkfifo(tmp_path / name)  # opening one would wait for a writer
-    agent = Agent([tmp_path])
-    try:
-        agent.poll()
-        assert agent.ready() in caplog.text
-        assert "exporter.sqlite can't be kept or read: it is no regular file" in agent.ready()
-    finally:
-        agent.close()
+    agent = agents([tmp_path])
+    agent.poll()
+    assert agent.ready() in caplog.text
+    assert "exporter.sqlite can't be kept or read: it is no regular file" in agent.ready()

@@ -139,6 +139,7 @@ def ask(server, query):
 def refusal(server, query):
     with pytest.raises(urllib.error.HTTPError) as failure:
         ask(server, query)
+    assert failure.value.headers["Content-Type"] == "application/json"
     return failure.value.code, json.load(failure.value)["error"]
 
 
@@ -166,6 +167,7 @@ def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_withou
         400,
         "the parameter 'rank' does not go with 'after'; valid are after, limit, wait.",
     )
+    assert refusal(server, "limit=0")[0] == 400
     assert refusal(server, "after=&wait=61") == (
         400,
         "the parameter 'wait' is '61'; valid is a number of seconds from 0 to 60.",

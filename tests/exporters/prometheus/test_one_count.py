@@ -135,6 +135,3 @@ def test_a_wrong_number_ends_in_one_sentence_everywhere(command, option, capsys,
         rf"asd: {option} has the value '0', which is not valid: it must be a .*number from .*\n",
         capsys.readouterr().err,
     )
-
-
-# Whatever happens, they agree.

@@ -77,27 +77,12 @@ def test_a_healthy_training_of_ten_thousand_steps_has_three_lines_of_second_leve
     assert [re.search(r" step=(\d+) ", line)[1] for _, line in logger.lines] == ["40", "400", "4000"]
 
 
-@pytest.mark.parametrize(
-    ("enable", "expected"),
-    [
-        (1, []),
-        (2, []),
-        (3, [("INFO", "step=1 checkpoint=a value=1.5 limit=1e+06")]),
-    ],
-)
-def test_normal_values_are_logged_with_level_3_only(logger, enable, expected):
+def test_with_level_3_normal_values_are_logged_and_an_abnormal_one_only_once(logger):
     sink = LogSink(logger)
-    watch = Monitor(Config(protection="document", enable=enable), ORIGIN, [sink], value_sink=sink.values)
-    watch.judge(1, [Reading("a", 1.5)])
-    assert logger.lines == expected
-
-
-def test_an_abnormal_value_is_logged_once(logger):
-    sink = LogSink(logger)
-    Monitor(Config(protection="document", enable=3), ORIGIN, [sink], value_sink=sink.values).judge(
-        1, [Reading("a", 2e6)]
-    )
-    assert [level for level, _ in logger.lines] == ["ERROR"]
+    watch = Monitor(Config(protection="document", enable=3), ORIGIN, [sink], value_sink=sink.values)
+    watch.judge(1, [Reading("a", 1.5), Reading("b", 2e6)])
+    assert logger.lines[0] == ("INFO", "step=1 checkpoint=a value=1.5 limit=1e+06")
+    assert [level for level, _ in logger.lines] == ["INFO", "ERROR"]
 
 
 def run(code):

@@ -83,11 +83,6 @@ def test_a_first_level_anomaly_is_written_at_once_and_a_second_level_one_waits(s
     assert read(sink).step == 2
 
 
-def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):
-    monitor_of(sink).begin()
-    assert sorted(path.name for path in sink.path.parent.iterdir()) == [".status-rank3.json.lock", "status-rank3.json"]
-
-
 def test_a_place_that_can_not_be_written_is_told_and_ends_no_training():
     sink = StatusFile(run_dir.status_file(Path("/proc/no/such"), 3))  # root too may make no folder there
     monitor = monitor_of(sink)

@@ -93,13 +93,6 @@ def test_a_damaged_saved_state_of_tiers_or_one_without_a_part_is_refused(key, da
         Detectors.of(CONFIG, state)
 
 
-def test_a_state_with_a_damaged_checkpoint_is_refused():
-    state = trained(3).state()
-    state["checkpoints"]["layer"] = {"n": 1}
-    with pytest.raises(StateError, match="the saved state of checkpoint layer can't be used"):
-        Detectors.of(CONFIG, state)
-
-
 def test_a_state_of_a_run_with_other_tiers_is_refused_by_name():
     with pytest.raises(StateError, match="is of a run with tiers; this run has none"):
         Detectors.of(PLAIN, trained(3).state())

@@ -46,10 +46,6 @@ STATUSES = st.builds(
 )
 
 
-def verdict(value, limit=1e6, level=Level.NORMAL):
-    return Verdict(level, "", value, limit)
-
-
 def changed(**data):
     return json.dumps({**json.loads(made_of(Status, **ORIGIN).to_json()), **data})
 
@@ -77,7 +73,7 @@ def test_what_is_written_is_one_line_of_json_without_a_number_that_json_lacks_an
 )
 def test_the_last_value_and_limit_are_kept_and_what_is_not_finite_is_counted(value, limit, non_finite):
     status = made_of(Status, **ORIGIN)
-    status.add("a", verdict(value, limit))
+    status.add("a", Verdict(Level.NORMAL, "", value, limit))
     assert status.non_finite == non_finite
     assert repr(status.checkpoints) == repr({"a": (value, limit)})
 
@@ -91,38 +87,26 @@ def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "valid"),
+    ("of", "field", "value", "valid"),
     [
-        ("step_seconds", "inf", "a number"),
-        ("anomalies", {"first": "1"}, "an object of whole numbers"),
-        ("checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
-        ("protections", [1], "an object"),
+        ("status", "step_seconds", "inf", "a number"),
+        ("status", "anomalies", {"first": "1"}, "an object of whole numbers"),
+        ("status", "checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
+        ("status", "protections", [1], "an object"),
+        ("protections", "places", {"outputs": "2"}, "an object of whole numbers"),
+        ("protections", "missing", {"ASD_BUDGET": "slow"}, "an object of lists of texts"),
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):
+def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(of, field, value, valid):
+    wrong = {field: value}
     with pytest.raises(StateError) as caught:
-        Status.from_json(changed(**{field: value}))
+        Status.from_json(changed(**(wrong if of == "status" else {of: wrong})))
     sentence = str(caught.value)
-    assert sentence.startswith(f"status field {field} is ")
+    assert sentence.startswith(f"{of} field {field} is {value!r}")
     assert sentence.endswith(f"valid is {valid}.")
     assert "\n" not in sentence
     assert len(sentence) < 200
-
-
-@pytest.mark.parametrize(
-    ("part", "valid"),
-    [
-        ({"places": {"outputs": "2"}}, "an object of whole numbers"),
-        ({"missing": {"ASD_BUDGET": "slow"}}, "an object of lists of texts"),
-    ],
-)
-def test_wrong_protections_are_named(part, valid):
-    ((name, value),) = part.items()
-    with pytest.raises(StateError, match=f"^protections field {name} is ") as caught:
-        Status.from_json(changed(protections=part))
-    assert repr(value) in str(caught.value)
-    assert valid in str(caught.value)
 
 
 JUNK = st.recursive(
