@@ -87,10 +87,6 @@ def test_a_gradient_is_a_warning_at_first_and_an_error_when_it_lasts_for_three_s
     assert levels(rule, TINY) == ["NORMAL"]
 
 
-def test_an_error_counts_among_the_three_steps_in_which_a_gradient_is_high():
-    assert levels(taught(), 2.0**8, 2.0**-4, 2.0**-4) == ["ERROR", "WARNING", "ERROR"]
-
-
 def test_an_unusual_batch_is_a_warning_and_counts_as_healthy_as_soon_as_it_is_over():
     rule = taught("B")
     distance = -4 - ceiling(rule)

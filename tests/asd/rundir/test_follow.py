@@ -60,12 +60,11 @@ def test_lines_come_once_with_their_place(folder):
     assert folder.texts() == ["four"]
 
 
-def test_a_first_line_may_come_in_pieces(folder):
-    add(folder.x, "o")
-    assert folder.texts() == []
-    folder.restart()
-    add(folder.x, "ne\n")
-    assert folder.texts() == ["one"]
+def test_a_line_may_come_in_pieces(folder):
+    for piece, texts in (("o", []), ("ne\ntw", ["one"]), ("o\n", ["two"])):
+        add(folder.x, piece)
+        assert folder.texts() == texts
+        folder.restart()
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,6 @@ def test_without_a_broken_limit_nobody_is_named():
     assert attribute({0: HEALTHY, 1: HEALTHY}) == Attribution(None, "", (), "no rank broke a limit")
 
 
-def test_the_only_rank_is_named():
-    assert attribute({0: rank(1.0, 1e9, 1e9, 1e9)})[:3] == (0, "layers.1", ())
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_the_only_rank_that_broke_a_limit_is_named_with_its_first_checkpoint(ranks):
     step = {each: HEALTHY for each in range(ranks)} | {1: rank(1.0, 1e9, 1e8, 1e7)}
@@ -83,8 +79,9 @@ def test_of_two_ranks_that_both_broke_a_limit_none_is_named():
 
 
 def test_a_checkpoint_that_no_other_rank_has_is_named_without_a_comparison_only_if_there_is_no_other_rank():
-    found = attribute({0: {"stage0": Seen(0, 1e9, True)}, 1: {"stage1": Seen(0, 1.0, False)}})
-    assert found.origin is None
+    own = rank(1.0, 1e9, 1e9, 1e9)
+    assert attribute({0: own})[:3] == (0, "layers.1", ())
+    assert attribute({0: own, 1: {"stage1": Seen(0, 1.0, False)}}).origin is None
 
 
 def test_of_three_ranks_a_healthy_one_does_not_inherit_the_fault_of_another():

@@ -308,22 +308,20 @@ def test_a_mean_that_is_bad_on_one_rank_only_is_blamed_on_that_one():
     assert (event.kind, event.rank) == ("anomaly", 3)
 
 
-ALIKE, SOME = attribute({0: {}, 1: {}}), Attribution(None, "", (0, 3), "some ranks", shared=True)
+ALIKE, SOME = attribute({0: {}, 1: {}}), Attribution(None, "", (1, 3), "some ranks", shared=True)
 NONE = "all ranks have the same mean, so none can be named for it"
 
 
 @pytest.mark.parametrize(
-    ("read", "attribution", "words"),
-    [(averaged, ALIKE, NONE), (averaged, SOME, "some ranks"), (partial(reading, "a"), SOME, "some ranks")],
+    ("read", "attribution", "first", "words"),
+    [(averaged, ALIKE, 0, NONE), (averaged, SOME, 1, "some ranks"), (partial(reading, "a"), SOME, 1, "some ranks")],
     ids=["the mean of all", "the mean of some", "the own value of some"],
 )
-@pytest.mark.parametrize(("rank", "named", "kind"), [(0, (-1, "unknown"), "anomaly"), (3, (3, "CPU:0"), "follower")])
-def test_what_may_be_of_any_of_several_ranks_names_no_device_and_is_told_of_once(
-    rank, named, kind, read, attribution, words
-):
-    (event,) = bad_mean(rank, read, attribution=attribution)
-    assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
-    assert event.reason.endswith(f"; {words}")
+def test_what_may_be_of_any_of_several_ranks_names_no_device_and_the_first_tells_of_it(read, attribution, first, words):
+    for rank, kind, named in ((first, "anomaly", (-1, "unknown")), (3, "follower", (3, "CPU:0"))):
+        (event,) = bad_mean(rank, read, attribution=attribution)
+        assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
+        assert event.reason.endswith(f"; {words}")
 
 
 def test_a_mean_of_ranks_that_were_not_compared_names_no_device():

@@ -28,6 +28,7 @@ def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_t
     watch = Monitor(config, ORIGIN)
     assert watch.judges.limit("dense.checksum", CHECKSUM) == 1.0
     assert watch.judge(1, [score(1.0)], loss_scale=2.0**-20).events == []
+    assert watch.history["dense.checksum"][-1] == (1, 1.0, 1.0, Level.NORMAL)
     event = watch.judge(2, [score(1.5)], loss_scale=2.0**20).fatal
     assert (event.rule, event.feature, event.value, event.limits) == ("checksum", "score", 1.5, (1.0,))
     assert event.checkpoint == "dense.checksum"
