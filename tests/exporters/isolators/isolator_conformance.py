@@ -139,7 +139,8 @@ class Conformance:
         out = engine.state()
         deaths = 0
         for at in range(40):
-            (engine.make().release if action == "isolate" else _isolate(engine))(ONE)
+            isolator = engine.make()
+            isolator.release(ONE) if action == "isolate" else isolator.isolate(ONE, "why", "e" * 32)
             if not engine.crashes(ONE, action, at):
                 break
             deaths += 1
@@ -196,7 +197,3 @@ class NodesThatComeAndGo:
         assert tick(second) == ["dropped"]
         assert engine.make().held(FAR) is IsolationOwner.FREE
         second.close()
-
-
-def _isolate(engine):
-    return lambda device: engine.make().isolate(device, "why", "e" * 32)

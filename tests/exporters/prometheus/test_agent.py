@@ -57,20 +57,6 @@ def agents():
         agent.close()
 
 
-@pytest.fixture
-def restart(agents, folder):
-    """Ends the agent there was and starts another."""
-    before = []
-
-    def start(**options):
-        for agent in before:
-            agent.close()
-        before.append(agents([folder], **options))
-        return before[-1]
-
-    return start
-
-
 def test_it_counts_the_events_of_all_ranks_and_folders(agents, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     agent = agents([one, two])
@@ -164,12 +150,13 @@ def test_it_is_ready_after_the_first_poll_and_not_when_polls_are_stuck(agents, f
     assert agent.ready() == ""
 
 
-def test_after_a_restart_it_goes_on_where_it_was(folder, restart):
+def test_after_a_restart_it_goes_on_where_it_was(folder, agents):
     write(folder, event(1, level=Level.ERROR), event(2))
-    first = restart()
+    first = agents([folder])
     first.poll()
+    first.close()
     write(folder, event(3), event(4, level=Level.ERROR))
-    again = restart()
+    again = agents([folder])
     assert again.ledger.counts() == first.ledger.counts()
     again.poll()
     tally = next(iter(again.ledger.counts().values()))
@@ -178,18 +165,20 @@ def test_after_a_restart_it_goes_on_where_it_was(folder, restart):
     assert problems(again) == {}
 
 
-def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, restart, caplog):
+def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, agents, caplog):
     write(folder, event(1), event(2))
-    agent = restart()
+    agent = agents([folder])
     agent.poll()
     agent.journal.add([], {"cursor": {"version": 77}})
+    agent.close()
     with caplog.at_level(logging.WARNING):
-        again = restart()
+        again = agents([folder])
     again.poll()
     assert (second(again), problems(again)) == ({0: 2}, {"cursor": 1})
     assert f"{agent.state_file} can't be used, and the event logs are read anew: " in caplog.text
     assert [each.step for each in again.journal.recent()] == [1, 2]
-    last = restart()
+    again.close()
+    last = agents([folder])
     assert (second(last), problems(last)) == ({0: 2}, {})
 
 
