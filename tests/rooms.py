@@ -41,11 +41,11 @@ RERUN = (
 ROOMS = (
     Room("asd", ("asd",), 1699, 1700),
     Room("asd/rules", ("asd/rules",), 3265, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1483, 1500),
-    Room("asd/handler", ("asd/handler",), 3693, 3300),
+    Room("asd/rundir", ("asd/rundir",), 1500, 1500),
+    Room("asd/handler", ("asd/handler",), 3747, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2330, 1900),
     Room("asd/dumps", ("asd/dumps",), 4471, 4500),
-    Room("asd/cli", ("asd/cli",), 3344, 2800),
+    Room("asd/cli", ("asd/cli",), 3358, 2800),
     Room("operators", ("operators",), 6666, 7500),
     Room("operators/rerun and the like", RERUN, 3498, 4500),
     Room(
@@ -54,16 +54,16 @@ ROOMS = (
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2499,
+        2500,
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4108, 4300),
-    Room("tests", ("tests",), 39473, 34000),
+    Room("tests", ("tests",), 39322, 34000),
     Room("benchmarks", ("benchmarks",), 4778, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40013, 360
+MOST_SOURCE, MOST_FILES = 40099, 360
 """Lines and files of source; 42,000 and 380 in the end."""
 
 
