@@ -325,7 +325,7 @@ def test_what_a_link_or_a_pipe_leads_to_is_neither_read_nor_shown(tmp_path):
     data = read_run(run)
     read_histories(data.bundles, data.unreadable)
     link = "it is a symbolic link, which is not followed"
-    assert sorted(data.unreadable.values()) == ["it is no regular file", link, link]
+    assert sorted(data.unreadable.values()) == [link, link, "it is no regular file"]
 
 
 def test_the_page_can_load_and_run_nothing(tmp_path):
