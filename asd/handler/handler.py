@@ -260,7 +260,7 @@ class FaultHandler:
         cases, strikes, own = self.triage.cases, self.triage.strikes, self.engine.name
         for case in cases.in_state("dry", "isolating", "isolated"):
             device = strikes.hardware.named(case.device)
-            if case.state == "dry" or case.isolator == "none" != own:
+            if case.state == "dry" or (case.isolator == "none" and own != "none"):
                 why = "the dry run has ended" if case.state == "dry" else "the isolator none took nothing out"
                 reason = f"{device}: {why}; test it, or take it out by hand. It was to be isolated as {case.reason}."
                 cases.change(case.n, state="released", closed=now, why_released=why)
