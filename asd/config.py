@@ -19,16 +19,6 @@ from asd.settings.protection import brought_by
 from asd.settings.table import SET_BY_RUN, VARIABLES
 from asd.settings.variable import Variable
 
-__all__ = [
-    "Config",
-    "Setting",
-    "describe",
-    "is_simulated",
-    "rolls_back",
-    "unknown_variables",
-    "visible_devices",
-]
-
 _BY_PROTECTION: Any = None
 
 

@@ -20,18 +20,6 @@ from typing import Any
 
 from asd.isolator import Device
 
-__all__ = [
-    "ASDError",
-    "AnomalyDetected",
-    "ConfigError",
-    "IsolationError",
-    "OverflowDetected",
-    "RankLostError",
-    "StateError",
-    "TrainingResultError",
-    "UnsupportedError",
-]
-
 
 class ASDError(Exception):
     """Base class of all errors of this package; each can be sent to another process."""

@@ -19,8 +19,6 @@ from asd.origin import FromOrigin, Origin
 from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time
 from asd.verdict import Level
 
-__all__ = ["ABNORMAL", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
-
 CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["CHECK_FAIL", "COMPUTING_HIGH", "COMPUTING_LOW", "NO_FAULT", "FaultCode", "decode", "is_code"]
-
 CHECK_FAIL = "80818C00"
 """An accuracy-sensitive feature value was abnormal."""
 COMPUTING_HIGH = "80818C05"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from asd.records import Name, Rank
 
-__all__ = ["FromOrigin", "Origin", "device_name", "mounted_chips"]
-
 _CHIP_FILE = re.compile(r"davinci([0-9]{1,4})", re.ASCII)
 
 

@@ -23,25 +23,6 @@ from msgspec import Meta
 
 from asd.errors import StateError
 
-__all__ = [
-    "Count",
-    "Finite",
-    "Flag",
-    "Name",
-    "Number",
-    "Rank",
-    "Text",
-    "fill",
-    "floats",
-    "load",
-    "load_if_there",
-    "members",
-    "parse",
-    "plain",
-    "read",
-    "read_time",
-]
-
 _T = TypeVar("_T")
 _LARGEST = sys.float_info.max
 _NOT_FINITE = ("inf", "-inf", "nan")

@@ -26,8 +26,6 @@ from asd.event import Event
 from asd.origin import Origin
 from asd.rules.step.delivery import Sink
 
-__all__ = ["GROUP", "open_sinks"]
-
 GROUP = "asd.sinks"
 
 

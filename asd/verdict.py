@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Level", "Verdict"]
-
 
 class Level(IntEnum):
     """How serious a value is; a larger number is more serious."""

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ranks_of"]
-
 
 @contextlib.contextmanager
 def ranks_of(

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["spread", "timed"]
-
 
 def spread(values: list[float]) -> dict[str, float]:
     """Median and quartiles."""

@@ -15,8 +15,6 @@ import numpy as np
 from _timing import spread
 from mindspore import Tensor
 
-__all__ = ["Comparison", "Step", "in_turns"]
-
 Step = Callable[[Tensor], float]
 """Makes one step with a batch and returns its loss."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["per_million", "wilson"]
-
 Z = 1.959963984540054
 
 

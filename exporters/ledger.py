@@ -17,8 +17,6 @@ from asd.handler.policy import Policy
 from asd.origin import Origin
 from asd.verdict import Level
 
-__all__ = ["Ledger", "RankCounts"]
-
 _MOST_IDS = 20_000
 _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has a chance of 1 in 10**11
 _MOST_RUNS = 64

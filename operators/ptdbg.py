@@ -29,16 +29,6 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 
-__all__ = [
-    "acc_cmp_dump",
-    "compare",
-    "overflow_check",
-    "register_hook",
-    "seed_all",
-    "set_dump_path",
-    "set_dump_switch",
-]
-
 _DEFAULT_TAG = "ptdbg_dump"
 _path: list[Path] = [Path(f"./{_DEFAULT_TAG}_v2.0")]
 _MODES = ("all", "list")

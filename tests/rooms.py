@@ -1,6 +1,6 @@
 """Counts the lines of each room beside its bound: `make size`.
 
-A bound is what a room had when it was last counted. It may rise to the room's budget, and above that only fall.
+The bound of a room is its budget; a room above its budget has what it had when it was last counted, and only shrinks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ("asd", "operators", "exporters")
 SUFFIXES = {".py", ".cpp", ".h"}
+SLACK = 50
+"""Lines that a bound may be exceeded by, so that one line more fails nothing."""
 
 
 class Room(NamedTuple):
@@ -21,14 +23,19 @@ class Room(NamedTuple):
     Attributes:
         name: What it is called.
         places: Its folders and files from the root of the checkout. A place inside another's is not counted there.
-        most: The most lines it may have.
-        budget: The lines it is to have in the end.
+        most: The most lines it may have, but for `SLACK`.
+        budget: The lines it is to have in version 1.0.
     """
 
     name: str
     places: tuple[str, ...]
     most: int
     budget: int
+
+    @property
+    def bound(self) -> int:
+        """The lines from which on it is too large."""
+        return self.most + SLACK
 
 
 RERUN = (
@@ -39,32 +46,32 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1699, 1700),
-    Room("asd/rules", ("asd/rules",), 3265, 3300),
+    Room("asd", ("asd",), 1700, 1700),
+    Room("asd/rules", ("asd/rules",), 3300, 3300),
     Room("asd/rundir", ("asd/rundir",), 1500, 1500),
-    Room("asd/handler", ("asd/handler",), 3747, 3300),
+    Room("asd/handler", ("asd/handler",), 3747, 3400),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2330, 1900),
-    Room("asd/dumps", ("asd/dumps",), 4471, 4500),
+    Room("asd/dumps", ("asd/dumps",), 5000, 5000),
     Room("asd/cli", ("asd/cli",), 3358, 2800),
-    Room("operators", ("operators",), 6666, 7500),
-    Room("operators/rerun and the like", RERUN, 3498, 4500),
+    Room("operators", ("operators",), 7000, 7000),
+    Room("operators/rerun and the like", RERUN, 4800, 4800),
     Room(
-        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 2957, 3000
+        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 3000, 3000
     ),
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2500,
+        2600,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4108, 4300),
-    Room("tests", ("tests",), 39322, 34000),
-    Room("benchmarks", ("benchmarks",), 4778, 5000),
+    Room("exporters of the network", ("exporters",), 4200, 4200),
+    Room("tests", ("tests",), 39322, 36000),
+    Room("benchmarks", ("benchmarks",), 5500, 5500),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
-MOST_SOURCE, MOST_FILES = 40099, 360
-"""Lines and files of source; 42,000 and 380 in the end."""
+MOST_SOURCE, MOST_FILES = 40100, 360
+"""Lines and files of source."""
 
 
 def source_files(*folders: str) -> list[Path]:
@@ -104,10 +111,11 @@ def main() -> int:
     counted = lines()
     print(f"{'lines':>7} {'at most':>8} {'budget':>7}  room")
     for room, number in counted.items():
-        print(f"{number:7,} {room.most:8,} {room.budget:7,}  {room.name}{'  TOO LARGE' if number > room.most else ''}")
+        mark = "  TOO LARGE" if number > room.bound else ""
+        print(f"{number:7,} {room.most:8,} {room.budget:7,}  {room.name}{mark}")
     source = sum(number for room, number in counted.items() if room.name not in NO_SOURCE)
-    print(f"{source:7,} {MOST_SOURCE:8,} {42_000:7,}  source in {len(source_files(*SOURCE))} files")
-    return int(any(number > room.most for room, number in counted.items()) or source > MOST_SOURCE)
+    print(f"{source:7,} {MOST_SOURCE:8,} {MOST_SOURCE:7,}  source in {len(source_files(*SOURCE))} files")
+    return int(any(number > room.bound for room, number in counted.items()) or source > MOST_SOURCE + SLACK)
 
 
 if __name__ == "__main__":

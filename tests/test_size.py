@@ -16,12 +16,12 @@ def source():
 
 
 def test_no_room_has_more_lines_than_its_bound():
-    assert {room.name: number for room, number in rooms.lines().items() if number > room.most} == {}
+    assert {room.name: number for room, number in rooms.lines().items() if number > room.bound} == {}
 
 
 def test_the_source_has_no_more_lines_and_files_than_it_had():
     lines = sum(number for room, number in rooms.lines().items() if room.name not in rooms.NO_SOURCE)
-    assert lines <= rooms.MOST_SOURCE
+    assert lines <= rooms.MOST_SOURCE + rooms.SLACK
     assert len(rooms.source_files(*rooms.SOURCE)) <= rooms.MOST_FILES
 
 

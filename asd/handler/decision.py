@@ -8,8 +8,6 @@ from datetime import datetime, timezone
 
 from asd.isolator import Device
 
-__all__ = ["ACTIONS", "NEWS", "Decision"]
-
 ACTIONS = {
     "duplicate": "the event was taken in before",
     "noted": "it is no reason to do anything",

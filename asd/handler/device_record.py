@@ -15,8 +15,6 @@ from asd.handler.db.store import Store
 from asd.handler.decide.strikes import StrikeCount, Strikes
 from asd.handler.policy import LIMIT, Policy
 
-__all__ = ["DeviceRecord", "device_records", "policy_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:

@@ -21,8 +21,6 @@ from asd.handler.identity import whole
 from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
 
-__all__ = ["LED_BY", "FaultHandler"]
-
 LED_BY = "led by"
 """Under this name the store keeps which other handler acts; empty or missing when this one does."""
 _RECONCILE_SECONDS = 600.0  # between two questions whether what was taken out still is

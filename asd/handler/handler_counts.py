@@ -8,8 +8,6 @@ from asd.handler.decide.breaker import Breaker
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.handler import FaultHandler
 
-__all__ = ["HandlerCounts"]
-
 
 class HandlerCounts:
     """Plain numbers, so that another thread may read them at any time.

@@ -7,8 +7,6 @@ import re
 from asd.event import Event
 from asd.records import members
 
-__all__ = ["job_of", "moment", "names_device", "whole", "whole_event"]
-
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
 

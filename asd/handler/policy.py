@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["BREAKER_SECONDS", "LIMIT", "SKEW_SECONDS", "WINDOW_SECONDS", "Policy"]
-
 LIMIT = 3
 """So many strikes take a device out."""
 WINDOW_SECONDS = 480 * 60.0

@@ -13,8 +13,6 @@ from asd.ingest.finding import LogFinding
 from asd.ingest.log_line import level_of
 from asd.verdict import Level
 
-__all__ = ["read"]
-
 
 def read(text: str) -> list[LogFinding]:
     """The alarms in one message; the first row of the table that finds some is right."""

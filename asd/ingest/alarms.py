@@ -16,8 +16,6 @@ from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
 from asd.rundir.follow import Line
 
-__all__ = ["Alarms"]
-
 _NPU = re.compile(r"\s*(NPU ID|Chip Count)\s*:\s*([0-9]{1,4})\s*", re.ASCII)
 
 

@@ -9,8 +9,6 @@ from asd.ingest.fields import labelled, number
 from asd.ingest.finding import LogFinding
 from asd.verdict import Level
 
-__all__ = ["of_config_map", "of_driver", "of_health", "of_plugin", "of_scrape"]
-
 _RECOVERED = {"recovery", "recover", "recovered", "0"}
 _CODES = {
     fault_code.CHECK_FAIL: Level.ERROR,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["fields", "labelled", "number", "whole"]
-
 _DECIMAL = r"(?:\d{1,320}(?:\.\d{0,320})?|\.\d{1,320})(?:e[-+]?\d{1,4})?"
 _NUMBER_TEXT = rf"[-+]?(?:nan(?:\([^)]{{0,32}}\))?|inf(?:inity)?|{_DECIMAL})(?![\w.]*\w)"
 _NUMBER = re.compile(_NUMBER_TEXT, re.IGNORECASE | re.ASCII)

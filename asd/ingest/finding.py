@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from asd.event import CODE
 from asd.verdict import Level
 
-__all__ = ["LogFinding"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["LogFiles", "default_places"]
-
 _LOG = re.compile(
     r"(?:.*\.(?:log|out|err|txt)|(?:std(?:out|err)|messages|syslog|kern|dmesg|info|error|warning)(?:\.log)?)(?:[.-]\d[\d.-]*)?"
     r"|.*\.log\.[A-Za-z]+[.-][\w.-]*\d",

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["device_of_path", "level_of", "messages", "rank_of_path"]
-
 _WORDS = (
     "silent_check",
     "silentcheck",

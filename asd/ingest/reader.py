@@ -19,8 +19,6 @@ from asd.rundir.disk import sync, write_whole
 from asd.rundir.follow import Follower
 from asd.rundir.names import cursor_file, event_files, ingest_file
 
-__all__ = ["Ingest"]
-
 
 class Ingest:
     """One reader of many logs.

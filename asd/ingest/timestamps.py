@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-__all__ = ["LAST", "read_time"]
-
 LAST = 253402214400.0
 """Times from here on, the last day of the year 9999, can't be written as a date everywhere."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from asd.errors import ConfigError
 from asd.injection.patterns import PATTERNS, SHAPES, amount_is_valid
 
-__all__ = ["TARGETS", "Change", "Fault"]
-
 TARGETS = {
     "gradient": "the gradient that a checkpoint sees",
     "weight": "a parameter, before the step",

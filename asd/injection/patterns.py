@@ -11,8 +11,6 @@ import numpy as np
 
 from asd.errors import ConfigError
 
-__all__ = ["PATTERNS", "SHAPES", "Pattern", "amount_is_valid"]
-
 Array = np.ndarray[Any, Any]
 Random = np.random.Generator
 

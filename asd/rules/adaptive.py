@@ -15,8 +15,6 @@ from asd.rules.threshold import Threshold
 from asd.rules.trace import WARM, Trace
 from asd.verdict import Level, Verdict
 
-__all__ = ["Adaptive"]
-
 FIRST = 3
 """Values to learn before the next is judged by them."""
 PATIENCE = 3

@@ -11,25 +11,6 @@ from typing import Any, ClassVar, Final, Literal
 from asd.errors import ConfigError, StateError
 from asd.verdict import Verdict
 
-__all__ = [
-    "SIGMA",
-    "UPPER",
-    "Feature",
-    "Rule",
-    "as_float",
-    "bad_state",
-    "check_count",
-    "check_number",
-    "check_pair",
-    "check_state",
-    "largest_root",
-    "saved_count",
-    "saved_keys",
-    "saved_number",
-    "saved_numbers",
-    "wrong_state",
-]
-
 UPPER: Final = (1_000_000, 10_000)
 """The published thresholds of a value, first and second level."""
 SIGMA: Final = (100_000, 5_000)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from asd.rules.base import Rule, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["ScoreRule"]
-
 
 class ScoreRule(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.

@@ -8,8 +8,6 @@ from math import inf, isfinite, isinf, isnan, nextafter
 from asd.rules.base import Rule, bad_state, check_number, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["Combined"]
-
 BETA = 0.99
 FIRST_VALUES = 10
 """So many values that are not zero are averaged without being judged."""

@@ -10,8 +10,6 @@ from typing import Any
 from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 from asd.rules.readings.kinds import Kind
 
-__all__ = ["ALPHA", "ENOUGH", "KEPT", "Margin", "exceeded_by"]
-
 ALPHA = 1e-5
 """Steps with a first-level alarm, of all healthy ones, that a margin allows for."""
 KEPT = 64

@@ -11,8 +11,6 @@ from asd.rules.combined import Combined
 from asd.rules.silent_check_v3 import SilentCheckV3
 from asd.rules.threshold import Threshold
 
-__all__ = ["RULES", "make_rule"]
-
 RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Threshold, SilentCheckV3, Combined, Adaptive)}
 
 

@@ -9,8 +9,6 @@ from asd.errors import ConfigError
 from asd.rules.base import UPPER, Rule, bad_state, check_number, check_pair, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["SilentCheckV3"]
-
 
 class SilentCheckV3(Rule):
     """Flags a squared maximum that is many times its exponential mean.

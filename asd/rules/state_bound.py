@@ -9,8 +9,6 @@ from typing import Any
 from asd.rules.base import saved_count, saved_keys, saved_number
 from asd.verdict import Level, Verdict
 
-__all__ = ["StateBound"]
-
 WARM = 20
 """Steps before the bound has its final width."""
 WARM_UP_FACTOR = 4.0

@@ -8,8 +8,6 @@ from math import inf, isfinite, nan
 from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_pair, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["Threshold"]
-
 SMALLEST_RANGE = 1 / 256
 """Smallest range that counts, relative to the largest value: one bfloat16 rounding step, 2**-8."""
 

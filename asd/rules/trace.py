@@ -6,8 +6,6 @@ from math import log2
 
 from asd.rules.base import saved_count, saved_keys, saved_number, wrong_state
 
-__all__ = ["WARM", "Trace"]
-
 WARM = 20
 """Values to learn before a trace is good for statistics."""
 DECAY = 0.01

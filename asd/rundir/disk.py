@@ -17,18 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "HeldError",
-    "lock",
-    "open_own",
-    "open_to_read",
-    "read_regular",
-    "sync",
-    "take_lock",
-    "whole_file",
-    "write_whole",
-]
-
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
 
 

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from asd.rundir.names import WITHIN_A_RUN, event_files_among, is_of_a_rank, status_files, status_files_among
 
-__all__ = ["RunFolders"]
-
 _DEPTH = 3  # levels below a root, such as TEAM/JOB/ATTEMPT
 _MOST = 10_000
 _SETTLED = 2.0  # seconds; a folder changed more recently may change again without a new time of change

@@ -13,8 +13,6 @@ from msgspec import Meta
 
 from asd.records import Count, Flag, Text, fill
 
-__all__ = ["UNSEEN", "Cursor", "Line", "LineBatch", "new_cursor", "restore_cursors", "save_cursors"]
-
 VERSION = 1
 UNSEEN = (-1, -1)
 _HEAD = 1024  # bytes that are hashed, at most

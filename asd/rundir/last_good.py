@@ -9,8 +9,6 @@ from pathlib import Path
 from asd.errors import StateError
 from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manifest, manifest_path
 
-__all__ = ["Choice", "last_good"]
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

@@ -24,19 +24,6 @@ from asd.records import Count, Finite, Text, fill, load, members
 from asd.rundir.disk import write_whole
 from asd.verdict import Level
 
-__all__ = [
-    "Health",
-    "Manifest",
-    "checkpoint_places",
-    "checkpoints_in",
-    "digest_of",
-    "load_manifest",
-    "manifest_path",
-    "note_checkpoint_place",
-    "taint",
-    "write_manifest",
-]
-
 VERSION = 1
 _SUFFIX = ".asd-manifest.json"
 _BLOCK = 1 << 20

@@ -19,23 +19,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = [
-    "WITHIN_A_RUN",
-    "cursor_file",
-    "event_file",
-    "event_files",
-    "event_files_among",
-    "evidence_folder",
-    "ingest_file",
-    "is_of_a_rank",
-    "status_file",
-    "status_files",
-    "status_files_among",
-    "stress_file",
-    "value_file",
-    "value_files",
-]
-
 WITHIN_A_RUN = frozenset({"evidence", "logs"})
 """Folders that a run has for itself."""
 

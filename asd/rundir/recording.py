@@ -34,8 +34,6 @@ from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading, unscaled
 from asd.rundir.names import value_files
 
-__all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]
-
 VERSION: Final = 3
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read or written."""

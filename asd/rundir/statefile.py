@@ -9,8 +9,6 @@ from typing import Any
 from asd.records import load
 from asd.rundir.disk import write_whole
 
-__all__ = ["load_state", "save_state"]
-
 VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
 

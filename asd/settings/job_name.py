@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["attempt_of", "job_name"]
-
 _LONGEST = 100
 _OWN = re.compile(r"localhost|127\..*|::1|0\.0\.0\.0", re.ASCII)
 

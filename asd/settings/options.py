@@ -9,8 +9,6 @@ from asd.errors import ConfigError
 from asd.settings.values import FLAG, SHARE, count, names
 from asd.settings.variable import Variable
 
-__all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "with_options"]
-
 ASD_OPTIONS = "ASD_OPTIONS"
 TIERS = ("state", "checksum")
 _MOST_STEPS = 10**9 - 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["PROTECTIONS", "brought_by"]
-
 PROTECTIONS: Final = ("full", "document")
 _TIERS = ("state", "checksum")
 _SHARE_MADE_AGAIN = 0.01

@@ -12,8 +12,6 @@ from asd.settings.protection import PROTECTIONS
 from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, pair
 from asd.settings.variable import Variable
 
-__all__ = ["SET_BY_RUN", "VARIABLES"]
-
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """What `asd run --ranks` tells a training besides, which are no settings."""
 _MODE = ValueFormat(

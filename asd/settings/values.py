@@ -9,20 +9,6 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-__all__ = [
-    "DIGITS",
-    "FLAG",
-    "FOLDER",
-    "NAME",
-    "SHARE",
-    "SHARE_OF_TIME",
-    "ValueFormat",
-    "choice",
-    "count",
-    "names",
-    "pair",
-]
-
 _SMALLEST, _LARGEST = 3, 2**63 - 1  # of a threshold
 _LONGEST_NAME = 128
 _PAIR = re.compile(r"\s*([0-9]{1,100})\s*,\s*([0-9]{1,100})\s*", re.ASCII)

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from asd.errors import ConfigError
 from asd.settings.values import ValueFormat
 
-__all__ = ["Variable"]
-
 
 class Variable(NamedTuple):
     """A setting: an environment variable, or an option in `ASD_OPTIONS`.

@@ -15,8 +15,6 @@ from asd.rules.step.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
 
-__all__ = ["AttemptEnd", "AttemptWatch"]
-
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 

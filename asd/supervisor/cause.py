@@ -20,8 +20,6 @@ from asd.event import Event
 from asd.rules.diagnosis.groups import named
 from asd.verdict import Level
 
-__all__ = ["Cause", "evidence", "find_cause", "find_urgent"]
-
 _GAP = 10  # steps; signs of one fault are no further apart
 
 

@@ -21,8 +21,6 @@ from asd.supervisor.own_handler import Devices, OwnHandler
 from asd.supervisor.processes import Processes, launch
 from asd.supervisor.record import Attempt, Record, load_record
 
-__all__ = ["Job", "Settings"]
-
 _PAUSE = 0.1
 _MOST_SKIPPED = 3
 _REPLAY_SECONDS = 30.0  # a verdict may come so long after its anomaly

@@ -9,8 +9,6 @@ from asd.supervisor.cause import Cause
 from asd.supervisor.own_handler import OwnHandler
 from asd.supervisor.record import Record
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "NOT_A_DEVICE", "NO_DEVICE_LEFT", "TERMINATED", "End", "next_move"]
-
 DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 17, 130, 143
 
 

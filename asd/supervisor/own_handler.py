@@ -19,8 +19,6 @@ from asd.handler.decide.strikes import Strikes
 from asd.handler.device_record import device_records
 from asd.isolator import Device
 
-__all__ = ["POLICY", "Devices", "LocalIsolator", "OwnHandler"]
-
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
 """Who stands out is known when the handler is told, so no strike waits; what is out comes back by hand only."""
 

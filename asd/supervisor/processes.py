@@ -18,8 +18,6 @@ import psutil
 from asd.errors import ConfigError, UnsupportedError
 from asd.origin import mounted_chips
 
-__all__ = ["Processes", "find_launcher", "launch", "resolve"]
-
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02

@@ -16,8 +16,6 @@ from msgspec import Meta
 from asd.records import Count, Flag, Text, fill, load_if_there
 from asd.rundir.disk import write_whole
 
-__all__ = ["Attempt", "Record", "load_record", "record_file"]
-
 VERSION = 1
 
 

@@ -12,8 +12,6 @@ from asd.rules.margins import ENOUGH, KEPT, exceeded_by
 from asd.rundir.recording import RecordedStep
 from asd.tuning.replay import Replayed, replay, tests_of
 
-__all__ = ["HIGHEST", "Proposal", "propose", "threshold"]
-
 LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
 """What the settings take; a second threshold this large leaves room for a first one above it, as floats too."""
 _WIDEN: Final = 128 / 101.15

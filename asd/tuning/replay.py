@@ -18,8 +18,6 @@ from asd.rules.step.detectors import Detectors
 from asd.rundir.recording import RecordedStep
 from asd.verdict import Level
 
-__all__ = ["JUMP", "NORM", "RATIO", "Replayed", "Scores", "Test", "replay", "tests_of"]
-
 
 class Test(NamedTuple):
     """One test of a rule.

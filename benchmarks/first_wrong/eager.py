@@ -26,8 +26,6 @@ from asd.operators.debugger.hooks.session import Session
 from asd.operators.drill import inject, workload
 from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of
 
-__all__ = ["run"]
-
 KINDS = ("forward", "backward", "weight")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from benchmarks._ranks import ranks_of
 
-__all__ = ["run"]
-
 
 def run(faults: range, folder: Path) -> dict[str, Any]:
     """Has both ranks make the step with each fault, and returns the counts of rank 0."""

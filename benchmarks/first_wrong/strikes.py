@@ -12,8 +12,6 @@ from asd.injection import Fault
 from asd.operators.drill.workload import Workload
 from benchmarks._wilson import wilson
 
-__all__ = ["AMOUNTS", "TINY", "judged", "strike_of", "summed_up"]
-
 TINY = Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)
 """The small Llama that is struck."""
 AMOUNTS = ("flip=0", "scale=1.001", "set=1000", "set=1000000")

@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Broken", "Device", "Strike", "build"]
-
 SOURCE = Path(__file__).with_name("device.cpp")
 THIRD_PARTY = ("", "robin_hood_hashing", "securec/include")
 PARTS = (

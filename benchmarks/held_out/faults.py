@@ -10,8 +10,6 @@ import numpy as np
 
 from benchmarks.held_out.device import Broken
 
-__all__ = ["FOR_EVER", "KINDS", "MANY", "MEMORY", "Fault", "drawn"]
-
 KINDS = ("single", "intermittent", "lasting", "range", "memory")
 """One call of one step; each call with a chance; each call; each value of one binary order; a bit that memory lost."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from benchmarks._wilson import per_million, wilson
 from benchmarks.held_out.faults import MANY
 
-__all__ = ["checks", "found", "regressions", "rows_of", "summary", "table"]
-
 COLUMNS = {"own": "own step, refused", "in_20": "within 20", "in_200": "within 200"}
 
 

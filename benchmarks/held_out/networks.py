@@ -6,8 +6,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-__all__ = ["NETWORKS"]
-
 BATCH, TOKENS, WORDS = 8, 12, 29
 
 

@@ -27,8 +27,6 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import sync
 from asd.verdict import Level
 
-__all__ = ["VALUES", "write"]
-
 VALUES = 200
 """Values of each checkpoint that `values.csv` holds at most."""
 Point = tuple[int, float, float, Level]

@@ -16,8 +16,6 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import sync
 from asd.rundir.names import evidence_folder
 
-__all__ = ["MOST_BUNDLES", "Evidence", "open_evidence"]
-
 MOST_BUNDLES = 20
 """Bundles of a rank and run; a fault that stays says the same in each."""
 _PART = ".part"

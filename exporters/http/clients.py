@@ -8,8 +8,6 @@ import time
 
 from tornado.iostream import IOStream
 
-__all__ = ["Clients"]
-
 _MOST_CLIENTS = 256  # at a time; the others wait, or take the place of a slow one
 _SLOW_SECONDS = 1.0  # that a client may keep the server waiting while others wait for its place
 _PAUSE_SECONDS = 0.05

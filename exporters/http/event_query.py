@@ -9,8 +9,6 @@ from typing import NamedTuple
 from asd.event import Event
 from asd.handler.inputs.cursor import CURSOR
 
-__all__ = ["After", "Page", "Query", "QueryError", "after", "newest_first", "to_json"]
-
 Query = Mapping[str, list[str]]
 """The values of each parameter of a request."""
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Response", "json_error", "sentence"]
-
 _TEXT = "text/plain; charset=utf-8"
 
 

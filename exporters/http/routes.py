@@ -24,8 +24,6 @@ from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.http.worker import Worker
 from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR_HEADER
 
-__all__ = ["Journal", "start_server"]
-
 _GLANCE_SECONDS = 0.1
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
 _REFUSED = re.compile(r"[\w*-]+\s*;\s*q\s*=\s*0(?:\.0*)?(?![.\d])", re.ASCII)

@@ -25,8 +25,6 @@ from asd.exporters.http.clients import Clients
 from asd.exporters.http.response import Response, sentence
 from asd.exporters.http.tls_files import WebConfig
 
-__all__ = ["Application", "HttpServer", "listen"]
-
 _BACKLOG = 4096  # clients that wait to be accepted; the kernel may allow fewer
 _PATIENCE_SECONDS = 10.0
 _LONGEST_HEAD = 65536

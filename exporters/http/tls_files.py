@@ -19,8 +19,6 @@ from asd.errors import ConfigError, UnsupportedError
 from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.targets import read_stamp
 
-__all__ = ["ClientConfig", "WebConfig", "WebSettings"]
-
 _LOGGER = logging.getLogger("asd.exporter")
 _Settings = TypeVar("_Settings")
 

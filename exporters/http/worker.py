@@ -9,8 +9,6 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
-__all__ = ["PATIENCE_SECONDS", "Worker"]
-
 PATIENCE_SECONDS = 10.0
 """Nobody waits longer for a piece of work."""
 

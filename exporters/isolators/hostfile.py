@@ -18,8 +18,6 @@ from asd.exporters.isolators.marks import event_mark, label, marks_in, reason_fo
 from asd.isolator import Device, IsolationOwner
 from asd.rundir.disk import write_whole
 
-__all__ = ["HostFile"]
-
 _HOST = re.compile(r"[^\s:#=\[\]]+")
 _OURS = re.compile(r"# (ASD .*?) \| (.*)")
 _LARGEST = 64 << 20

@@ -10,8 +10,6 @@ from urllib.parse import quote
 from asd.event import CODE
 from asd.isolator import Device
 
-__all__ = ["chip", "event_mark", "label", "marks_in", "plain", "reason_for"]
-
 _LONGEST = 64
 _CHIP = re.compile(r"(?!CPU:)[A-Za-z][A-Za-z0-9_-]*:([0-9]{1,4})", re.ASCII)
 _PREFIX = "evt-"

@@ -7,8 +7,6 @@ import re
 
 from asd.errors import ConfigError
 
-__all__ = ["seconds", "text"]
-
 _SHORTEST, _LONGEST = 0.01, 3600.0
 
 

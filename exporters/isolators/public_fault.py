@@ -12,17 +12,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = [
-    "CODE",
-    "MOST_FAULTS",
-    "RESOURCE",
-    "_Message",
-    "is_node_name",
-    "message_text",
-    "registered",
-    "validate",
-]
-
 CODE = "020011001"
 """Of a chip (0), by default to be separated (2), made by a user (1)."""
 RESOURCE = "asd"

@@ -23,8 +23,6 @@ from lightkube.generic_resource import create_namespaced_resource
 from asd.errors import ConfigError
 from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 
-__all__ = ["ANNOTATION", "KubeLease"]
-
 ANNOTATION = "asd.mindspore.org/state"
 _LEASE_SECONDS = 15
 # As it comes: its times have six digits after the point, and a server refuses others.

@@ -14,8 +14,6 @@ from asd.errors import ConfigError
 from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.handler.inputs.targets import Target
 
-__all__ = ["JobPods", "PodTargets"]
-
 _SECONDS = 10.0  # between two looks
 _PATIENCE = 60.0  # seconds in which a new pod may have no address, and nobody hears of it
 _PORT = 9464

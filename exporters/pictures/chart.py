@@ -11,21 +11,6 @@ from typing import NamedTuple
 from asd.exporters.pictures.markup import Html, tag
 from asd.rundir.disk import write_whole
 
-__all__ = [
-    "SPACE",
-    "STYLE",
-    "Area",
-    "Scale",
-    "axes",
-    "label",
-    "line",
-    "mark",
-    "rule",
-    "save_picture",
-    "svg",
-    "wrapped",
-]
-
 STYLE = Path(__file__).with_name("chart.css").read_text(encoding="utf-8")
 """How the parts of a chart look, in a page and in a file of its own."""
 SPACE = "http://www.w3.org/2000/svg"

@@ -8,8 +8,6 @@ from asd.dumps.compare.similarity import RankSimilarity
 from asd.dumps.record.gradient_table import file_name
 from asd.exporters.pictures.chart import Area, Scale, axes, line, rule, save_picture
 
-__all__ = ["draw_similarities"]
-
 
 def draw_similarities(folder: Path, result: RankSimilarity) -> None:
     """Writes `similarities_picture/{parameter}_similarities.svg`; the suspect step is marked.

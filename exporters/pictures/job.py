@@ -13,8 +13,6 @@ from asd.exporters.pictures.values import draw_losses
 from asd.supervisor.record import Attempt
 from asd.verdict import Level
 
-__all__ = ["Lane", "draw_jobs"]
-
 _WIDTH, _ROW = 420.0, 46.0
 
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-__all__ = ["Html", "name", "number", "tag", "text", "utc"]
-
 _BAD = {code: f"\\x{code:02x}" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))} | {
     code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
 }

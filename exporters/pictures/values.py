@@ -12,8 +12,6 @@ from asd.exporters.pictures.chart import Area, Scale, axes, label, line, mark, r
 from asd.exporters.pictures.markup import Html, number, tag
 from asd.verdict import Level
 
-__all__ = ["History", "Point", "draw_history", "draw_losses", "nearness", "plot_values"]
-
 _WIDTH, _HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 362.0, 24.0, 156.0
 """Edges of the drawing inside the picture; values that are not finite are drawn above its top."""

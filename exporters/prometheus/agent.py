@@ -30,8 +30,6 @@ from asd.rules.step.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 
-__all__ = ["PROBLEMS", "Agent"]
-
 PROBLEMS = (
     "event_log",
     "status_file",

@@ -23,8 +23,6 @@ from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_r
 from asd.handler import Policy
 from asd.rules.step.status import Status
 
-__all__ = ["AsdCollector"]
-
 _STATUS_COUNTERS = (
     ("asd_steps_total", "steps", "Training steps judged."),
     ("asd_checks_total", "checks", "Feature values judged."),

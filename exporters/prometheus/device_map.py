@@ -16,8 +16,6 @@ import msgspec
 
 from asd.errors import ConfigError
 
-__all__ = ["DeviceMap", "DeviceNames", "name_device", "read_device_map"]
-
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
 _OPTION = "--device-map"
 _MOST_BYTES = 1 << 20

@@ -22,8 +22,6 @@ from asd.exporters.http.event_query import Page
 from asd.handler.inputs.cursor import CURSOR, MOST_ANSWER_BYTES
 from asd.rundir.disk import open_own
 
-__all__ = ["EventJournal", "JournalInUseError"]
-
 _MOST_BYTES = 200 << 20  # of the events that are kept: about 200,000
 _SLACK = 64  # a share more than the most before the oldest are dropped
 _SIZE = "length(CAST(text AS BLOB))"

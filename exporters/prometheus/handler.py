@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 from asd.exporters.prometheus.device_map import name_device
 from asd.handler.handler_counts import HandlerCounts
 
-__all__ = ["HandlerCollector", "handler_registry"]
-
 _GAUGES = {
     "acting": "1 for the handler that acts, 0 for one that stands by.",
     "circuit_open": "1 while the circuit breaker is open.",

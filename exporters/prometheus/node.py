@@ -15,8 +15,6 @@ from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 
-__all__ = ["NodeCollector", "serve_node"]
-
 
 class NodeCollector(AsdCollector):
     """The metrics of what an agent knows, and of the agent itself.

@@ -8,8 +8,6 @@ import subprocess
 
 from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_device
 
-__all__ = ["npu_smi_map"]
-
 _SECONDS = 20.0
 _ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
 """NPU ID, Chip ID, Chip Logic ID and, of newer ones, Chip Phy-ID."""

@@ -12,8 +12,6 @@ from asd.handler.device_record import DeviceRecord
 from asd.origin import Origin
 from asd.rules.step.status import Status
 
-__all__ = ["LABELS", "LEVELS", "RankRow", "clean", "make_rows", "nearest"]
-
 LABELS = ("id", "node", "rank", "run")
 LEVELS = ("first", "second")
 _LONGEST = 1000  # characters of a label

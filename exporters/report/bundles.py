@@ -12,8 +12,6 @@ from pathlib import Path
 from asd.exporters.pictures.values import Point
 from asd.rundir.disk import read_regular
 
-__all__ = ["Histories", "SavedBundle", "find_bundles", "read_histories"]
-
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_CSV = 64 << 20  # bytes
 _MOST_HISTORIES = 32

@@ -21,8 +21,6 @@ from asd.rules.step.status import Status
 from asd.rundir.names import event_files
 from asd.verdict import Level
 
-__all__ = ["SORTS", "Rank", "RunData", "read_run", "sort_of"]
-
 SORTS = {
     "first": ("first-level anomaly", "first-level anomalies"),
     "second": ("second-level anomaly", "second-level anomalies"),

@@ -10,8 +10,6 @@ from pathlib import Path
 from asd.exporters.pictures.chart import STYLE
 from asd.exporters.pictures.markup import Html, tag, text
 
-__all__ = ["document"]
-
 _PAGE_STYLE = Path(__file__).with_name("report.css")
 
 

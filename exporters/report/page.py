@@ -15,8 +15,6 @@ from asd.exporters.report.document import document
 from asd.exporters.report.values import value_plots
 from asd.exporters.report.words import RunVerdict, verdict_on
 
-__all__ = ["render", "summary"]
-
 _MOST_CODES = 5
 
 

@@ -15,8 +15,6 @@ from asd.exporters.report.data import Rank, RunData, sort_of
 from asd.exporters.report.tables import Row, note, table
 from asd.exporters.report.words import counted
 
-__all__ = ["events_table", "evidence", "facts_of_rank", "ranks_table", "section", "unreadable"]
-
 _OPEN_RANKS, _MOST_RANKS, _MOST_EVENTS, _MOST_GRAVE, _MOST_BUNDLES = 24, 256, 300, 100, 40
 _MOST_OF_HOST = 26  # letters in a row of the events; the table of ranks has the whole name
 _STATES = {"lost": "ended without saying so", "silent": "not heard of", "": "no counts"}

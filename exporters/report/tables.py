@@ -8,8 +8,6 @@ from typing import NamedTuple
 from asd.exporters.pictures.markup import Html, name, number, tag
 from asd.exporters.report.words import counted
 
-__all__ = ["Row", "fold", "note", "table"]
-
 
 class Row(NamedTuple):
     """One row of a table.

@@ -14,8 +14,6 @@ from asd.exporters.report.words import counted
 from asd.origin import Origin
 from asd.rundir.names import evidence_folder
 
-__all__ = ["value_plots"]
-
 _OPEN_PLOTS, _MOST_PLOTS, _OPEN_VALUES, _MOST_VALUES = 12, 60, 12, 100
 
 

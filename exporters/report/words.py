@@ -11,8 +11,6 @@ from asd.exporters.pictures.markup import number, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
 from asd.verdict import Level
 
-__all__ = ["RunVerdict", "counted", "verdict_on"]
-
 _MOST_NAMED = 4
 _LONGEST = 200  # characters of a name
 _FOUND = {

@@ -17,8 +17,6 @@ from asd.rundir.disk import lock, open_own, read_regular, sync
 from asd.rundir.names import event_file
 from asd.verdict import Level
 
-__all__ = ["EventLog", "open_event_log", "read_events"]
-
 _PATIENCE = 1.0  # seconds to wait for another process; a stopped one must not hold up a training
 _ATTEMPTS = 16  # so often another process may rotate while one event is written
 _NONE = -1

@@ -8,8 +8,6 @@ import psutil
 
 from asd.rules.step.status import Status
 
-__all__ = ["Liveness"]
-
 _SLACK_SECONDS = 2.0  # a process' start is known in whole seconds only
 _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 

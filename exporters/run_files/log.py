@@ -12,8 +12,6 @@ from asd.origin import Origin
 from asd.rules.step.delivery import Headlines
 from asd.verdict import Level, Verdict
 
-__all__ = ["LogSink", "open_log"]
-
 
 class LogSink:
     """Writes events as lines: ERROR for the first level and what follows from it, WARNING for the rest.

@@ -21,8 +21,6 @@ from asd.rundir import names as run_dir
 from asd.rundir.disk import HeldError, read_regular, take_lock, write_whole
 from asd.verdict import Level
 
-__all__ = ["StatusFile", "StatusFiles", "open_status_file"]
-
 _LOG = logging.getLogger("asd")
 _MOST_BYTES = 16 * 1024 * 1024
 _numbers = itertools.count()

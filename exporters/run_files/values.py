@@ -19,8 +19,6 @@ from asd.rundir.names import value_file
 from asd.rundir.recording import Chunk
 from asd.verdict import Level
 
-__all__ = ["ValueRecorder", "open_recording"]
-
 STEPS = 50
 SECONDS = 30.0
 _FILE_BYTES, _OLDER_FILES = 64 << 20, 3

@@ -26,8 +26,6 @@ from asd.operators.private.layout import remember_division, why_layers_are_unche
 from asd.operators.table.site import Site
 from asd.rules.step.detectors import statistic_of
 
-__all__ = ["Checks"]
-
 _LOG = logging.getLogger("asd.install")
 
 

@@ -10,8 +10,6 @@ from asd.operators.private import patches
 from asd.operators.private.boundary import report, shielded
 from asd.operators.private.compiler import graph_compilers
 
-__all__ = ["compile_without_what_fails"]
-
 _LEFT_OUT = "MindSpore can't compile this network with checks on its layers, so their gradients are not checked there"
 
 

@@ -18,8 +18,6 @@ from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.site import Site, is_ours
 from asd.operators.table.slots import table
 
-__all__ = ["Installation", "cell_name", "class_name", "compile_patterns", "install", "sites_of"]
-
 _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
 _EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")

@@ -10,8 +10,6 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["left_to_others", "name_apart"]
-
 
 def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cell | None, gate: Gate) -> set[Site]:
     """The `sites` that belong to the monitor of another gate than `gate`, which trains `net`."""

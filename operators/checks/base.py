@@ -15,8 +15,6 @@ from asd.operators.private.mixed_precision import read, type_of_own_holder
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["ASDBase"]
-
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 

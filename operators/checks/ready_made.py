@@ -12,8 +12,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.checks.base import ASDBase
 from asd.operators.private.mixed_precision import read
 
-__all__ = ["GatherASD", "LayerNormASD", "RmsNormASD"]
-
 # Taken at import, before `enable` can put the checking operators in their place.
 _LAYER_NORM, _RMS_NORM, _GATHER = P.LayerNorm, P.RmsNorm, P.Gather
 

@@ -12,8 +12,6 @@ from mindspore import context
 from asd.dumps.record.debugger_config import CHECK_MODES, DebuggerConfig
 from asd.errors import ConfigError
 
-__all__ = ["DumpConfig", "NPURunConfig", "dump_config_of"]
-
 _MODES = ("all", "aicore_overflow", "atomic_overflow")
 _DUMP_KEYS = ("enable_dump", "dump_path", "enable_dump_debug", "dump_debug_mode")
 _FLAGS = ("enable_dump", "enable_dump_debug")

@@ -21,8 +21,6 @@ from asd.operators.private.class_swap import put_on
 from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.table import slots
 
-__all__ = ["GradientMonitor"]
-
 _LOG = logging.getLogger("asd")
 _MONITORED = "asd_gradients_are_monitored"
 

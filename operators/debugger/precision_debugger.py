@@ -27,8 +27,6 @@ from asd.operators.debugger.record.overflow_recording import OverflowCounter, Ov
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
 from asd.operators.private.backward import shows_its_graph
 
-__all__ = ["PrecisionDebugger"]
-
 _LOG = logging.getLogger("asd")
 _NO_GRAPHS = (
     "nothing is recorded in graph mode: train in PyNative, or on a device dump the graph by the vendor's msprobe "

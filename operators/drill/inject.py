@@ -19,8 +19,6 @@ from asd.injection import Change, Fault
 from asd.operators.measure.tap import InsertGradientOf
 from asd.operators.table.slots import table
 
-__all__ = ["FaultInjector", "gradient_fault", "numpy_operator"]
-
 _LOG = logging.getLogger("asd.injection")
 
 

@@ -30,8 +30,6 @@ from asd.operators.start.enable import disable
 from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.step.resume import checkpoint_to_resume, resumed_step
 
-__all__ = ["main", "rows"]
-
 _COLUMNS = ["input_ids", "loss_mask"]
 _SIZE = SMALL.with_(layers=1)
 """Every start of the job compiles the network anew, and that takes most of the time."""

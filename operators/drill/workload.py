@@ -22,8 +22,6 @@ from asd.operators.start.step_monitor import StepMonitor
 from asd.rules.step.delivery import Sink
 from asd.verdict import Level
 
-__all__ = ["LARGE", "SMALL", "Run", "Workload", "batches", "build", "dataset", "digest", "train", "use_mode"]
-
 Tell = Callable[[int, float], None]
 
 

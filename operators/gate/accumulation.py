@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from asd.operators.gate.step_record import Part, StepRecord
 
-__all__ = ["Accumulation"]
-
 
 class Accumulation(Part):
     """That of one `StepMonitor`, where steps are judged of which not each makes an update."""

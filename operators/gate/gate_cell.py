@@ -21,8 +21,6 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.operators.table.table import NOTHING, Table
 
-__all__ = ["GateCell", "number_of_ranks"]
-
 _numbers = itertools.count()
 
 

@@ -15,8 +15,6 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT
 
-__all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
-
 
 def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, parts: bool = False) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.

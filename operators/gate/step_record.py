@@ -17,8 +17,6 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health
 from asd.verdict import Level, Verdict
 
-__all__ = ["Part", "Problems", "StepRecord"]
-
 
 class Part:
     """A part of a training; what it does in a step is told to `TrainingWatch`, which calls it in its turn.

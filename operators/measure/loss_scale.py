@@ -8,8 +8,6 @@ from mindspore import Tensor, nn
 
 from asd.errors import ConfigError
 
-__all__ = ["LossScale"]
-
 
 class LossScale:
     """Reads the loss scale from wherever the training keeps it.

@@ -12,8 +12,6 @@ from mindspore import Parameter, Tensor, nn
 
 from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
-__all__ = ["FLOATS", "Group", "OptimizerState"]
-
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _JOINT = re.compile(r"(?<=.)[._]")
 FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)

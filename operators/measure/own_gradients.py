@@ -18,16 +18,6 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.readings.reading import WEIGHT_GRADIENT
 
-__all__ = [
-    "OwnGradients",
-    "alike_on_ranks",
-    "look_before_reduction",
-    "look_in_backward_pass",
-    "reducer_of",
-    "weights_in",
-    "weights_of",
-]
-
 
 def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
     """What takes the mean over the ranks of the gradients that `optimizer` is called with.

@@ -13,8 +13,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.measure.optimizer_state import Group, OptimizerState
 from asd.operators.measure.statistics import statistics
 
-__all__ = ["EVERY", "StateReading"]
-
 EVERY = 16
 """Steps from one reading to the next. It follows no clock: what is found must not depend on how busy a machine is."""
 

@@ -14,8 +14,6 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.private.mixed_precision import CheckCell
 
-__all__ = ["Statistics", "local", "statistics"]
-
 _CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
 _HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
 # Those of Ascend that MindSpore's own `vector_norm` calls for these orders.

@@ -9,8 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-__all__ = ["bits_of_first", "tensor_like", "tensors_in", "to_host", "with_tensors"]
-
 
 def to_host(tensor: Tensor, *, copy: bool = True) -> np.ndarray:
     """The values of `tensor`; without `copy` perhaps its own memory."""

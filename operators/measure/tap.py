@@ -20,8 +20,6 @@ from asd.operators.private.names import find
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["alias", "hidden", "living_taps", "make_observer", "make_tap", "note"]
-
 Tap = Callable[[Any], Any]
 _living: weakref.WeakSet[_Tap] = weakref.WeakSet()
 

@@ -12,8 +12,6 @@ from mindspore import Tensor
 from asd.dumps.precheck.calls import DtypeArgument
 from asd.operators.precheck.inputs import DTYPES, Value
 
-__all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to_tensor", "wide_tensor"]
-
 FLOATING = ("Float16", "BFloat16", "Float32", "Float64")
 _TYPES: dict[str, Any] = {
     "Bool": ms.bool_,

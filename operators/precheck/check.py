@@ -21,8 +21,6 @@ from asd.operators.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
 from asd.operators.precheck.lookup import find
 from asd.operators.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCES
 
-__all__ = ["Check"]
-
 _RIGHT_NOW = "made again here it is right"
 _PROBES = 4
 _INEXACT = (*FLOATING, "Complex64", "Complex128")

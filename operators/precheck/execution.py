@@ -12,8 +12,6 @@ from asd.operators.precheck.arguments import FLOATING, NotCheckable, from_tensor
 from asd.operators.precheck.inputs import Value
 from asd.operators.private.compiler import clear_pynative
 
-__all__ = ["Place", "call_backward", "call_forward"]
-
 Place = tuple[Any, ...]
 Convert = Callable[[Any], Any]
 

@@ -15,8 +15,6 @@ from asd.dumps.formats.npy_file import NpyFile, TensorFile
 from asd.dumps.formats.slots import Slot
 from asd.errors import StateError
 
-__all__ = ["DTYPES", "Inputs", "Value", "to_bfloat16"]
-
 SEED = 42
 LARGEST = 1 << 28
 """Elements of one tensor; a larger one is not made."""

@@ -15,8 +15,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.dumps.formats.slots import is_random
 from asd.operators.precheck.arguments import NotCheckable, from_json
 
-__all__ = ["TENSOR_METHODS", "find"]
-
 _OF_NO_VALUE = re.compile(r"^(empty|empty_like|new_empty|Empty.*)$")
 _NEVER = re.compile(
     r"print|dump|summary|custom|pyfunc|pyexecute|callback|kernel|register|hook|distributed|all_?gather|all_?reduce"

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, ops
 
-__all__ = ["CONVERSIONS", "PRIMITIVES", "REFERENCES"]
-
 CONVERSIONS = frozenset(
     "astype to cast type_as half float double bfloat16 int long short byte bool Cast".split()  # noqa: SIM905
 )

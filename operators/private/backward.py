@@ -6,14 +6,6 @@ from typing import Any
 
 from mindspore import Tensor
 
-__all__ = [
-    "age_of",
-    "has_one_result",
-    "node_of",
-    "number_of",
-    "shows_its_graph",
-]
-
 _LEAF = 1 << 62
 
 

@@ -11,8 +11,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 from asd.errors import AnomalyDetected, ConfigError, RankLostError
 
-__all__ = ["at_exit", "listen", "report", "shielded"]
-
 _LOG = logging.getLogger("asd")
 _MEANT = (AnomalyDetected, ConfigError, RankLostError)
 """What is raised on purpose: an anomaly that ends a training, a wrong setting, a rank that died."""

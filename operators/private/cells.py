@@ -9,16 +9,6 @@ from typing import Any
 import mindspore
 from mindspore import Parameter, nn
 
-__all__ = [
-    "callbacks_in",
-    "can_do_without_gradients",
-    "checkpoint_folder",
-    "is_hooked",
-    "own_parameters",
-    "primitives",
-    "without_gradients",
-]
-
 
 def own_parameters(cell: nn.Cell) -> MutableMapping[str, Parameter | None]:
     """The Parameters that are attributes of `cell`; what is written here is another attribute."""

@@ -12,8 +12,6 @@ from mindspore import nn
 
 from asd.operators.private.mended import mend_files, mend_super
 
-__all__ = ["mend_what_lives", "put_on", "stock_class", "take_off"]
-
 _BELOW = "asd_original"
 """What a layer calls the class it was put on."""
 _COMPILES_ITSELF = "__wrapped_by_jit__"

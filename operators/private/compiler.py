@@ -12,15 +12,6 @@ try:
 except ImportError:
     api = pynative_api
 
-__all__ = [
-    "clear_pynative",
-    "compiled_functions",
-    "compiled_graph",
-    "executors",
-    "graph_compilers",
-    "wait_for_pynative",
-]
-
 
 def executors() -> tuple[Any, Any]:
     """The classes that compile and run jitted functions, and cells."""

@@ -10,15 +10,6 @@ from mindspore.communication import GlobalComm, get_group_size, get_rank
 
 from asd.operators.private.names import find
 
-__all__ = [
-    "cells_of_other_stages",
-    "division",
-    "is_pipeline",
-    "operators_are_divided",
-    "remember_division",
-    "why_layers_are_unchecked",
-]
-
 _remembered: dict[str, Any] = {}
 """What an `AutoParallel` cell says; empty where the context holds for all."""
 

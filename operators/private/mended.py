@@ -12,8 +12,6 @@ from mindspore.train import serialization
 
 from asd.operators.private import patches
 
-__all__ = ["FILE", "mend_files", "mend_super", "take_loaded"]
-
 _SWITCH = "enable_check"  # of each operator and each cell that checks: whether it does
 _LOADED = "asd_loaded"
 FILE = "asd_file"  # of each Parameter that came from a checkpoint file: which

@@ -10,8 +10,6 @@ from mindspore.ops import functional as F  # noqa: N812
 
 from asd.operators.private.names import find
 
-__all__ = ["CheckCell", "read", "type_of_holder", "type_of_own_holder"]
-
 _TYPES = {"FP16": ms.float16, "FP32": ms.float32, "BF16": ms.bfloat16}
 
 

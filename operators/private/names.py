@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 
-__all__ = ["TRIED", "find", "newer_version"]
-
 TRIED = ("2.7.1", "2.10")
 """The first and the last series of MindSpore that this package was tried with."""
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["is_replaced", "places", "put_back", "replace", "wrap"]
-
 Around = Callable[..., Any]
 """Called as `around(original, *args, **kwargs)`."""
 

@@ -14,8 +14,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.private.names import find
 from asd.operators.probe.work import Work
 
-__all__ = ["PIECES"]
-
 Array = Any
 _SUM, _ROUGH, _PRODUCT, _HALF = 64.0, 2.0**13, 2.0**15, 2.0**18
 """Last places that a sum may be off; a function that devices approximate; a product, for which matrix units take 11 of

@@ -21,8 +21,6 @@ from asd.operators.probe.pieces import PIECES
 from asd.operators.probe.work import SHAPE, Work, operands_of
 from asd.rundir.manifest import Health
 
-__all__ = ["EVERY", "Probe"]
-
 EVERY = 3
 """Steps from one turn to the next. It follows no clock: all ranks that hold as many weights do the same."""
 _ELEMENTS, _MOST = 1 << 20, 16

@@ -15,8 +15,6 @@ from asd.errors import UnsupportedError
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.rundir.manifest import Health
 
-__all__ = ["STRESS_CODES", "VendorTools", "stress_test"]
-
 STRESS_CODES = {0: "found nothing", 1: "could not be started", 2: "found a hardware failure"}
 """What `mindspore.tools.stress_detect` returns, as its document says."""
 _BAD = 2

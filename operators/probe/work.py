@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["SHAPE", "Work", "bits_of", "is_off", "operands_of"]
-
 SHAPE = (32, 64)
 Array = Any
 _EXACT, _LEAST = 4.0, 1e-30

@@ -11,8 +11,6 @@ from asd.rules.diagnosis.flow import RankReport, origin_among, report_of, whose_
 from asd.rules.diagnosis.groups import Groups
 from asd.rules.readings.reading import AVERAGED, Reading
 
-__all__ = ["PART", "attribution_of", "words_of_vanished"]
-
 PART = "part."
 """Stands before the name of a gradient of which each rank has another part, summed over ranks before."""
 

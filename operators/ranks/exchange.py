@@ -23,8 +23,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.errors import RankLostError
 from asd.rules.diagnosis.groups import Groups, everybody
 
-__all__ = ["Exchange", "pack", "unpack"]
-
 _LOG = logging.getLogger("asd.ranks")
 _PATIENCE = {"CPU": 25.0}
 """On the CPU MindSpore itself gives up after 30 s, without a word about who did not answer."""

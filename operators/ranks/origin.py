@@ -10,8 +10,6 @@ from asd.errors import RankLostError
 from asd.operators.ranks.exchange import Exchange
 from asd.origin import Origin, device_name, mounted_chips
 
-__all__ = ["origin_of_process"]
-
 _agreed: dict[str, str] = {}
 """By folder the name that the ranks of this job agreed on."""
 

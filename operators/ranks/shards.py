@@ -16,8 +16,6 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.rules.diagnosis.groups import Groups, Shard, everybody
 
-__all__ = ["find_groups", "groups_of_layout", "shares_gradients", "tell_shard"]
-
 _NOT_YET = "MindSpore divides the network when it compiles the first step"
 _UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
 

@@ -16,8 +16,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.weights import Difference, compare_some, together
 
-__all__ = ["BLOCK", "WeightComparison", "hashes_of", "odd_numbers", "total_of"]
-
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
 BLOCK = 1 << 20  # words that have a sum of their own
 _HALF, _BYTES = (ms.float16, ms.bfloat16, ms.int16, ms.uint16), (ms.bool_, ms.int8, ms.uint8)

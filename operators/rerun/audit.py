@@ -16,8 +16,6 @@ from asd.operators.rerun.repeatable_step import RepeatableStep, is_known
 from asd.rules.diagnosis.rerun import StepResult, difference
 from asd.rundir.manifest import Health
 
-__all__ = ["EVERY", "FIRST", "Audit"]
-
 FIRST, EVERY = 10, 200
 """The first audit shows whether a step gives the same twice at all; later ones take 0.5 % of the time. In none of these
 steps results of layers are sampled, which a step that is made twice would see once."""

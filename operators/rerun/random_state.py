@@ -17,8 +17,6 @@ from asd.operators.private import patches
 from asd.operators.private.cells import primitives
 from asd.operators.private.compiler import compiled_graph
 
-__all__ = ["as_arrays", "forget_draws", "restore", "save", "uncontrolled", "watch_draws"]
-
 _DRAWING = frozenset(
     {
         "Bernoulli",

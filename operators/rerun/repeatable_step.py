@@ -23,8 +23,6 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.table import Table
 from asd.rules.diagnosis.rerun import StepResult
 
-__all__ = ["RepeatableStep", "Step", "is_known"]
-
 _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNDECLARED = "what a step changes is not declared: give the step to StepMonitor.watch_step"

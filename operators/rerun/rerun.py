@@ -32,8 +32,6 @@ from asd.rules.diagnosis.rerun import Diagnosis, StepResult
 from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.confirmation import Allowance, vanished
 
-__all__ = ["Rerun"]
-
 _NOT_ARMED = "it was not remembered, or enough steps were made again"
 
 

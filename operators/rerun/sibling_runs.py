@@ -15,8 +15,6 @@ from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.rules.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
 from asd.rules.readings.reading import unscaled
 
-__all__ = ["breaks", "run_alone", "run_together"]
-
 
 def run_alone(again: RepeatableStep, original: StepResult, abnormal: Callable[[StepResult], bool]) -> Diagnosis:
     """The verdict of a rank that nobody can be compared with.

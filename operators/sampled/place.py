@@ -17,8 +17,6 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.readings.reading import CHECKSUM, TWICE
 
-__all__ = ["MOST_CALLS", "Place"]
-
 MOST_CALLS = 16
 """Of one layer that are checked in a step: each leaves numbers that somebody has to read."""
 

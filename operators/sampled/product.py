@@ -12,8 +12,6 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.sampled.score import rounding_of
 from asd.operators.table.site import Site
 
-__all__ = ["CheckedProduct", "Form", "form_of"]
-
 Function = Callable[..., Any]
 _KEPT = 3
 """Of a call, before its gradient comes: both operands, and the type of the result."""

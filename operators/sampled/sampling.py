@@ -21,8 +21,6 @@ from asd.operators.sampled.product import form_of
 from asd.operators.table.site import is_ours
 from asd.rules.readings.reading import SCORES
 
-__all__ = ["Sampling", "put_back_layers", "repeats"]
-
 _RESULTS = 4
 """Computed again in a step in which any are, about."""
 _EVERY = 16

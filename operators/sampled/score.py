@@ -14,8 +14,6 @@ from mindspore.ops import functional as F  # noqa: N812
 
 from asd.operators.private.mixed_precision import CheckCell
 
-__all__ = ["Differs", "ProductScore", "rounding_of"]
-
 _DEVIATIONS = 12.0
 _SUM = 2.0**-24
 """What an addition in float32 may be off, relative to its sum."""

@@ -16,8 +16,6 @@ from asd.operators.selftest.refusing import test_refusing
 from asd.operators.selftest.repeating import test_repeating
 from asd.operators.start.enable import disable
 
-__all__ = ["PARTS", "main"]
-
 PARTS = {
     "operators": test_operators,
     "measuring": test_measuring,

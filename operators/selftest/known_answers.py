@@ -18,8 +18,6 @@ from asd.operators.probe.vendor import stress_test
 from asd.operators.probe.work import Work, bits_of, is_off, operands_of
 from asd.operators.selftest.outcome import Report, expect, try_bare
 
-__all__ = ["StressFinding", "StressOutcome", "stress", "test_operators", "use_device"]
-
 _TASKS = 2  # sets of numbers of each piece of work
 _SHAPE = (512, 512)  # of operands: some 10**8 operations a product
 _LEAST = 2  # repetitions of each, however short the time is

@@ -29,8 +29,6 @@ from asd.operators.selftest.values import (
 from asd.operators.table.slots import renew, table
 from asd.rules.readings.reading import WEIGHT_GRADIENT, Reading
 
-__all__ = ["test_hashes", "test_measuring"]
-
 _OF_SUMS = 1e-4
 """Relative, of a float32 sum of some thousand positive numbers."""
 

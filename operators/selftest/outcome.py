@@ -10,8 +10,6 @@ import numpy as np
 
 from asd.rules.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
 
-__all__ = ["Absent", "Report", "Wrong", "expect", "expect_bits", "expect_near", "try_bare"]
-
 _LONGEST = 400
 
 

@@ -13,8 +13,6 @@ from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_n
 from asd.operators.selftest.values import DTYPES, norm_of, number_of_bits, read, rounded, tensor
 from asd.operators.table.slots import renew, table
 
-__all__ = ["test_refusing"]
-
 _SHAPE = (8, 40)
 _LIMIT, _LEAST = 100.0, 0.1
 

@@ -16,8 +16,6 @@ from asd.operators.selftest.values import DTYPES, tensor
 from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.table.slots import renew, table
 
-__all__ = ["Net", "batch_of", "fill", "state_of", "test_repeating"]
-
 _STEPS, _BAD = 28, 26  # as many as the tiers need to know a training
 _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
 

@@ -9,19 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-__all__ = [
-    "DTYPES",
-    "SMALLEST",
-    "Differentiated",
-    "FirstOutput",
-    "cases",
-    "norm_of",
-    "number_of_bits",
-    "read",
-    "rounded",
-    "tensor",
-]
-
 DTYPES = ("float32", "float16", "bfloat16")
 SMALLEST = 1e-17
 """A norm below it may count as zero, for the squares of what it is made of do."""

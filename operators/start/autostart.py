@@ -23,8 +23,6 @@ from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.start.unwatched import Unwatched
 from asd.operators.table.slots import table
 
-__all__ = ["start", "stop"]
-
 _MONITOR = "_asd_monitor"
 _NO_MONITOR: Any = object()
 """Stands for the monitor where somebody else judges, or nothing is to be judged."""

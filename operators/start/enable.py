@@ -13,8 +13,6 @@ from asd.operators.private.class_swap import mend_what_lives
 from asd.operators.sampled.sampling import put_back_layers
 from asd.operators.start import autostart
 
-__all__ = ["Enabled", "disable", "enable"]
-
 _REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from asd.config import Config
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 
-__all__ = ["ASDMonitor", "register"]
-
 
 class ASDMonitor(TrainerMonitor):
     """`StepMonitor` that is on unless `NPU_ASD_ENABLE=0` says otherwise; takes the same arguments.

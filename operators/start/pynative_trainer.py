@@ -11,8 +11,6 @@ from asd.operators.private import patches
 from asd.operators.private.boundary import shielded
 from asd.operators.start.step_monitor import StepMonitor
 
-__all__ = ["TrainerMonitor", "put_first"]
-
 _TRAINER = "mindformers.pynative"
 _GROUP = "trainer"
 

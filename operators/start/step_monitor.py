@@ -22,8 +22,6 @@ from asd.operators.step import TrainingWatch
 from asd.rules.step.delivery import Sink
 from asd.rules.step.monitor import Monitor
 
-__all__ = ["StepMonitor"]
-
 _LOG = logging.getLogger("asd")
 
 

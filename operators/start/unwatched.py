@@ -16,8 +16,6 @@ from asd.operators.table.slots import table
 from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
 
-__all__ = ["Unwatched"]
-
 _UPDATES = 10
 _COUNTERS = ("global_step", "state_step", "step_t")
 _NOTHING = (

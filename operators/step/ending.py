@@ -10,8 +10,6 @@ from asd.config import Config, rolls_back
 from asd.errors import AnomalyDetected, TrainingResultError
 from asd.event import Event
 
-__all__ = ["Ending"]
-
 _MOST_ROLL_BACKS = 10
 
 

@@ -6,8 +6,6 @@ from asd.operators.gate.step_record import Part, Problems
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.table.slots import table
 
-__all__ = ["Forgotten"]
-
 _CALL_IT = "call `step` of the StepMonitor after each step"
 _AFTER_REFUSAL = f"an update was refused, and the training went on without a verdict: {_CALL_IT}"
 _NEVER = f"nothing is judged, for updates are made and `step` was never called: {_CALL_IT}"

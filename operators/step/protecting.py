@@ -17,8 +17,6 @@ from asd.rules.readings.reading import GRADIENT
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.protections import PLACES
 
-__all__ = ["after_first_step", "before_first_step", "tell_groups"]
-
 _ADAPTIVE = "ASD_RULE=adaptive"
 _STATE, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS:weight_hash"
 _REFUSES = {

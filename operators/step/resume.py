@@ -18,8 +18,6 @@ from asd.rundir.last_good import last_good
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
 
-__all__ = ["CheckpointWatch", "checkpoint_to_resume", "resumed_step", "state_path", "state_to_resume"]
-
 _LOG = logging.getLogger("asd.resume")
 
 

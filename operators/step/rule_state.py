@@ -18,8 +18,6 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
-__all__ = ["RuleState"]
-
 
 class _Judged(NamedTuple):
     """Who judged the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""

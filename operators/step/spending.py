@@ -9,8 +9,6 @@ from asd.operators.gate.step_record import Part
 from asd.operators.measure.state_reading import EVERY
 from asd.operators.step.state_checks import StateChecks
 
-__all__ = ["Spending"]
-
 _EVERY = 16  # steps from one time it is said to the next
 _RECENT = 33
 """Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""

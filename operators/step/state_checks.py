@@ -11,8 +11,6 @@ from asd.operators.private.mended import mend_files, take_loaded
 from asd.rules.step.protections import Protections
 from asd.rundir.manifest import Health
 
-__all__ = ["StateChecks"]
-
 _SETTING = "ASD_OPTIONS=tiers:state"
 
 

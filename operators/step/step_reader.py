@@ -16,8 +16,6 @@ from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.reading import SCORES, Reading
 from asd.rundir.manifest import Health
 
-__all__ = ["StepReader"]
-
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 
 

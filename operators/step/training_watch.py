@@ -43,8 +43,6 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.manifest import Health
 from asd.sinks import open_sinks
 
-__all__ = ["TrainingWatch"]
-
 Turn = Callable[[StepRecord], None]
 
 

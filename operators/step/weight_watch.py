@@ -13,8 +13,6 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
 from asd.rundir.manifest import Health, taint
 
-__all__ = ["WeightWatch"]
-
 
 class WeightWatch(Part):
     """That of one `StepMonitor`; until `watch` is called nothing is compared.

@@ -10,8 +10,6 @@ from mindspore import Parameter
 
 from asd.operators.table.site import Site
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """What one monitor has of the table.

@@ -7,8 +7,6 @@ import weakref
 from asd.errors import UnsupportedError
 from asd.operators.table.gate import Gate
 
-__all__ = ["Gates"]
-
 
 class Gates:
     """The gates of one table.

@@ -10,8 +10,6 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.table.gate import Gate
 
-__all__ = ["OFF", "ON", "REPLAY", "GuardState", "new_parameter", "write"]
-
 OFF, ON, REPLAY = 0, 1, 2
 """What a gate does: in a rerun it refuses every update, uncounted."""
 _MOST_UNREAD = 10

@@ -9,8 +9,6 @@ import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
-
 
 def is_ours(path: str) -> bool:
     """Whether the cell at `path` of a network is one that checks, and no part of the network itself."""

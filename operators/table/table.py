@@ -17,8 +17,6 @@ from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_par
 from asd.operators.table.site import Site, Sites, largest_raw, smallest_raw
 from asd.rules.readings.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divisor
 
-__all__ = ["NOTHING", "Table"]
-
 NOTHING = -1.0
 """What a slot holds that was not written."""
 _LARGEST = float(np.finfo(np.float32).max)

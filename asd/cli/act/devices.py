@@ -22,8 +22,6 @@ from asd.handler.db.cases import Cases
 from asd.handler.db.store import existing, state_file
 from asd.handler.device_record import DeviceRecord, device_records, policy_of
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd devices                              every device that the handler knows

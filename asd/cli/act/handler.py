@@ -39,8 +39,6 @@ from asd.handler.inputs.feed import LogFeed
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided

@@ -14,8 +14,6 @@ from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
 
-__all__ = ["add_endpoint_arguments", "metrics_served", "say"]
-
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of what is served."""

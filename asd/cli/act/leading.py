@@ -17,8 +17,6 @@ from asd.handler.handler import LED_BY
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
 
-__all__ = ["Leading", "add_lease_argument", "check_leads", "read_lease"]
-
 _GLANCE_SECONDS = 0.2
 
 

@@ -16,8 +16,6 @@ from asd.handler.inputs.targets import FileJobs, FileTargets, TargetSource
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.pods import JobPods
 
-__all__ = ["Agents", "add_agent_arguments", "allow_many_files", "read_agents"]
-
 _MOST_FILES = 65536
 _KUBERNETES = "kubernetes:"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from asd.dumps.compare.request import Request
     from asd.dumps.compare.runs import ComparisonOutcome
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd compare -i compare.json -o out

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from asd.errors import ConfigError
 
-__all__ = ["run"]
-
 
 def run(args: argparse.Namespace) -> int:
     """Compares, writes the tables and pictures, and says where the runs part."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from asd.dumps.precheck.calls import Call
     from asd.dumps.precheck.tables import ApiResult, Tables
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd run_ut -api_info dump/step0/rank0/dump.json -o out

@@ -14,8 +14,6 @@ from asd.handler.db.store import events_file
 from asd.isolator import Isolator
 from asd.rundir.disk import sync
 
-__all__ = ["IsolationLog", "open_isolator"]
-
 
 class IsolationLog:
     """Writes to `RUN_DIR/events-handler.jsonl`; an event is on the disk once it was taken.

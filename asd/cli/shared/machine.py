@@ -7,8 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from asd.config import Config
 
-__all__ = ["describe_machine", "machine_of"]
-
 _PACKAGES = ("mindspore", "mindformers", "numpy", "prometheus_client")
 
 

@@ -12,18 +12,6 @@ from asd.config import Config
 from asd.handler import Policy
 from asd.handler.policy import WINDOW_SECONDS
 
-__all__ = [
-    "add_policy_arguments",
-    "add_run_dir",
-    "add_strike_arguments",
-    "number",
-    "read_policy",
-    "read_strike_policy",
-    "run_dir_of",
-    "whole_number",
-    "wrong",
-]
-
 
 def number(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
     """The type of a number in this range, a whole one where the kind is `int`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["aligned", "printable"]
-
 
 def printable(text: str) -> str:
     r"""`text` for one line: no line break in a name may break a line, and no control sequence may reach a terminal.

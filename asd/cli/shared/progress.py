@@ -6,8 +6,6 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["Bar"]
-
 _WIDTH = 30
 
 

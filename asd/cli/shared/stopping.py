@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["quiet", "stopped"]
-
 
 @contextlib.contextmanager
 def stopped(then: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:

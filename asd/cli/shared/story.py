@@ -8,8 +8,6 @@ from typing import Any
 
 from asd.cli.shared.progress import Bar
 
-__all__ = ["Story"]
-
 
 class Story:
     """One part of the demo.

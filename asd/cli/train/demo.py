@@ -20,8 +20,6 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import PATTERNS, TARGETS, Fault
 
-__all__ = ["add_arguments", "run"]
-
 PARTS = ("detection", "unseen", "persistent", "transient", "poisoned")
 _EXAMPLES = """\
 Examples:

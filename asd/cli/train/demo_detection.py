@@ -18,8 +18,6 @@ from asd.injection import Fault
 from asd.rundir.disk import write_whole
 from asd.verdict import Level
 
-__all__ = ["Detection", "Unseen"]
-
 _STEPS = 40
 _FAULT = "output:layers.0.ffn_norm:factor=4:step=30"
 """A whole tensor four times too large: nothing is enormous, and nothing is no number."""

@@ -26,8 +26,6 @@ from asd.rundir.names import event_files
 from asd.supervisor.record import Attempt, load_record
 from asd.verdict import Level
 
-__all__ = ["Acts"]
-
 _STEPS, _SAVE_EVERY, _FAULT_STEP = 30, 5, 18
 _FAULT = f"gradient:layers.0.ffn_norm:flip=30:step={_FAULT_STEP}"
 _KEEPER = Path(__file__).resolve().parents[2] / "supervisor" / "keeper.py"

@@ -24,8 +24,6 @@ from asd.exporters.run_files.status_file import StatusFiles
 from asd.records import fill
 from asd.rules.step.protections import Protections
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd env`."""

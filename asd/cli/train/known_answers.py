@@ -29,8 +29,6 @@ from asd.verdict import Level
 if TYPE_CHECKING:
     from asd.operators.selftest.known_answers import StressOutcome
 
-__all__ = ["add_work_arguments", "run_work", "user_of"]
-
 _CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
 _VENDOR_FOUND = 2
 _LONGEST = 7 * 86400.0

@@ -20,8 +20,6 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.settings.options import with_options
 
-__all__ = ["add_arguments", "all_devices", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd run python train.py

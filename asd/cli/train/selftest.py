@@ -29,8 +29,6 @@ from asd.cli.train.selftest_forms import as_json, as_text
 from asd.errors import ConfigError
 from asd.rules.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
-__all__ = ["add_arguments", "run"]
-
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
 _PATIENCE = 1200.0  # seconds for a mode, on a machine that is busy with other work too

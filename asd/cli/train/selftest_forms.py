@@ -9,8 +9,6 @@ from typing import Any
 
 from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
-__all__ = ["as_json", "as_text"]
-
 
 def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> dict[str, Any]:
     """One object with all there is to know."""

@@ -21,8 +21,6 @@ from asd.rundir.recording import Recording
 from asd.tuning.proposal import Proposal, propose
 from asd.tuning.replay import Replayed
 
-__all__ = ["add_arguments", "run"]
-
 _VARIABLES = {"upper": "NPU_ASD_UPPER_THRESH", "sigma": "NPU_ASD_SIGMA_THRESH"}
 _EXAMPLES = """\
 Examples:

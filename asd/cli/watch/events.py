@@ -22,8 +22,6 @@ from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd events                                     all events of the run in ASD_RUN_DIR

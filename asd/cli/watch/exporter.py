@@ -18,8 +18,6 @@ from asd.cli.shared.options import add_strike_arguments, read_strike_policy, who
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics

@@ -27,8 +27,6 @@ from asd.ingest.reader import Ingest
 from asd.rundir.disk import HeldError, take_lock
 from asd.rundir.names import ingest_file
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 PATH is a file, a folder or a pattern in quotes; rotated parts of a file (x.log.1) belong to it, packed ones are passed
 over. Without one: $ASCEND_PROCESS_LOG_PATH, $ASCEND_WORK_PATH/log, ~/ascend/log, and worker_*.log of this folder.

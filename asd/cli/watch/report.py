@@ -16,8 +16,6 @@ from asd.cli.shared.options import add_strike_arguments, read_strike_policy, run
 from asd.errors import ConfigError
 from asd.rundir.disk import write_whole
 
-__all__ = ["add_arguments", "run"]
-
 _EXAMPLES = """\
 Examples:
   asd report                            of the run in ASD_RUN_DIR, into its report.html

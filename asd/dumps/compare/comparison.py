@@ -30,8 +30,6 @@ from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.formats.torch_file import TorchFile
 from asd.errors import StateError
 
-__all__ = ["UNMATCHED", "CallRows", "ComparedRow", "compare_dumps", "judge", "mode_of"]
-
 UNMATCHED = "Unmatched"
 _TYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()  # noqa: SIM905

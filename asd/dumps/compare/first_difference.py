@@ -19,8 +19,6 @@ from asd.dumps.compare.rounding import pair_of, within_rounding
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import is_random
 
-__all__ = ["ROWS", "Divergence", "FirstDifference", "counted"]
-
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
 _UNKNOWN = "the dumps do not say on what they were made"

@@ -18,8 +18,6 @@ from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.slots import Entry, Slot, split_name
 from asd.errors import ConfigError, UnsupportedError
 
-__all__ = ["Matching", "match_with"]
-
 _LARGEST_MAPPING = 1 << 24
 
 _PARAMETER_NAMES = {

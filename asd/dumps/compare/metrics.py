@@ -18,8 +18,6 @@ import numpy as np
 
 from asd.dumps.formats.npy_file import TensorFile
 
-__all__ = ["NOT_A_NUMBER", "SHAPE_UNMATCHED", "UNSUPPORTED", "BitDifference", "Metrics", "compare_files"]
-
 UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
 """What stands in place of a number: it can't be computed; Inf or NaN stand at different places; the shapes differ."""
 

@@ -8,8 +8,6 @@ from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 
-__all__ = ["Agrees", "CallGraph", "suffix_of", "trusted_name"]
-
 Agrees = Callable[[ComparedRow], "bool | None"]
 """Whether both sides of a row agree; None when that can't be told."""
 

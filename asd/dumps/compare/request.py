@@ -9,8 +9,6 @@ from pathlib import Path
 from asd.dumps.formats.json_file import read_json
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Request", "parse_request", "read_request"]
-
 _KEYS = {
     "npu_path": "tested",
     "bench_path": "trusted",

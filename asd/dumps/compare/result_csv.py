@@ -10,8 +10,6 @@ from typing import Any
 from asd.dumps.compare.comparison import ComparedRow
 from asd.dumps.formats.slots import Slot
 
-__all__ = ["ResultTable"]
-
 _Column = tuple[str, Callable[[ComparedRow], Any]]
 _NONE = "N/A"
 _FORMULA = "=+-@\t\r"

@@ -18,8 +18,6 @@ from asd.dumps.compare.metrics import NOT_A_NUMBER
 from asd.dumps.compare.origin import Agrees
 from asd.dumps.formats.slots import Slot
 
-__all__ = ["difference_of", "pair_of", "scale_of", "within_rounding"]
-
 GAIN = 100.0
 """How much a sound operator may enlarge a difference: a softmax, or a difference of numbers that nearly cancel."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}

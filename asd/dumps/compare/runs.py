@@ -21,8 +21,6 @@ from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["ComparisonOutcome", "Pair", "compare_runs"]
-
 
 @dataclass
 class Pair:

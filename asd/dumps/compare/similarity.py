@@ -16,8 +16,6 @@ from asd.dumps.formats.new_file import new_file
 from asd.dumps.formats.npy_file import NpyFile
 from asd.errors import ConfigError, StateError
 
-__all__ = ["GradComparator", "RankSimilarity", "Suspect"]
-
 _FIRST_LIMIT, _LARGEST_FALL = 0.97, 0.03
 _RANK, _STEP = re.compile(r"rank(\d{1,7})"), re.compile(r"step(\d{1,7})|grad_summary_(\d{1,7})\.csv")
 _SUMMARY = "grad_summary_{}.csv"

@@ -16,8 +16,6 @@ from asd.dumps.formats.json_file import read_json
 from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Dump", "computed_order", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
-
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"(?:rank|proc)(\d*)")
 _FILE = "dump.json"

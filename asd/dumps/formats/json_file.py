@@ -12,8 +12,6 @@ from typing import TextIO
 
 from asd.errors import StateError
 
-__all__ = ["open_text", "read_json"]
-
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:

@@ -13,8 +13,6 @@ from typing import IO
 from asd.errors import ConfigError
 from asd.rundir.disk import whole_file
 
-__all__ = ["check_writable", "free_timestamp", "move_aside", "new_file"]
-
 
 def check_writable(folder: Path) -> None:
     """Checks that a dump can be written below `folder`, which need not be there.

@@ -18,8 +18,6 @@ from numpy.lib import format as npy
 
 from asd.errors import StateError
 
-__all__ = ["NpyFile", "TensorFile"]
-
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _KINDS = "biufc"
 _parsing = threading.Lock()  # NumPy parses a header as Python, which in Python 3.11 only one thread at a time may

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 
-__all__ = ["STATES", "Entry", "Slot", "is_random", "printable", "read_entry", "read_tensor", "split_name"]
-
 STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Moments", "crc32", "moments", "statistics"]
-
 
 class Moments(NamedTuple):
     """What one read of a floating-point tensor gives.

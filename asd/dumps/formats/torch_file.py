@@ -21,8 +21,6 @@ import numpy as np
 from asd.dumps.formats.npy_file import TensorFile
 from asd.errors import StateError
 
-__all__ = ["TorchFile"]
-
 _TYPES = {
     "FloatStorage": "<f4",
     "DoubleStorage": "<f8",

@@ -15,8 +15,6 @@ from asd.dumps.formats.dump_folder import dump_members
 from asd.dumps.formats.slots import read_tensor, split_name
 from asd.errors import ConfigError, StateError
 
-__all__ = ["Call", "DtypeArgument", "leaves", "read_calls"]
-
 _NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+")
 _LONGEST = 1000
 _DEEPEST = 20

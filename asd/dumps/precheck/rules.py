@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ABS_LIMIT", "RULES", "Judgement", "epsilon_of", "judge"]
-
 RULES = ("rounding", "seed", "strict")
 _COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
 _STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}

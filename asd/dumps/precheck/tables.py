@@ -12,8 +12,6 @@ from pathlib import Path
 from asd.dumps.formats.new_file import free_timestamp
 from asd.dumps.precheck.rules import Judgement
 
-__all__ = ["ApiResult", "Detail", "Tables"]
-
 _RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
 _DETAILS = [
     "API Name",

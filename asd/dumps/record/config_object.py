@@ -12,8 +12,6 @@ from typing import Any
 
 from asd.errors import ConfigError
 
-__all__ = ["ConfigObject"]
-
 LARGEST_NUMBER = 1_000_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 

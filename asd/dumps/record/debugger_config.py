@@ -20,8 +20,6 @@ from asd.dumps.record.not_done import NO_LEVEL, NOT_DONE, not_done
 from asd.dumps.record.slices import Slice, read_slices
 from asd.errors import ConfigError
 
-__all__ = ["DebuggerConfig"]
-
 TASKS = ("statistics", "tensor", "md5", "overflow_check", "grad_probe")
 LEVELS = ("L0", "L1", "mix")
 CHECK_MODES = {

@@ -22,8 +22,6 @@ from asd.dumps.formats.statistics import crc32, moments
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.rundir.disk import whole_file, write_whole
 
-__all__ = ["columns", "file_name", "row", "write_step"]
-
 _LONGEST_NAME = 250
 Array = np.ndarray[Any, Any]
 

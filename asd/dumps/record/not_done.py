@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["NOT_DONE", "NO_LEVEL", "not_done"]
-
 _CHECK = "asd run_ut has its own options"
 _KERNELS = "kernels of Ascend are not dumped"
 _AFTERWARDS = "a run is compared afterwards, by asd compare"

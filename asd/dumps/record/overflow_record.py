@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OverflowRecord"]
-
 _SLOTS = {"input_args": "input", "input": "input", "input_kwargs": "input", "output": "output"}
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from asd.dumps.record.debugger_config import DebuggerConfig
 
-__all__ = ["Selection"]
-
 
 class Selection:
     """Decides entry by entry, in the order in which a step meets them.

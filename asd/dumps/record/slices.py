@@ -9,8 +9,6 @@ import numpy as np
 
 from asd.dumps.record.config_object import ConfigObject
 
-__all__ = ["Slice", "cut", "read_slices"]
-
 _VALID = 'a list of objects such as {"dim": 0, "begin": 0, "end": 16, "size": 4096}, of whole numbers'
 
 

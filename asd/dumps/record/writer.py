@@ -25,8 +25,6 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.slices import cut
 from asd.rundir.disk import write_whole
 
-__all__ = ["DumpWriter"]
-
 _LOG = logging.getLogger("asd")
 _LONGEST_FILE_NAME = 255
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from asd.handler.db.store import Store
 
-__all__ = ["machine_uptime", "mind_the_clock"]
-
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
 

@@ -14,8 +14,6 @@ from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
-__all__ = ["Executor", "KnowsHosts"]
-
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 

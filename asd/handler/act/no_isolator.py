@@ -5,8 +5,6 @@ from __future__ import annotations
 from asd.handler.db.store import Store
 from asd.isolator import Device, IsolationOwner
 
-__all__ = ["NoIsolator"]
-
 
 class NoIsolator:
     """Takes nothing out; a device is ours when the store says that it is isolated.

@@ -8,8 +8,6 @@ from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.policy import Policy
 
-__all__ = ["ask_release", "drop_verdict", "find_device", "note_repair"]
-
 
 def find_device(store: Store, host: str, device: str) -> int:
     """The number of a device.

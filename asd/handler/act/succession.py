@@ -15,8 +15,6 @@ from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 
-__all__ = ["Leadership", "adopt", "passed_on", "record_of"]
-
 _MOST_CASES = 500
 _MOST_CLOSED = 100  # the circuit breaker counts those of a day
 _MOST_CLEARED = 2000

@@ -17,8 +17,6 @@ from asd.event import Event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-__all__ = ["BY_HAND", "NO_FAULT", "REVOKED", "TEST_WANTED", "Case", "Cases", "by_people"]
-
 BY_HAND = "it was released by hand"
 NO_FAULT = "it had no fault for"
 """Begins the reason of a release that nobody asked for."""

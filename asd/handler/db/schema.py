@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SCHEMA", "VERSION"]
-
 VERSION = 7
 
 SCHEMA = """

@@ -13,8 +13,6 @@ from asd.errors import StateError
 from asd.handler.db.schema import SCHEMA, VERSION
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
-__all__ = ["Store", "events_file", "existing", "state_file"]
-
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000}
 _MOST_OF_HOST = 1 << 20  # characters of the strikes of one host: about 800

@@ -5,8 +5,6 @@ from __future__ import annotations
 from asd.handler.db.store import Store
 from asd.handler.policy import BREAKER_SECONDS, Policy
 
-__all__ = ["Breaker", "reset_breaker"]
-
 
 class Breaker:
     """Counts isolations. Used within a transaction."""

@@ -6,8 +6,6 @@ from asd.event import Event
 from asd.handler.db.store import Store
 from asd.isolator import Device
 
-__all__ = ["JUDGED", "Hardware"]
-
 JUDGED = ("replay", "stress")
 """Kinds of events that bring a verdict about a device."""
 _MOST_OF_HOST = 1024  # devices of one host

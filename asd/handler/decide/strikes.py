@@ -33,8 +33,6 @@ from asd.handler.identity import job_of, moment, names_device, whole_event
 from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.verdict import Level
 
-__all__ = ["Counted", "StrikeCount", "Strikes", "prepared"]
-
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"

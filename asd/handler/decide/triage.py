@@ -29,8 +29,6 @@ from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.verdict import Level
 
-__all__ = ["Triage"]
-
 _BY_STRIKES = ("it has ", "its strikes of ")  # begins the reason of a case that strikes have led to
 _OUT = ("dry", "isolating", "isolated")
 _COUNTED = {"replay", "isolation", "recovery", "stress"}

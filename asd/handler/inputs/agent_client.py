@@ -18,8 +18,6 @@ from asd.event import Event
 from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
 from asd.handler.inputs.targets import Target
 
-__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink"]
-
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0

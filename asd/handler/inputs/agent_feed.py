@@ -15,8 +15,6 @@ from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.puller import AgentState, Batch, Puller
 from asd.handler.inputs.targets import TargetSource
 
-__all__ = ["AgentFeed", "read_cursors"]
-
 _CURSORS = "cursors of "
 """Before the name of a node: its cursors are kept so, as a JSON list of texts."""
 _AT_ONCE = 5000  # events in one transaction

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["CLOCK_HEADER", "CURSOR", "CURSOR_HEADER", "MOST_ANSWER_BYTES", "MOST_EVENT_BYTES"]
-
 CURSOR = re.compile(r"(?P<name>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
 """The journal's name, a dot, and the number of an event; what is valid, as a whole."""
 

@@ -14,8 +14,6 @@ from asd.handler.inputs.owners import may_give_back, strangers
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower
 
-__all__ = ["LogFeed"]
-
 _CURSOR = "cursor"
 _AT_ONCE = 5000  # lines in one transaction
 

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["may_give_back", "strangers"]
-
 
 def strangers(logs: Iterable[Path]) -> dict[str, str]:
     """The paths of those of `logs` that are not believed, each with why.

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, AgentLink
 from asd.handler.inputs.targets import Target, TargetSource
 
-__all__ = ["AgentState", "Batch", "Puller"]
-
 _WAIT_SECONDS = 20.0
 _MOST_AT_ONCE = 1000  # events of one answer
 _LARGE_AT_ONCE = 16  # large answers that are read, or wait to be taken in, at the same time: bounds the memory

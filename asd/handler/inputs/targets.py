@@ -17,8 +17,6 @@ from asd.errors import ConfigError, StateError
 from asd.records import load
 from asd.rundir.disk import read_regular
 
-__all__ = ["FileJobs", "FileTargets", "Target", "TargetSource", "WatchedFile", "read_place", "read_stamp"]
-
 _Content = TypeVar("_Content")
 _MOST_BYTES = 16 << 20
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", re.ASCII)

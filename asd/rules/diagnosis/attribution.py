@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Attribution", "Seen", "has_broken", "pack_seen", "unpack_seen"]
-
 
 class Seen(NamedTuple):
     """What one rank saw at one checkpoint in one step.

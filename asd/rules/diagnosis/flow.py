@@ -10,17 +10,6 @@ from typing import NamedTuple
 from asd.rules.diagnosis.attribution import Attribution, Seen, has_broken
 from asd.rules.diagnosis.groups import Groups, named
 
-__all__ = [
-    "OUTLIER_BITS",
-    "RankReport",
-    "attribute",
-    "blame_among",
-    "origin_among",
-    "report_of",
-    "whose_fault",
-    "whose_mean",
-]
-
 OUTLIER_BITS = 3.3
 """A value stands out when it is 2**3.3, about ten times, the median of the others. Healthy ranks came to 2.8 bits."""
 _NOBODY = Attribution(None, "", (), "no rank broke a limit")

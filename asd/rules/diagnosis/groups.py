@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Groups", "Shard", "everybody", "named"]
-
 _LISTED = 6
 
 

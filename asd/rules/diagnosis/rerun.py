@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from asd.rules.readings.reading import AVERAGED, SCORES, Reading
 
-__all__ = ["Diagnosis", "StepResult", "assignment", "difference", "find"]
-
 
 class StepResult(NamedTuple):
     """What one run of a step came to.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-__all__ = ["ABSENT", "BEGUN", "OK", "WRONG", "Finding", "line_of", "read_line"]
-
 OK, WRONG, ABSENT, BEGUN = "ok", "wrong", "absent", "begun"
 """States. `absent`: the device or MindSpore does not have what is tested. `begun`: it is being tested."""
 _MARK = "ASD-SELFTEST "

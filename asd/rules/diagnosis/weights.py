@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from asd.rules.diagnosis.groups import named
 
-__all__ = ["Difference", "compare", "compare_some", "together"]
-
 _NAMED = 3
 
 

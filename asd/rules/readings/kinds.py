@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 from asd.errors import ConfigError
 from asd.rules.readings.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT
 
-__all__ = ["KINDS", "Kind", "kind_of"]
-
 
 class Kind(NamedTuple):
     """One kind of tensors and its margins, in bits: factors of two above or below what a site has shown.

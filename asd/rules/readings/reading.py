@@ -5,18 +5,6 @@ from __future__ import annotations
 from math import isfinite
 from typing import NamedTuple
 
-__all__ = [
-    "AVERAGED",
-    "CHECKSUM",
-    "GRADIENT",
-    "SCORES",
-    "TWICE",
-    "WEIGHT_GRADIENT",
-    "Reading",
-    "divisor",
-    "unscaled",
-]
-
 GRADIENT = "B"
 """The kind of the gradient of an activation."""
 WEIGHT_GRADIENT = "W"

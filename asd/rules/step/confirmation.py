@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 from asd.rules.readings.reading import Reading
 
-__all__ = ["Allowance", "has_fallen", "vanished"]
-
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
 

@@ -9,8 +9,6 @@ from asd.event import Event
 from asd.rules.step.status import Status
 from asd.verdict import Level
 
-__all__ = ["Delivery", "Headlines", "Sink"]
-
 Sink = Callable[[Event], None]
 _SECOND = (1, 10, 100)  # which steps with second-level anomalies alone are told: a healthy training has some
 

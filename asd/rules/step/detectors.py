@@ -16,8 +16,6 @@ from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
 from asd.verdict import Level, Verdict
 
-__all__ = ["Detectors", "Judged", "statistic_of"]
-
 _SQUARE = "max_square"
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",

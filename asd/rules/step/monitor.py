@@ -25,8 +25,6 @@ from asd.rules.step.reports import Reports
 from asd.rules.step.status import Status
 from asd.verdict import Level, Verdict
 
-__all__ = ["Monitor", "Outcome"]
-
 ValueSink = Callable[[int, str, Verdict], None]
 _BACKWARD_ORDER, _PLACE, _LEVEL = map(operator.attrgetter, ("order", "checkpoint", "level"))
 

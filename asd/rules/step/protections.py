@@ -13,8 +13,6 @@ from msgspec import Meta
 from asd.records import fill
 from asd.rules.readings import reading
 
-__all__ = ["PLACES", "Protections"]
-
 _LOG = logging.getLogger("asd")
 _MOST_TOLD = 4
 """Reasons in one line of the log; the status file has all."""

@@ -16,8 +16,6 @@ from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.detectors import Judged
 from asd.verdict import Level, Verdict
 
-__all__ = ["Reports"]
-
 
 class Reports:
     """Makes the events of one rank; nobody is told of them here.

@@ -16,8 +16,6 @@ from asd.records import Count, Finite, Flag, Number, Text, fill, members, plain,
 from asd.rules.step.protections import Protections
 from asd.verdict import Verdict
 
-__all__ = ["Status"]
-
 VERSION = 1
 
 

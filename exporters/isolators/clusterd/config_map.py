@@ -13,8 +13,6 @@ from lightkube.types import PatchType
 from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 from asd.exporters.isolators.public_fault import message_text, validate
 
-__all__ = ["FaultConfigMap", "SavedFaults"]
-
 _LABEL = {"mc-consumer-publicfault": "true"}
 _KEY = "PublicFault"
 _CHIP = re.compile(r"[^,]*-([0-9]+)", re.ASCII)

@@ -11,8 +11,6 @@ from asd.exporters.isolators import public_fault
 from asd.exporters.isolators.marks import plain
 from asd.exporters.isolators.public_fault import MOST_FAULTS, RESOURCE
 
-__all__ = ["latest", "with_occurrence", "with_recovery"]
-
 _LONGEST_DESCRIPTION = 512
 _LONGEST_VALUE = 128
 

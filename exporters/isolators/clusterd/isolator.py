@@ -15,8 +15,6 @@ from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.public_fault import is_node_name
 from asd.isolator import Device, IsolationOwner
 
-__all__ = ["ClusterD"]
-
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
 _VALID_NAME = "lower-case letters, digits, dots and dashes, at most 63"
 _TRIES = 10

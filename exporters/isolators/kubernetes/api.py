@@ -14,8 +14,6 @@ from asd.errors import ConfigError, IsolationError
 from asd.exporters.isolators.marks import plain
 from asd.isolator import Device
 
-__all__ = ["ConflictError", "KubeApi", "KubeError", "NotFoundError", "as_dict", "refusals"]
-
 _HTTP_ERROR: type[Exception] = ApiError.__mro__[2]  # `HTTPError` of httpx or of httpx2, whichever lightkube is built on
 _MANAGER = "asd"
 _REFUSALS = {400, 401, 403, 404, 405, 406, 410, 413, 415, 422}

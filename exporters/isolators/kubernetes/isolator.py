@@ -37,8 +37,6 @@ from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.public_fault import is_node_name
 from asd.isolator import Device, IsolationOwner
 
-__all__ = ["Kubernetes"]
-
 _log = logging.getLogger("asd.isolator")
 _TRIES = 10  # of changes that somebody else came before
 

@@ -12,18 +12,6 @@ from asd.event import CODE
 from asd.exporters.isolators.marks import plain
 from asd.isolator import IsolationOwner
 
-__all__ = [
-    "ANNOTATION",
-    "CONDITION",
-    "TAINT",
-    "condition_patch",
-    "event_about",
-    "held_by",
-    "isolate_patch",
-    "marks_of",
-    "release_patch",
-]
-
 ANNOTATION = "asd.mindspore.org/isolated-by"
 """The mark of ownership: JSON with every device of the node that is taken out."""
 TAINT = "asd.mindspore.org/silent-data-corruption"

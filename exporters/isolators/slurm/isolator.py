@@ -15,8 +15,6 @@ from asd.exporters.isolators.options import seconds, text
 from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node
 from asd.isolator import Device, IsolationOwner
 
-__all__ = ["Slurm"]
-
 _PATH = r"[^\0\s][^\0\n]*"
 _DENIED = ("invalid user id", "permission", "denied", "not authorized")
 _UNKNOWN = "not found"

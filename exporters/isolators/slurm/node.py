@@ -9,8 +9,6 @@ from typing import NamedTuple
 from asd.exporters.isolators.marks import marks_in
 from asd.isolator import IsolationOwner
 
-__all__ = ["NODE_NAME", "NodeState", "parse_node"]
-
 NODE_NAME = re.compile(r"(?!(?:ALL|DEFAULT)\Z)[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII | re.IGNORECASE)
 """One node. Slurm also takes lists and ranges such as `n[0-3]` or `ALL`, which would take out many at once."""
 

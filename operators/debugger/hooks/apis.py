@@ -15,8 +15,6 @@ from mindspore import Tensor, mint, nn, ops
 from asd.operators.debugger.hooks.session import Label, eager_session
 from asd.operators.precheck.lookup import TENSOR_METHODS
 
-__all__ = ["ApiHooks"]
-
 
 def _words(text: str) -> list[str]:
     """The words of a text."""

@@ -16,8 +16,6 @@ from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import is_ours
 
-__all__ = ["hook_modules", "hook_operators"]
-
 _NOT_RECORDED = re.compile(
     r"^(HookBackward|InsertGradientOf|Custom|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary"
     r"|HistogramSummary|ImageSummary|TensorDump)$"

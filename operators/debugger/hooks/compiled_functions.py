@@ -10,8 +10,6 @@ from asd.operators.debugger.hooks.session import eager_session
 from asd.operators.private.compiler import executors
 from asd.operators.private.patches import put_back, wrap
 
-__all__ = ["CompiledFunctions"]
-
 _GROUP = "debugger"
 
 

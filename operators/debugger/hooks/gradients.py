@@ -17,8 +17,6 @@ from mindspore import Tensor
 from asd.operators.debugger.record.values import dtype_name, to_array
 from asd.operators.private.backward import age_of, has_one_result, node_of, number_of
 
-__all__ = ["GradientWatch"]
-
 Edge = tuple[int, int]
 Tell = Callable[[str, int, np.ndarray, str], None]
 """Called with `input` or `output`, the place among the inputs or outputs, the gradient and its type."""

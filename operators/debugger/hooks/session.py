@@ -21,8 +21,6 @@ from asd.operators.debugger.record.recording import StepRecording
 from asd.operators.debugger.record.values import leaves
 from asd.operators.private.backward import shows_its_graph
 
-__all__ = ["Label", "Session", "current_session", "eager_session", "set_session"]
-
 _LOG = logging.getLogger("asd")
 _OURS = "asd.operators.debugger"
 

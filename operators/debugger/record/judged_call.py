@@ -16,8 +16,6 @@ import numpy as np
 from asd.dumps.formats.slots import split_name
 from asd.dumps.formats.statistics import Moments
 
-__all__ = ["ALREADY", "OVERFLOW", "TRANSIENT", "WEIGHT", "JudgedCall", "accumulates", "classify", "trouble"]
-
 OVERFLOW = "overflow"
 ALREADY = "inputs already overflow, search earlier"
 WEIGHT = "a parameter holds Inf or NaN already"

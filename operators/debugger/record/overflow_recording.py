@@ -28,8 +28,6 @@ from asd.operators.debugger.record.judged_call import (
 from asd.operators.debugger.record.values import Path as Place
 from asd.operators.debugger.record.values import dtype_name, encode, to_array
 
-__all__ = ["OverflowCounter", "OverflowRecording"]
-
 _LOG = logging.getLogger("asd")
 _INPUTS = ("input_args", "input_kwargs", "input", "parameters")
 

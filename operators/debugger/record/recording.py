@@ -9,8 +9,6 @@ import numpy as np
 from asd.dumps.record.writer import DumpWriter
 from asd.operators.debugger.record.values import Path, encode
 
-__all__ = ["DumpRecording", "StepRecording"]
-
 _SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
 
 

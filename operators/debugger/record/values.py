@@ -9,8 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-__all__ = ["Path", "attributes_of", "dtype_name", "encode", "leaves", "to_array"]
-
 Path = list[int | str]
 _DEEPEST = 8
 
