@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
@@ -58,6 +60,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, p
     gate = GateCell(sites, lower=lower)
     gate.belong_to(slots.gates.default)
     optimizer.asd_gate, optimizer.asd_set_aside, optimizer.asd_is_judged = gate, gate.set_aside, False
+    optimizer.asd_in_view = _make_in_view(optimizer)
     put_on(optimizer, _guarded(type(optimizer)))
     return optimizer
 
@@ -79,7 +82,7 @@ def _guarded(base: type) -> type:
         def construct(self, gradients, *args, **kwargs):
             if self.asd_is_judged:
                 return super().construct(gradients, *args, **kwargs)
-            refused = self.asd_gate(gradients)
+            refused = self.asd_in_view(self.asd_gate(gradients))
             # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
             if refused > 0:
                 result = self.asd_set_aside(refused)
@@ -88,6 +91,20 @@ def _guarded(base: type) -> type:
             return result
 
     return Guarded
+
+
+def _make_in_view(optimizer: nn.Cell) -> Any:
+    """Returns a function that names the Parameters of `optimizer` outside of the branch that updates them.
+
+    A compiled graph does not take over what the host writes (`set_data`, `load_param_into_net`) into a Parameter that
+    only a branch of it uses.
+    """
+    parameters = tuple(optimizer.get_parameters())
+
+    def in_view(refused):
+        return F.depend(refused, parameters) if parameters else refused
+
+    return in_view
 
 
 def is_guarded(optimizer: nn.Cell) -> bool:
