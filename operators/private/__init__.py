@@ -1,1 +1,1 @@
-"""What of MindSpore is not public: classes of cells, casts of mixed precision, the division over ranks."""
+"""MindSpore's private names that checks need: classes of cells, casts of mixed precision, the layout over ranks."""

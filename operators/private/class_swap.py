@@ -1,4 +1,4 @@
-"""The one way to give a cell a class of its own: a layer on the class that it has, which can be taken off again."""
+"""Gives a cell its own class: a layer over its present class, which can be removed later."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mindspore import nn
 from asd.operators.private.mended import mend_files, mend_super
 
 _BELOW = "asd_original"
-"""What a layer calls the class it was put on."""
+"""Attribute of a layer: the class that it was put on."""
 _COMPILES_ITSELF = "__wrapped_by_jit__"
 """MindSpore's own mark on a function under `jit`."""
 _layered: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
 
 
 def put_on(cell: nn.Cell, layer: type) -> type:
-    """Gives `cell` the class `layer`; nothing that goes by the class' name notices.
+    """Gives `cell` the class `layer`, which keeps the name of the present class.
 
     Args:
-        cell: Any cell; what is compiled of it already does not change.
-        layer: Derived from the class of `cell`, and made for this cell alone.
+        cell: Any cell; graphs that were compiled from it already do not change.
+        layer: A subclass of the class of `cell`, made for this cell alone.
 
     Returns:
         `layer`.
@@ -45,7 +45,7 @@ def put_on(cell: nn.Cell, layer: type) -> type:
 
 
 def _as_before(cell: nn.Cell) -> str:
-    """What a cell prints, without the cells that check it."""
+    """Returns the text of a cell without the cells that check it."""
     held, stock = dict(cell._cells), cast("Any", stock_class(cell))
     for name in [each for each in held if each.startswith("asd_")]:
         del cell._cells[name]
@@ -56,13 +56,13 @@ def _as_before(cell: nn.Cell) -> str:
 
 
 def mend_what_lives() -> None:
-    """Mends the parser again, if any cell with a layer is left that it may have to read."""
+    """Patches MindSpore's parser again, if a cell with a layer still exists."""
     if any(_BELOW in vars(type(cell)) for cell in _layered):
         mend_super()
 
 
 def _compiled_below(layer: Any, construct: Callable[..., Any]) -> Callable[..., Any]:
-    """What Python calls instead of a layer's `construct`; the compiler reads `construct` itself."""
+    """Returns the function that Python calls for a layer's `construct`; the compiler reads `construct` itself."""
 
     @functools.wraps(construct)
     def compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def _compiled_below(layer: Any, construct: Callable[..., Any]) -> Callable[..., 
 
 
 def take_off(cell: nn.Cell, layer: type) -> None:
-    """Takes off what `put_on` put there; layers that were put on before and later stay, and no layer is no error."""
+    """Removes a layer that `put_on` added; other layers stay, and a missing layer is no error."""
     layers = [each for each in type(cell).__mro__ if _BELOW in vars(each)]
     if layer not in layers:
         return
@@ -90,7 +90,7 @@ def take_off(cell: nn.Cell, layer: type) -> None:
 
 
 def stock_class(cell: nn.Cell) -> type[nn.Cell]:
-    """The class that `cell` had before any layer."""
+    """Returns the class that `cell` had before any layer."""
     kind: type[nn.Cell] = type(cell)
     while _BELOW in vars(kind):
         kind = vars(kind)[_BELOW]

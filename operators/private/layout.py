@@ -1,4 +1,4 @@
-"""How MindSpore divides a network over the ranks, as far as a check must know it."""
+"""MindSpore's layout of a network over the ranks, as far as checks need it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mindspore.communication import GlobalComm, get_group_size, get_rank
 from asd.operators.private.names import find
 
 _remembered: dict[str, Any] = {}
-"""What an `AutoParallel` cell says; empty where the context holds for all."""
+"""Settings of an `AutoParallel` cell; empty where the context holds for all."""
 
 
 def remember_division(net: nn.Cell) -> None:
-    """Remembers how the `AutoParallel` cell around or in `net` divides it, if there is one.
+    """Stores the layout settings of the `AutoParallel` cell in or around `net`, if there is one.
 
-    MindSpore has its settings in the context while it compiles, and at no other time.
+    MindSpore has these settings in its context only while it compiles.
     """
     _remembered.clear()
     found = next((cell for _, cell in net.cells_and_names() if type(cell).__name__ == "AutoParallel"), None)
@@ -31,15 +31,15 @@ def remember_division(net: nn.Cell) -> None:
 
 
 def division(name: str) -> Any:
-    """What `get_auto_parallel_context` says of `parallel_mode`, `search_mode` or `pipeline_stages`, once compiled."""
+    """Returns `parallel_mode`, `search_mode` or `pipeline_stages`: of the `AutoParallel` cell, else of the context."""
     return _remembered[name] if _remembered else ms.get_auto_parallel_context(name)
 
 
 def why_layers_are_unchecked() -> str | None:
-    """Why no place inside the network can be checked, or None where it can.
+    """Returns why no tensor inside the network can be checked; None where it can.
 
-    A search for strategies counts what operators cost. With checks among them it would divide the network in another
-    way, with gathers and scatters that were not there.
+    A search for strategies counts the cost of operators. With checks among them it would choose another layout, with
+    additional gathers and scatters.
     """
     if operators_are_divided() and find("bprop_getters") is None:
         return "MindSpore no longer lets a check into the backward pass of a divided network."
@@ -49,20 +49,20 @@ def why_layers_are_unchecked() -> str | None:
 
 
 def operators_are_divided() -> bool:
-    """Whether MindSpore itself divides operators and tensors over the ranks, by their strategies."""
+    """Returns whether MindSpore shards operators and tensors over the ranks, by strategies."""
     return division("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
 
 
 def is_pipeline() -> bool:
-    """Whether the layers are divided into stages."""
+    """Returns whether the layers are split into pipeline stages."""
     return bool(division("pipeline_stages") > 1)
 
 
 def cells_of_other_stages(net: nn.Cell) -> set[int]:
-    """The ids of the cells of `net` that run on ranks of another pipeline stage than this one.
+    """Returns the ids of the cells of `net` that run on ranks of other pipeline stages.
 
-    A check there would never see anything here. And the table of slots is made of Parameters, which one stage alone may
-    use: MindSpore would send them from stage to stage, and can't.
+    A check there would see nothing on this rank. The table of slots is made of Parameters, and MindSpore cannot send a
+    Parameter that several stages use.
     """
     if not (is_pipeline() and GlobalComm.INITED):
         return set()

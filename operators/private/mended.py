@@ -1,4 +1,4 @@
-"""What of MindSpore is mended for cells with checks: `super()` where it compiles, files that it writes and reads."""
+"""Patches MindSpore for cells with checks: `super()` in compiled code, and the files that it writes and reads."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser") 
 
 
 def mend_super() -> None:
-    """From now on the parser knows the class a method was written in."""
+    """Patches the parser: `super()` finds the class in which a method was written."""
     parser = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
     if parser is not None and hasattr(parser, "analyze_super"):
         patches.wrap(parser, "analyze_super", _as_python_does, "super")
 
 
 def mend_files() -> None:
-    """From now on a network is exported without its checks, and what a user loads is known."""
+    """Patches MindSpore's files: exported networks have no checks, and loaded Parameters are marked."""
     arounds: dict[str, Any] = {"_export": _without_checks, "_update_param": _marked, "_load_into_param_dict": _named}
     for name, around in arounds.items():
         if hasattr(serialization, name):
@@ -34,7 +34,7 @@ def mend_files() -> None:
 
 
 def take_loaded(parameters: Iterable[Parameter]) -> bool:
-    """Whether any of `parameters` was loaded since the last call."""
+    """Returns whether any of `parameters` was loaded since the last call."""
     return [vars(each).pop(_LOADED, False) for each in parameters].count(True) > 0
 
 

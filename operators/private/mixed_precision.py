@@ -1,4 +1,4 @@
-"""What mixed precision does to the operands of an operator: MindSpore casts them unseen, by the flag of the cell."""
+"""Mixed precision: MindSpore casts operands of an operator by a flag of its cell, and a check must do the same."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _TYPES = {"FP16": ms.float16, "FP32": ms.float32, "BF16": ms.bfloat16}
 
 
 class CheckCell(nn.Cell):
-    """A cell that checks: mixed precision casts neither what it gets and returns nor what it computes with."""
+    """Cell of a check: mixed precision casts neither its inputs and outputs nor its own values."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
         if (kinds := find("MixedPrecisionType")) is not None:
-            self.mixed_precision_type = kinds.NOTSET  # in PyNative that of the cell around it held inside too
+            self.mixed_precision_type = kinds.NOTSET  # in PyNative the type of the cell around it applied inside too
 
     def add_flags_recursive(self, **flags: Any) -> nn.Cell:
-        """Without those that `to_float` sets."""
+        """Sets flags, except those that `to_float` sets."""
         return super().add_flags_recursive(**{name: on for name, on in flags.items() if name.upper() not in _TYPES})
 
 
 def type_of_holder(holder: nn.Cell | None) -> Any:
-    """What a Parameter is cast to in the compiled code of `holder`; None where it stays as it is."""
+    """Returns the type to which a Parameter is cast in the compiled code of `holder`; None where it stays as it is."""
     flag = getattr(holder, "mixed_precision_type", None)
     return _TYPES.get(getattr(flag, "name", ""))
 
 
 def type_of_own_holder(operator: Any) -> Any:
-    """What a Parameter is cast to in the code of the cell that holds `operator`; a property of it."""
+    """Returns the type to which a Parameter is cast in the cell that holds `operator`; used as a property."""
     return type_of_holder(operator.holder)
 
 
 def read(operand, parameter_type):
-    """An operand as a compiled graph reads it, before it goes into a cell with a backward pass of its own.
+    """Returns an operand as a compiled graph reads it, before it enters a cell with its own backward pass.
 
-    As an argument of such a cell a Parameter would bring the order of all side effects with it, and the compiler would
+    As an argument of such a cell a Parameter would bring the order of all side effects with it. The compiler would then
     sum the gradients of a value with several users in another order.
     """
     if isinstance(operand, Parameter):

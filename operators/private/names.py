@@ -1,4 +1,4 @@
-"""Names of MindSpore that are private, or that end with static graphs: asked for when they are used."""
+"""Private names of MindSpore, and names that end with static graphs: looked up when they are used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {
 
 @functools.cache
 def find(name: str) -> Any:
-    """What MindSpore has under this name; None where this version has nothing."""
+    """Returns the object that MindSpore has under this name; None where this version has none."""
     try:
         return getattr(importlib.import_module(_NAMES[name].module), name)
     except (ImportError, AttributeError):
@@ -39,7 +39,7 @@ def find(name: str) -> Any:
 
 
 def newer_version(version: str = ms.__version__) -> str:
-    """One sentence about a MindSpore that is newer than what was tried, and what is switched off; else empty.
+    """Returns a sentence about a MindSpore newer than the last tried, and the features that are off; else "".
 
     >>> newer_version("2.10.3")
     ''

@@ -1,4 +1,4 @@
-"""All that is replaced in MindSpore: one table of places, each with what stood there."""
+"""Table of everything that is replaced in MindSpore, each with its original."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class _Place(NamedTuple):
 
     Attributes:
         owner: The module or class.
-        name: Of the attribute.
-        inherited: Whether the owner had none of its own.
-        original: What stood there.
-        arounds: What is called around it, by who asked for that; empty where it was replaced by another object.
+        name: Name of the attribute.
+        inherited: True where the owner itself had no such attribute.
+        original: The object before it was replaced.
+        arounds: Functions called around it, each with its group; empty where it was replaced by another object.
     """
 
     owner: Any
@@ -32,32 +32,32 @@ _table: dict[tuple[int, str], _Place] = {}
 
 
 def places() -> list[tuple[Any, str]]:
-    """Owner and name of each attribute that is replaced now."""
+    """Returns owner and name of each attribute that is replaced now."""
     return [(place.owner, place.name) for place in _table.values()]
 
 
 def is_replaced(owner: Any, name: str) -> bool:
-    """Whether an attribute is replaced now."""
+    """Returns whether an attribute is replaced now."""
     return (id(owner), name) in _table
 
 
 def replace(owner: Any, name: str, new: Any) -> None:
-    """Puts `new` in the place of an attribute; the second time does nothing."""
+    """Replaces an attribute by `new`; a second call does nothing."""
     if not is_replaced(owner, name):
         _note(owner, name)
         setattr(owner, name, new)
 
 
 def wrap(owner: Any, name: str, around: Around, group: str) -> None:
-    """Calls `around` in the place of a function, with the function before its arguments.
+    """Calls `around` in place of a function, with the function before its arguments.
 
-    All that is put around one function shares one wrapper; what came last is called first.
+    All functions around one function share one wrapper; the last added is called first.
 
     Args:
         owner: A module or a class.
-        name: Of a function or method.
-        around: Called as `around(original, *args, **kwargs)`; the second time it is given does nothing.
-        group: Who asks, see `put_back`.
+        name: Name of a function or method.
+        around: Called as `around(original, *args, **kwargs)`; adding it a second time does nothing.
+        group: Group of the caller, see `put_back`.
     """
     place = _table.get((id(owner), name))
     if place is None:
@@ -68,10 +68,10 @@ def wrap(owner: Any, name: str, around: Around, group: str) -> None:
 
 
 def put_back(group: str = "") -> None:
-    """Puts back what stood there, the newest first.
+    """Restores the originals, the newest first.
 
     Args:
-        group: Only what this one put around functions; everything if empty.
+        group: Restores only functions of this group; everything if empty.
     """
     for key, place in reversed(_table.copy().items()):
         rest = [each for each in place.arounds if each[0] != group]

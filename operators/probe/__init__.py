@@ -1,1 +1,1 @@
-"""Work whose answers are known: done between the steps of a training, and by a test of the device."""
+"""Known-answer tests: run between the steps of a training, and by the device's stress test."""

@@ -1,4 +1,4 @@
-"""The pieces of known work: products, convolutions, and the vector operators that trainings use."""
+"""Table of known-answer tests: products, convolutions, and the vector operators that trainings use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _IMAGES, _FILTERS, _EDGE = (8, 4, 8, 8), (4, 4, 3, 3), 6
 
 
 def _backward(name: str, *settings: Any) -> Callable[..., Any]:
-    """An operator of backward passes, which MindSpore keeps under a private name; looked for when it is used."""
+    """Returns an operator of backward passes, which MindSpore keeps under a private name; found at the first call."""
     made = functools.cache(lambda: getattr(find("_grad_ops"), name)(*settings))
     return lambda *operands: made()(*operands)
 
@@ -197,4 +197,4 @@ PIECES: Mapping[str, Sequence[Work]] = {
         ),
     ),
 }
-"""By what it is; the first of each kind are what trainings do most."""
+"""Known-answer tests by kind of work; the most frequent work of trainings comes first in each kind."""

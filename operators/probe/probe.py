@@ -1,6 +1,6 @@
-"""Known work that the device does between steps: each piece twice, against its own bits and against float64.
+"""Known-answer tests between steps: each runs twice, and is compared with its own bits and with float64.
 
-Which piece is due follows from the step's number. What differs is the device's fault, whatever the training shows.
+The step's number decides which are due. A wrong answer is the device's fault, whatever the training shows.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from asd.operators.probe.work import SHAPE, Work, operands_of
 from asd.rundir.manifest import Health
 
 EVERY = 3
-"""Steps from one turn to the next. It follows no clock: all ranks that hold as many weights do the same."""
+"""Steps from one turn to the next; no clock, so that ranks with as many weights do the same."""
 _ELEMENTS, _MOST = 1 << 20, 16
-"""One piece a turn for so many elements of weights, and the most: 32 launches, 0.1 % of a step of a 7B model."""
+"""Weight elements per test of a turn; most tests of a turn: 32 launches, 0.1 % of a step of a 7B model."""
 _TURNS = 8  # that have the same operands
 _MOST_KEPT = 4  # files of operands and results
 _FLAT = P.Reshape()
 
 
 class Probe(Part):
-    """That of one `StepMonitor`; until `watch` is called nothing is done.
+    """Known-answer tests of one `StepMonitor`; none runs until `watch` is called.
 
     Args:
-        health: What is found is added to it.
+        health: Receives the findings.
     """
 
     def __init__(self, health: Health) -> None:
@@ -46,7 +46,7 @@ class Probe(Part):
         self._known: dict[str, bool] = {}
 
     def watch(self, weights: Sequence[Parameter]) -> None:
-        """Works with slices of `weights` from now on, those of at least two dimensions."""
+        """Starts known-answer tests on slices of `weights`, those of at least two dimensions."""
         self._weights = [each for each in weights if each.ndim > 1 and local(each).size > 0]
         self._works = [work for works in zip_longest(*PIECES.values()) for work in works if work is not None]
         self._count = max(1, min(_MOST, sum(local(each).size for each in self._weights) // _ELEMENTS))
@@ -54,7 +54,7 @@ class Probe(Part):
         self.monitor.protections.has(probe=words if self._weights else "")
 
     def end_step(self, step: StepRecord) -> None:
-        """Does what is due after this step, and adds a first-level event of the device if it was wrong."""
+        """Runs the tests due after this step, and adds a first-level event of the device if an answer was wrong."""
         if not self._weights:
             return
         turn = step.number // EVERY
@@ -81,7 +81,7 @@ class Probe(Part):
         self.accuse(step, self._health, rule="probe", where=where, reason=reason, wrong=len(wrong))
 
     def _can(self, work: Work, operands: Mapping[str, Any]) -> bool:
-        """Whether the device has the operator, as precise as is expected; found out once."""
+        """Returns whether the device computes the operator as precisely as expected; tried once per operator."""
         if work.name not in self._known:
             lacks = ""
             try:
@@ -94,7 +94,7 @@ class Probe(Part):
         return self._known[work.name]
 
     def _keep(self, step: int, operands: Mapping[str, Any], works: Sequence[Work], outputs: Sequence[Any]) -> str:
-        """Keeps operands and results in the run folder, so that they can be computed again anywhere."""
+        """Writes operands and results into the run folder, to be recomputed anywhere; returns where, for the reason."""
         if self._kept == _MOST_KEPT:
             return ""
         self._kept += 1

@@ -1,4 +1,4 @@
-"""The vendor's own tools, on Ascend: its check of products while a step runs, and its test of a suspected device."""
+"""The vendor's own tools on Ascend: its check of products during a step, and its test of a suspected device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from asd.operators.gate.step_record import Part, StepRecord
 from asd.rundir.manifest import Health
 
 STRESS_CODES = {0: "found nothing", 1: "could not be started", 2: "found a hardware failure"}
-"""What `mindspore.tools.stress_detect` returns, as its document says."""
+"""Codes that `mindspore.tools.stress_detect` returns, as documented by MindSpore."""
 _BAD = 2
 _SWITCH = "MS_SDC_DETECT_ENABLE"
 """MindSpore's own: read once in a process, and without it `sdc_detect_start` is a warning and does nothing."""
 _HOUR, _DAY = 3600.0, 86400.0
-"""From one test to the next on suspicion, and without one: what the vendor allows, and what it advises."""
+"""Least seconds between two tests, on suspicion (the vendor's minimum) and without (the vendor's advice)."""
 
 
 def _tool(name: str) -> Any:
@@ -29,13 +29,13 @@ def _tool(name: str) -> Any:
 
 
 def stress_test() -> int:
-    """Tests the Ascend device that is set by MindSpore's own test, for a time that MindSpore chooses.
+    """Runs MindSpore's stress test on the current Ascend device, for a time that MindSpore chooses.
 
     Returns:
         One of `STRESS_CODES`.
 
     Raises:
-        UnsupportedError: MindSpore does not do it here.
+        UnsupportedError: MindSpore cannot run it here.
     """
     try:
         return int(_tool("stress_detect")("aic"))
@@ -45,14 +45,14 @@ def stress_test() -> int:
 
 
 class VendorTools(Part):
-    """Those of one `StepMonitor`; until `watch` is called, and where the device has none, nothing is done.
+    """Vendor's tools of one `StepMonitor`; unused until `watch` is called, and on devices without them.
 
     Args:
-        health: What is found is added to it.
+        health: Receives the findings.
 
     Attributes:
-        is_on: Whether they are used.
-        products: Has the device check its products inside; no more than `nullcontext` where they are not used.
+        is_on: Whether the tools are used.
+        products: Context in which the device checks its products; `nullcontext` where the tools are not used.
     """
 
     def __init__(self, health: Health) -> None:
@@ -62,7 +62,7 @@ class VendorTools(Part):
         self.products: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def watch(self) -> None:
-        """Uses them from now on, if this is a device that has them and MindSpore's switch is set."""
+        """Starts to use the tools, if the device has them and MindSpore's switch is set."""
         why = "" if ms.get_context("device_target") == "Ascend" else "absent"
         if not why and os.getenv(_SWITCH) != "1":  # noqa: TID251 - a switch of MindSpore's
             why = f"off: {_SWITCH} is not 1"
@@ -70,12 +70,12 @@ class VendorTools(Part):
         self.monitor.protections.has(vendor=why or "products of some steps, the device after an anomaly or a save")
 
     def start(self) -> None:
-        """Has the device check its products from now on."""
+        """Starts the device's check of its products."""
         if self.is_on and not self._runs:
             self._runs = self._call("sdc_detect_start") is not False
 
     def stop(self) -> None:
-        """Ends that, and notes whether a product was wrong."""
+        """Stops the check of products, and notes whether a product was wrong."""
         if self._runs:
             self._runs = False
             self._call("sdc_detect_stop")
@@ -90,7 +90,7 @@ class VendorTools(Part):
             self.stop()
 
     def saved(self) -> None:
-        """Says that a checkpoint was saved: behind the next step the device is tested, if it was not for a day."""
+        """Notes a saved checkpoint: the device is tested after the next step, if its last test is a day old."""
         self._saved = True
 
     def end_step(self, step: StepRecord) -> None:
@@ -111,7 +111,7 @@ class VendorTools(Part):
             step.events.append(self.monitor.publish(replace(step.events[-1], kind="stress")))  # takes the device out
 
     def _call(self, name: str, *args: Any) -> Any:
-        """What a tool returns; False after one that failed, which ends the use of all."""
+        """Calls a tool and returns its result; False if it failed, which ends the use of all tools."""
         try:
             return _tool(name)(*args)
         except Exception as error:  # of any kind: a tool of the vendor must not end a training

@@ -1,4 +1,4 @@
-"""Work whose answers are known: one operator on numbers of the live weights, and what float64 says of it."""
+"""A known-answer test: one operator on numbers of the live weights, and its answer in float64."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SHAPE = (32, 64)
 Array = Any
 _EXACT, _LEAST = 4.0, 1e-30
 """Last places that one operation may be off; and what denormal numbers may, which some devices take for 0."""
-_GROSS = 2.0**17  # last places, a 64th of a number: so far off is no way to compute
+_GROSS = 2.0**17  # last places, a 64th of a number: no reduced precision is so far off
 
 
 class Work(NamedTuple):
-    """One operator.
+    """Known-answer test of one operator.
 
     Attributes:
-        name: Of the operator.
-        operands: Letters, each one of `operands_of`.
-        compute: The operator; it gives float32.
-        answer: The same in float64, of as many operands.
-        places: How many last places of float32 it may be off.
-        size: What these are relative to, of the same operands; the answer if not given. Of a sum it is `answer` of
-            magnitudes, where `True` stands for that.
+        name: Name of the operator.
+        operands: Letters, each a key of `operands_of`.
+        compute: The operator; it returns float32.
+        answer: The same function in float64, of as many operands.
+        places: Last places of float32 by which a result may be off.
+        size: Magnitude to which `places` is relative, a function of the same operands; the answer if not given. `True`,
+            as for a sum, is `answer` of the operands' magnitudes.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Work(NamedTuple):
     size: Callable[..., Any] | bool = False
 
     def expected(self, operands: Sequence[Array]) -> tuple[Array, Array]:
-        """The answer in float64, and how far from it a result may be; the operands are NumPy's, in their order."""
+        """Returns the answer in float64 and the bound of a result's deviation; operands are NumPy's, in their order."""
         wide = [each.astype(np.float64) if each.dtype == np.float32 else each for each in operands]
         answer = self.answer(*wide)
         size = self.answer(*map(np.abs, wide)) if self.size is True else self.size(*wide) if self.size else answer
         return answer, self.places * 2.0**-23 * np.abs(size) + _LEAST
 
     def fault(self, first: Array, second: Array, operands: Sequence[Array]) -> str:
-        """What is wrong with two results of the same, in words; empty where rounding explains it."""
+        """Returns the fault of two results of the same work, as text; empty where rounding explains it."""
         differing = int(np.count_nonzero(bits_of(first) != bits_of(second)))
         if differing:
             return f"{differing} of {first.size} elements differ between two times"
@@ -51,30 +51,29 @@ class Work(NamedTuple):
         return f"{off} of {first.size} elements are not what float64 says" if off else ""
 
     def is_coarse(self, found: Array, operands: Sequence[Array]) -> bool:
-        """Whether a result is further off than it may be, but less than what no precision of a device explains."""
+        """Returns whether a result is off by more than allowed, but by no more than reduced precision explains."""
         near, far = (work.expected(operands) for work in (self, self._replace(places=max(self.places, _GROSS))))
         near_off, far_off = (is_off(found.reshape(answer.shape), answer, bound).any() for answer, bound in (near, far))
         return bool(near_off and not far_off)
 
 
 def bits_of(found: Array) -> Array:
-    """The bits of float32 numbers as integers."""
+    """Returns the bits of float32 numbers as integers."""
     return np.ascontiguousarray(found).view(np.uint32).reshape(found.shape)
 
 
 def is_off(found: Array, answer: Array, bound: Array) -> Array:
-    """Which numbers are further from their answer than the bound says; NaN is."""
+    """Returns a mask of the numbers further from their answer than `bound`; NaN counts as further."""
     with np.errstate(invalid="ignore", over="ignore"):
         return ~(np.abs(found - answer) <= bound)
 
 
 def operands_of(values: Array, turn: int, shape: tuple[int, int] = SHAPE) -> dict[str, Array]:
-    """The operands, from numbers of a weight: of another magnitude in each row, which differs from turn to turn.
+    """Returns the operands, made from a weight's numbers: magnitudes differ by row, and change with each turn.
 
     Returns:
-        `x`, `y` and `d` of `shape`; `p`, the same and positive; `s`, none beyond 8; `n`, which no row has equal; `a`
-        and `b`, of which a product has the shape; `j` and `k`, such ones of integers; `v`, one row; `i`, numbers of
-        rows; `m`, a mask.
+        `x`, `y` and `d` of `shape`; `p`, positive; `s`, within 8 of 0; `n`, whose rows vary; `a` and `b`, whose product
+        has the shape; `j` and `k`, the same with integers; `v`, one row; `i`, row numbers; `m`, a mask.
     """
     rows, columns = shape
     inner = 3 * columns // 4

@@ -1,1 +1,1 @@
-"""What ranks tell one another: who they are, features, weights, and what they saw in a refused step."""
+"""Exchange between ranks: their origins, features, weights, and what each saw in a refused step."""

@@ -1,4 +1,4 @@
-"""Asks all ranks what they saw in a refused step, to tell whose fault it was."""
+"""Gathers what all ranks saw in a refused step, to name the rank at fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asd.rules.diagnosis.groups import Groups
 from asd.rules.readings.reading import AVERAGED, Reading
 
 PART = "part."
-"""Stands before the name of a gradient of which each rank has another part, summed over ranks before."""
+"""Prefix of a gradient that was summed over ranks and of which each rank holds one shard."""
 
 
 def attribution_of(
@@ -20,13 +20,13 @@ def attribution_of(
     own: Mapping[str, Seen],
     averaged: Mapping[str, Seen],
 ) -> Attribution | None:
-    """Whose fault it was; None when there is no other rank. A call of all ranks.
+    """Returns the ranks at fault; None when there is no other rank. All ranks must call it.
 
     Args:
-        exchange: The ranks, and which of them hold the same.
-        own: What this rank saw alone, per checkpoint.
-        averaged: The means over the ranks, which should be the same on all that hold the same. They count where no rank
-            has a fault of its own: one whose copy is bad while others are not.
+        exchange: The ranks, and their replica groups.
+        own: Values seen before the sum over ranks, per checkpoint.
+        averaged: Means over the ranks, which should agree in a replica group. They count where no rank has a local
+            fault: one whose copy is wrong while others are right.
 
     Raises:
         RankLostError: A rank did not answer, see `Exchange.gather`.
@@ -34,7 +34,7 @@ def attribution_of(
     if exchange.size == 1:
         return None
     groups, near = exchange.groups, exchange.near
-    # What is another tensor on each rank can't be compared: it gets a name of its own.
+    # A tensor that is sharded over ranks cannot be compared: each rank's shard gets its own name.
     names = {name: f"{name} of rank {exchange.rank}" if groups.is_apart(name) else name for name in own}
     first, second = pack_seen({names[name]: seen for name, seen in own.items()}), pack_seen(averaged)
     messages = near.gather(len(first).to_bytes(4, "little") + first + second)
@@ -66,18 +66,18 @@ def _among_parts(reports: Sequence[RankReport], groups: Groups) -> Attribution:
 
 
 def _of_parts(ranks: Sequence[int]) -> Attribution | None:
-    """A part of a sum, as after a reduce-scatter, may be wrong through any rank."""
+    """Returns an attribution to all `ranks`: a wrong shard of a sum, as after a reduce-scatter, names no rank."""
     reason = "it was seen only behind a sum over ranks, which names none"
     return Attribution(None, "", tuple(ranks), reason, shared=True) if ranks else None
 
 
 def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:
-    """Of each rank where it began what a second run of a step did not show again; a call of all ranks.
+    """Returns each rank's first site with a finding that a rerun did not confirm. All ranks must call it.
 
     Args:
         exchange: The ranks.
-        gone: What was suspicious in the first run and is not in the second.
-        first: All that the first run showed.
+        gone: Suspicious readings of the first run that the second run does not have.
+        first: All readings of the first run.
 
     Raises:
         RankLostError: A rank did not answer.
@@ -95,6 +95,6 @@ def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequen
 
 
 def _told(exchange: Exchange, word: RankReport) -> list[RankReport]:
-    """What every rank has to say; most of them nothing."""
+    """Gathers the reports of all ranks; most are empty."""
     parcel = b"" if word == RankReport() else json.dumps(word).encode()
     return [RankReport(*json.loads(each)) if each else RankReport() for each in exchange.gather(parcel)]

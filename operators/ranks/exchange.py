@@ -1,4 +1,4 @@
-"""What ranks tell one another, through MindSpore's collectives."""
+"""Exchange of messages between ranks, through MindSpore's collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from asd.rules.diagnosis.groups import Groups, everybody
 
 _LOG = logging.getLogger("asd.ranks")
 _PATIENCE = {"CPU": 25.0}
-"""On the CPU MindSpore itself gives up after 30 s, without a word about who did not answer."""
+"""On the CPU MindSpore itself gives up after 30 s, and does not name the rank that did not answer."""
 _LONG_PATIENCE = 600.0
 _LOOK = 0.2  # seconds; the launcher kills all ranks within a second after one has died, and the sentence must be out
 _made: set[str] = set()
@@ -33,7 +33,7 @@ _MERCY = 2.0  # seconds; what a rank sent before its end may still be on its way
 
 
 class _Process(NamedTuple):
-    """Tells a process of a machine from all others, later ones with its number included."""
+    """Identity of a process of one machine, distinct from later processes with the same number."""
 
     host: str
     pid: int
@@ -44,7 +44,7 @@ class _Process(NamedTuple):
         return cls(socket.gethostname(), os.getpid(), _state(os.getpid())[1])
 
     def flaw(self) -> str:
-        """Why it can't answer, as far as this machine knows; empty for nothing."""
+        """Returns why the process cannot answer, as far as this machine knows; empty if it can or is unknown."""
         if self.host != socket.gethostname():
             return ""
         state, started = _state(self.pid)
@@ -57,17 +57,17 @@ class Exchange:
     """The ranks of this job, or some of them.
 
     Args:
-        patience: Seconds after which a rank that lets this one wait is given up; if not given 25 on the CPU, 600
+        patience: Seconds after which a rank that does not answer is given up; if not given 25 on the CPU, 600
             elsewhere. A rank of this machine that has died is noticed at once.
-        ranks: Those of the job that belong to it, in this order, this one among them; all if not given.
+        ranks: Ranks of the job in this exchange, in this order, this one included; all if not given.
 
     Attributes:
-        rank: Of this process, from 0; among `ranks` its place.
+        rank: Index of this process in `ranks`, from 0.
         size: Number of ranks; 1 where no communication was set up.
-        ranks: By their place here their numbers in the job.
-        groups: Which ranks hold the same; that all do as long as `divide` was not called.
-        near: The ranks that hold what this one holds.
-        lost: Why there is no exchange any more: a rank did not answer once.
+        ranks: Their numbers in the job, by index in this exchange.
+        groups: The replica groups; one group of all ranks until `divide` was called.
+        near: Exchange of this rank's replica group.
+        lost: Error of the rank that did not answer; from then on every call raises it.
     """
 
     def __init__(self, patience: float | None = None, ranks: Sequence[int] | None = None) -> None:
@@ -85,17 +85,17 @@ class Exchange:
         self._whole = self
 
     def divide(self, groups: Groups) -> None:
-        """Says which ranks hold the same; a call of all ranks."""
+        """Sets the replica groups. All ranks must call it."""
         self.groups = groups
         if len(groups.members) < self.size:
             self.near = Exchange(self._patience, groups.members)
             self.near._whole = self
 
     def gather(self, message: bytes, size: int | None = None) -> list[bytes]:
-        """Every rank's message, by rank.
+        """Returns every rank's message, by rank.
 
         Args:
-            message: Of this rank.
+            message: Message of this rank.
             size: Length of every message in bytes, where all ranks know it; that saves one exchange.
 
         Raises:
@@ -107,7 +107,7 @@ class Exchange:
         return self._gather(message, size)
 
     def tell(self, **words: Any) -> list[dict[str, Any]]:
-        """What every rank has to say, by rank: each word something that JSON can hold.
+        """Returns the words of every rank, by rank; each value must fit into JSON.
 
         Raises:
             RankLostError: As `gather`.
@@ -115,7 +115,7 @@ class Exchange:
         return [json.loads(message) for message in self.gather(json.dumps(words).encode())]
 
     def broadcast(self, message: bytes, root: int, size: int) -> bytes:
-        """The message of `root`, whose length in bytes all ranks know; the others' are ignored.
+        """Returns the message of `root`, whose length in bytes all ranks know; other messages are ignored.
 
         Raises:
             RankLostError: As `gather`.
@@ -129,7 +129,7 @@ class Exchange:
         return self._call(lambda: _array(P.Broadcast(root)((_tensor(words),))[0])).tobytes()[:size]
 
     def _meet(self) -> None:
-        """Once: who the others are, so that one that does not answer can be named."""
+        """Exchanges the processes of all ranks once, so that a rank that does not answer can be named."""
         if self._processes is None:
             self._processes = []
             told = self._gather(json.dumps(_Process.this()).encode(), None)
@@ -152,14 +152,14 @@ class Exchange:
         return self._call(lambda: _array(P.AllGather()(_tensor(words))))
 
     def _sum(self, words: np.ndarray) -> np.ndarray:
-        """The sum over the ranks of what but one of them gives as zeros, or of a few small numbers."""
+        """Returns the sum over ranks of numbers that are zero on all but one rank, or of a few small numbers."""
         total = P.AllReduce("sum", self._group) if self._group else P.AllReduce()
-        # The CPU sums no int32; float32 holds each half of one.
+        # The CPU sums no int32; float32 holds each 16-bit half exactly.
         halves = Tensor(words.view(np.uint16).astype(np.float32))
         return self._call(lambda: _array(total(halves)).astype(np.uint16).view(np.int32))
 
     def _call(self, collective: Callable[[], np.ndarray]) -> np.ndarray:
-        """What `collective` returns; in a thread of its own, for nothing can call it back once it waits."""
+        """Returns the result of `collective`, called in its own thread, for a waiting one cannot be stopped."""
         if self._whole.lost is not None:
             raise self._whole.lost
         results: list[np.ndarray] = []
@@ -177,13 +177,13 @@ class Exchange:
         if results:
             return results[0]
         if failures and waited < _MERCY:
-            raise failures[0]  # nobody let this rank wait
+            raise failures[0]  # no rank kept this one waiting
         self.lost = self._whole.lost = self._loss(waited)
         _LOG.error("%s", self.lost)
         raise self.lost from (failures[0] if failures else None)
 
     def _wait_for(self, thread: threading.Thread) -> float:
-        """Waits for its end as long as there is hope; returns how many seconds."""
+        """Waits for the thread until the patience ends or a rank has died; returns the seconds waited."""
         waited, end, dead = 0.0, self._patience, ""
         while thread.is_alive() and waited < end:
             began = time.monotonic()
@@ -202,7 +202,7 @@ class Exchange:
         return RankLostError(self.ranks[self.rank], tuple(rank for rank, flaw in flaws if flaw), waited, self._flaws())
 
     def _flaws(self, only: str = "") -> str:
-        """Which ranks can't answer and why, in words; empty when that is not known."""
+        """Returns which ranks cannot answer and why, as text; empty when unknown."""
         found: dict[str, list[str]] = {}
         for rank, process in zip(self.ranks, self._processes or [], strict=False):
             flaw = process.flaw()
@@ -212,7 +212,7 @@ class Exchange:
 
 
 def _group_of(ranks: Sequence[int]) -> str:
-    """MindSpore's name of a group of these ranks, which each of them makes; made at the first call."""
+    """Returns MindSpore's name for a group of these ranks; the first call makes the group, on each of its ranks."""
     name = f"asd_{zlib.crc32(repr(tuple(ranks)).encode()):08x}_of_{len(ranks)}"
     if name not in _made:
         create_group(name, list(ranks))
@@ -221,7 +221,7 @@ def _group_of(ranks: Sequence[int]) -> str:
 
 
 def _state(pid: int) -> tuple[str, int]:
-    """The letter of a process's state and when it began; an empty letter when there is none."""
+    """Returns the letter of a process's state and its start time in clock ticks; ("", 0) if it does not exist."""
     try:
         # The name before it may hold blanks and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -231,7 +231,7 @@ def _state(pid: int) -> tuple[str, int]:
 
 
 def pack(arrays: Sequence[np.ndarray]) -> bytes:
-    """Arrays of any shapes and types as one message; no object arrays."""
+    """Packs arrays of any shapes and types, but no objects, into one message."""
     buffer = io.BytesIO()
     for array in arrays:
         np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
@@ -239,7 +239,7 @@ def pack(arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def unpack(message: bytes) -> list[np.ndarray]:
-    """The arrays of `pack`."""
+    """Unpacks the arrays of `pack`."""
     buffer, arrays = io.BytesIO(message), []
     while buffer.tell() < len(message):
         arrays.append(np.lib.format.read_array(buffer, allow_pickle=False))

@@ -1,4 +1,4 @@
-"""Which ranks hold the same: by MindSpore's layout, by what a training tells, or by the weights they begin with."""
+"""Finds the replica groups: by MindSpore's layout, by `tell_shard`, or by the initial weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.t
 
 
 class _Known:
-    """What this process knows of its ranks."""
+    """Knowledge of this process about the shards of the job."""
 
     told: tuple[str, int, int, tuple[tuple[str, str], ...]] | None = None
     groups: Groups | None = None
@@ -30,19 +30,19 @@ class _Known:
 def tell_shard(
     part: str | int = "", *, stage: int = 0, replica: int | None = None, weights: Mapping[str, str | int] | None = None
 ) -> None:
-    """Says what this rank holds of the network, for a training that divides it by process groups of its own.
+    """Declares the shard that this rank holds, for a training that shards its network by its own process groups.
 
-    Every rank calls it, before the training is attached or begins. Ranks with the same part and stage hold the same:
-    they are compared, their weights must stay alike, and they can make one another's steps. MindSpore's own parallel
-    modes need no such call.
+    Every rank calls it, before the training is attached or begins. Ranks with the same part and stage are a replica
+    group: they are compared, their weights must stay alike, and they can re-run one another's steps. MindSpore's own
+    parallel modes need no such call.
 
     Args:
-        part: Which part of the layers this rank holds, such as its number among those of tensor parallel.
-        stage: Which stage of a pipeline it holds, from 0.
-        replica: Which of the ranks with the same part and stage it is, from 0. Ranks with the same number work on the
-            same batch. If not given, the order of the ranks says it.
-        weights: Of weights that other ranks hold than the rest of this part, a regular expression on their names, and
-            their part. Of several that match the first counts.
+        part: Shard of the layers that this rank holds, such as its index in tensor parallel.
+        stage: Pipeline stage of this rank, from 0.
+        replica: Index of this rank among the ranks with the same part and stage, from 0. Ranks with the same index work
+            on the same batch. If not given, the order of the ranks decides.
+        weights: Weights with other replicas than the rest of this part: a regular expression on their names, and their
+            part. The first match counts.
 
     Raises:
         ConfigError: An argument is not valid.
@@ -73,14 +73,14 @@ def tell_shard(
 
 
 def find_groups(exchange: Exchange, weights: Iterable[Parameter]) -> Groups:
-    """Which ranks hold the same; a call of all ranks where there are several.
+    """Returns the replica groups. All ranks must call it where there are several.
 
     Args:
         exchange: All ranks.
-        weights: What this one trains.
+        weights: Weights that this rank trains.
 
     Raises:
-        ConfigError: Some ranks have told what they hold and others have not.
+        ConfigError: Some ranks have called `tell_shard` and others have not.
         RankLostError: A rank did not answer.
     """
     _Known.groups = groups = _find(exchange, list(weights))
@@ -94,7 +94,7 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
     mode = division("parallel_mode")
     own_only = {weight.name for weight in weights if weight.layerwise_parallel}
     alike = everybody(size, rank, mode, lambda name: f"rank {rank}" if name in own_only else "all")
-    if is_simulated():  # there is nobody to ask
+    if is_simulated():  # there is no other rank to ask
         return alike if not operators_are_divided() else _each_alone(size, rank, _NOT_YET)
     by_weights = mode not in ("data_parallel", "semi_auto_parallel", "auto_parallel")
     words = exchange.tell(told=_Known.told, held=_held(weights) if by_weights and _Known.told is None else "")
@@ -120,7 +120,7 @@ def _each_alone(size: int, rank: int, source: str) -> Groups:
 
 
 def _held(weights: Sequence[Parameter]) -> str:
-    """A text that two ranks have in common if they hold the same weights."""
+    """Returns a hash of names, shapes, types and bits; equal on two ranks that hold the same weights."""
     shapes = repr([(weight.name, weight.shape, str(weight.dtype)) for weight in weights])
     return f"{total_of([*shapes.encode(), *hashes_of(weights)]):x}"
 
@@ -142,10 +142,10 @@ def _as_told(told: Sequence[Any], rank: int) -> Groups:
 
 
 def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable[Parameter]) -> Groups | None:
-    """Which ranks hold the same, by the layout that MindSpore gave the weights of a compiled cell; a call of all ranks.
+    """Returns the replica groups by MindSpore's layout of the weights of a compiled cell. All ranks must call it.
 
     Returns:
-        They; None where MindSpore did not divide the network, or the layout is not known on every rank.
+        The groups; None where MindSpore did not shard the network, or the layout is not known on every rank.
 
     Raises:
         RankLostError: A rank did not answer.
@@ -169,10 +169,10 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable
 
 
 def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, first: int) -> tuple[Shard, dict[str, str]]:
-    """What a rank holds by the layout of its stage's weights, and the label of each weight."""
+    """Returns the shard of a rank by the layout of its stage's weights, and the label of each weight."""
     redundancy_of = find("get_parameter_redundancy")
     stored = redundancy_of(layout, first)
-    # A parallel optimizer cuts each weight once more, and gathers it before it is used.
+    # A parallel optimizer shards each weight once more, and gathers it before it is used.
     used = redundancy_of({name: [*each[:5], "", *each[6:]] for name, each in layout.items()}, first)
     label_of = {name: _label(groups, rank) for name, groups in stored.items()}
     near: set[int] | None = None
@@ -188,8 +188,8 @@ def _label(groups: Iterable[Iterable[int]], rank: int) -> str:
 
 
 def shares_gradients() -> bool:
-    """Whether optimizers may be called with gradients that were summed over ranks."""
+    """Returns whether optimizers may be called with gradients that were summed over ranks."""
     if operators_are_divided():
-        return False  # MindSpore sums up inside its own graph, and nobody sees what a rank gave
+        return False  # MindSpore sums inside its own graph: no local gradient can be seen
     # Ranks that hold different parts of each weight, as after a reduce-scatter, begin with different weights.
     return _Known.told is None or _Known.groups is None or len(_Known.groups.members) > 1

@@ -1,4 +1,4 @@
-"""Compares the weights of ranks that hold the same ones, bit by bit through hashes."""
+"""Compares the weights of a replica group, bit by bit through hashes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.weights import Difference, compare_some, together
 
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
-BLOCK = 1 << 20  # words that have a sum of their own
+BLOCK = 1 << 20  # words per sum
 _HALF, _BYTES = (ms.float16, ms.bfloat16, ms.int16, ms.uint16), (ms.bool_, ms.int8, ms.uint8)
 
 
 class WeightComparison:
-    """Of one training on one rank; all ranks make the same calls.
+    """Comparison of weights in one training; all ranks make the same calls.
 
     Args:
         weights: The weights of the network.
-        exchange: The ranks, and which of them hold the same.
-        every: Steps between two comparisons; 0 for none at all.
+        exchange: The ranks, and their replica groups.
+        every: Steps between two comparisons; 0 for no comparison.
 
     Attributes:
-        every: Steps between two comparisons, 0 for none any more.
-        alike: The last step after which all that hold the same had the same weights; None before the first comparison.
+        every: Steps between two comparisons; 0 once comparisons have ended.
+        alike: Last step after which all replicas had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
@@ -50,22 +50,22 @@ class WeightComparison:
 
     @property
     def active(self) -> bool:
-        """Whether weights are compared at all."""
+        """Returns whether weights are compared at all."""
         return self.every > 0
 
     def roll_back(self, step: int) -> None:
-        """Forgets what was known of `step`, which has just been made, and of later ones, in a life before this one."""
+        """Forgets results for `step` and later steps, after the training went back to an earlier step."""
         if self.alike is not None and self.alike >= step:
             self.alike = step - 1
 
     def after(self, step: int) -> Difference | None:
-        """Compares, if it is time; a call of all ranks.
+        """Compares the weights if a comparison is due. All ranks must call it.
 
         Args:
             step: The step that has just been made.
 
         Returns:
-            What was found, None when all are alike or it is not time.
+            The difference; None when all are alike or no comparison is due.
 
         Raises:
             RankLostError: A rank did not answer.
@@ -77,7 +77,7 @@ class WeightComparison:
         if found is None:
             self.alike = step
         elif self.alike is None and not found.odd:
-            # Nothing was damaged: they were never alike, and no later comparison could tell a fault from that.
+            # Nothing was damaged: the weights never were alike, and a later comparison could not show a fault.
             self.every = 0
         return found
 
@@ -102,7 +102,7 @@ class WeightComparison:
         return [each for each in differences if each is not None]
 
     def _tell(self, hashes: dict[str, list[int]]) -> list[tuple[int, ...]]:
-        """By rank: the total of each set of weights in the order of labels."""
+        """Returns each rank's totals, one for each set of weights in the order of labels."""
         message = struct.Struct(f"<{self._width}Q")
         own = self._exchange.groups.labels[self._exchange.rank]
         totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
@@ -111,7 +111,7 @@ class WeightComparison:
 
 
 def odd_numbers() -> np.ndarray:
-    """Those that the words of a block are multiplied by, uint32 of shape (BLOCK,): scattered, so that order counts."""
+    """Returns the factors of a block's words, uint32 of shape (BLOCK,): odd and scattered, so that order counts."""
     mixed = np.arange(1, BLOCK + 1, dtype=np.uint32) * np.uint32(0x9E3779B1)
     mixed = np.bitwise_xor(mixed, mixed >> np.uint32(15)) * np.uint32(0x85EBCA77)
     odd: np.ndarray = np.bitwise_xor(mixed, mixed >> np.uint32(13)) | np.uint32(1)
@@ -119,7 +119,7 @@ def odd_numbers() -> np.ndarray:
 
 
 def hashes_of(tensors: Iterable[Tensor]) -> list[int]:
-    """A hash of the bits of each tensor, of any shape and type; all of them come to the host in one read-back."""
+    """Returns a hash of the bits of each tensor, of any shape and type; all are read back in one transfer."""
     sums = [_sums(each) for each in tensors]
     if not sums:
         return []
@@ -129,7 +129,7 @@ def hashes_of(tensors: Iterable[Tensor]) -> list[int]:
 
 
 def total_of(hashes: Iterable[int]) -> int:
-    """One 64-bit number of many; their order counts."""
+    """Returns one 64-bit number for many hashes; their order counts."""
     total = 0
     for one in hashes:
         total = (31 * total + one) % 2**64
@@ -137,7 +137,7 @@ def total_of(hashes: Iterable[int]) -> int:
 
 
 def _sums(tensor: Tensor) -> Tensor:
-    """int32, one number a block."""
+    """Returns int32 sums, one a block."""
     bits, odd = _bits(_FLAT(tensor, (-1,))), _odd()
     rest = bits.shape[0] % BLOCK
     whole = bits.shape[0] - rest

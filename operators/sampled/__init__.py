@@ -1,1 +1,1 @@
-"""Results of layers computed again now and then in PyNative: products by checksum, calls by making them twice."""
+"""Duplicate execution of sampled layers in PyNative: products by checksum, calls by a second call."""

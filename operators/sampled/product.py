@@ -1,4 +1,4 @@
-"""A matrix product that is checked while it is due: forward, and both products of its backward pass."""
+"""Matrix product that is checked while it is due: forward, and both products of its backward pass."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from asd.operators.table.site import Site
 
 Function = Callable[..., Any]
 _KEPT = 3
-"""Of a call, before its gradient comes: both operands, and the type of the result."""
+"""Values kept of a call before its gradient comes: both operands, and the type of the result."""
 
 
 class Form(NamedTuple):
-    """Which operand of a product is stored transposed."""
+    """Storage of a product's operands: whether each is transposed."""
 
     left: bool = False
     right: bool = False
 
     def fits(self, operands: tuple[Any, ...]) -> bool:
-        """Whether it is a product of plain tensors of at least two dimensions, none of which is repeated."""
+        """Returns whether these are plain, nonempty tensors of at least two dimensions, with equal batches or none."""
         a, b = operands[:2] if len(operands) >= 2 else (None, None)
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or hasattr(a, "to_local") or hasattr(b, "to_local"):
             return False
@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
 
 def form_of(operator: Any) -> Form | None:
-    """The form of a product that a layer has as an attribute; None of anything else."""
+    """Returns the form of a product that a layer has as an attribute; None for anything else."""
     if isinstance(operator, P.MatMul | P.BatchMatMul):
         return Form(bool(operator.transpose_a), bool(operator.transpose_b))
     if isinstance(operator, ops.Dense) or operator is ops.dense:
@@ -42,14 +42,14 @@ def form_of(operator: Any) -> Form | None:
 
 
 class CheckedProduct:
-    """Stands for a product in one call of its layer.
+    """Replacement of a product during one call of its layer.
 
-    The operator is called as ever, on the same numbers; identities around it have hooks on their gradients.
+    It calls the operator on the same numbers; identities around it have hooks on their gradients.
 
     Args:
-        multiply: The product.
-        form: How it reads its operands.
-        sites: Of the product, and of the gradients of both operands.
+        multiply: The product's operator.
+        form: Storage of its operands.
+        sites: Sites of the product, and of the gradients of both operands.
         score: A `ProductScore`.
         note: Called with a site and a function that computes its score.
     """
@@ -58,11 +58,11 @@ class CheckedProduct:
         self._multiply, self._form, self._sites, self._score, self._note = multiply, form, sites, score, note
 
     def __call__(self, *operands: Any) -> Any:
-        """The product, with its checks."""
+        """Returns the product, and notes its checks."""
         if not self._form.fits(operands):
             return self._multiply(*operands)
         seen: list[Any] = []
-        # One identity for each use, so that the gradients of an operand are added up in the order that they have.
+        # Each use has its own identity, so that the gradients of an operand are added up in their usual order.
         a = self._hooked(operands[0], self._sites[1], self._of_left, seen)
         b = self._hooked(operands[1], self._sites[2], self._of_right, seen)
         result = self._multiply(a, b, *operands[2:])
@@ -75,8 +75,8 @@ class CheckedProduct:
 
     def _hooked(self, operand: Tensor, site: Site, check: Function, seen: list[Any]) -> Tensor:
         def look(gradient: Any) -> None:
-            # Of one backward pass that of the right operand comes first, and each once: another order is that of a
-            # second derivative, and what comes then is no product alone.
+            # In one backward pass the right operand's gradient comes first, and each comes once. Another order means a
+            # second derivative, whose gradients are not those of one product.
             if len(seen) > _KEPT and seen[_KEPT] is not None:
                 self._note(site, lambda: check(gradient[0], *seen))
             if site is self._sites[1]:
@@ -86,7 +86,7 @@ class CheckedProduct:
         return hooked
 
     def _of_result(self, a: Tensor, b: Tensor, bias: Sequence[Any], result: Tensor, seen: list[Any]) -> Tensor:
-        """The operands are kept for the backward pass, as matrices or as equally many."""
+        """Returns the score of the result; keeps the operands as matrices or equal batches for the backward pass."""
         a, b = (_turned(F.stop_gradient(x), turn) for x, turn in zip((a, b), self._form, strict=True))
         many = (-1,) if b.ndim > 2 else ()
         a = a.reshape((*many, *a.shape[-2:]) if many else (-1, a.shape[-1]))

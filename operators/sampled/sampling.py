@@ -1,4 +1,4 @@
-"""The layers of one training that are sampled, and which of them in which step."""
+"""Sampled layers of one training, and the choice of those that are due in a step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from asd.operators.table.site import is_ours
 from asd.rules.readings.reading import SCORES
 
 _RESULTS = 4
-"""Computed again in a step in which any are, about."""
+"""Results computed twice in a step with sampling, about."""
 _EVERY = 16
-"""In one step of so many any are: what computes a result again takes longer than a small layer."""
+"""Steps from one with sampled results to the next: a comparison may be slower than a small layer."""
 _PARTS = 4
-"""Of the layers, of which a second look checks one: to check all may take several times as long as the step."""
+"""Parts of the layers, of which a rerun checks one: all of them may take several times as long as the step."""
 _TIER = "ASD_OPTIONS=tiers:checksum"
 _ONLY = "sampled results: in PyNative only"
 _PURE = re.compile(
@@ -40,21 +40,20 @@ _places: weakref.WeakKeyDictionary[nn.Cell, Place] = weakref.WeakKeyDictionary()
 
 
 def put_back_layers() -> None:
-    """Ends the sampling of all trainings of this process; layers have the class that they had."""
+    """Ends the sampling of all trainings of this process; layers get their previous class."""
     for cell in list(_places):
         _places.pop(cell).remove()
 
 
 class Sampling(Part):
-    """The sampled results of one `StepMonitor`.
+    """Sampled results of one `StepMonitor`.
 
-    Which are due follows from the number of the step: so they are the same on all ranks, and a training that is resumed
-    goes on where it stopped.
+    The step's number decides which are due: they are the same on all ranks, and in a resumed training.
 
     Args:
         config: Results are sampled by the tier `checksum`.
-        exclude: Regular expressions; cells whose name one of them matches are left out.
-        problems: What goes wrong is told once.
+        exclude: Regular expressions on names of cells; matching cells are left out.
+        problems: Reports each problem once.
     """
 
     def __init__(self, config: Config, exclude: str | Iterable[str], problems: Problems) -> None:
@@ -68,7 +67,7 @@ class Sampling(Part):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is sampled."""
+        """Returns whether anything is sampled."""
         return bool(self._places)
 
     def put_on(self, net: nn.Cell | None) -> None:
@@ -107,7 +106,7 @@ class Sampling(Part):
                 self._places.append(place)
 
     def report_first_step(self) -> None:
-        """Reports and logs that none is sampled where Python called no layer in the first step: all are compiled."""
+        """Ends the sampling and reports it, where Python called no layer in the first step: all are compiled."""
         if self._places and not any(place.is_called for place in self._places):
             self.gate.sites[:] = [site for site in self.gate.sites if site.kind not in SCORES]
             self.remove()
@@ -115,21 +114,21 @@ class Sampling(Part):
             self.monitor.protections.has(sampled_results="")
 
     def begin_step(self, step: int) -> None:
-        """Says what is due in the step of this number, which comes next."""
+        """Makes layers due for the step of this number, which comes next."""
         is_due = self._groups and step % _EVERY == 1 % _EVERY
         self._make_due(self._groups[step // _EVERY % len(self._groups)] if is_due else ())
 
     def end_step(self, step: StepRecord) -> None:
-        """Says what is due in the next one."""
+        """Makes layers due for the next step."""
         self.begin_step(step.number + 1)
 
     def check_again(self, *, more: bool) -> None:
-        """What is due stays due until the step ends, and with `more` so is the next part of the layers."""
+        """Keeps due layers due until the step ends; with `more`, adds the next part of the layers."""
         part = self._places[next(self._parts) :: _PARTS] if more else ()
         self._make_due({*self._due, *part})
 
     def remove(self) -> None:
-        """Layers have the class that they had."""
+        """Gives the layers their previous class."""
         for place in self._places:
             place.remove()
         for cell in [cell for cell, place in _places.items() if place in self._places]:
@@ -148,9 +147,9 @@ class Sampling(Part):
 
 
 def repeats(cell: nn.Cell) -> bool:
-    """Whether a layer's call gives the same bits each time and leaves nothing behind.
+    """Returns whether a layer's call gives the same bits each time and changes no state.
 
-    Elsewhere than on a CPU that is so only where MindSpore was told to be deterministic.
+    Except on a CPU this needs MindSpore's deterministic mode.
     """
     kind = stock_class(cell)
     return (

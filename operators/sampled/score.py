@@ -1,4 +1,4 @@
-"""How well a result fits what gave it, as one number on the device: above 1 it does not."""
+"""Scores how well a result fits its operands, as one number on the device: above 1 it does not fit."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from asd.operators.private.mixed_precision import CheckCell
 
 _DEVIATIONS = 12.0
 _SUM = 2.0**-24
-"""What an addition in float32 may be off, relative to its sum."""
+"""Largest error of an addition in float32, relative to its sum."""
 _FLOOR = 1e-18
 """Relative to the operands: below it float32 has no squares."""
 _LAST_PLACE = {ms.float32: 2.0**-23, ms.float16: 2.0**-10, ms.bfloat16: 2.0**-7}
 _FEWER_DIGITS = 2.0**-11
-"""Of an operand: devices may be told to multiply float32 with so few."""
+"""Relative precision of an operand where devices are set to multiply float32 with fewer digits."""
 _MOST = 1 << 25
-"""Elements of a tensor that are looked at in one call, so that a check takes little memory."""
+"""Elements of a tensor that are checked in one call, so that a check takes little memory."""
 _BITS = {4: ms.int32, 2: ms.int16}
 
 
 def rounding_of(dtype: Any) -> float:
-    """The last place of a type relative to a number; 0 of a type that no product is checked in."""
+    """Returns the last place of a type relative to a number; 0 for a type whose products are not checked."""
     return _LAST_PLACE.get(dtype, 0.0)
 
 
@@ -39,7 +39,7 @@ def _float32(x: Tensor, read_as: Any) -> Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _signs(count: int) -> Tensor:
-    """1 and -1 at random, the same in each process."""
+    """Returns random 1 and -1, the same in each process."""
     return Tensor(np.random.default_rng(0).choice(np.array([-1, 1], np.float32), count))
 
 
@@ -55,10 +55,10 @@ class ProductScore(CheckCell):
         self.calls = 0
 
     def construct(self, a, b, c, bias, computed_in):
-        """The worst row's residual as a multiple of what rounding explains, float32 of shape (1,).
+        """Returns the worst row's residual as a multiple of rounding's largest effect, float32 of shape (1,).
 
-        It is 0 where an element is not finite, for a product may overflow. The shapes are (..., m, k), (..., k, n),
-        (..., m, n) and (n,), for `bias` may be None; `computed_in` is the type in which the operator read `a` and `b`.
+        It is 0 where an element is not finite, since a product may overflow. The shapes are (..., m, k), (..., k, n),
+        (..., m, n) and (n,); `bias` may be None. `computed_in` is the type in which the operator read `a` and `b`.
         """
         unit = max(rounding_of(computed_in), rounding_of(c.dtype))
         tiny = 2.0**-24 if ms.float16 in (computed_in, c.dtype) else 2.0**-122
@@ -66,13 +66,13 @@ class ProductScore(CheckCell):
         a, b, c = _float32(a, computed_in), _float32(b, computed_in), _float32(c, c.dtype)
         terms, count = b.shape[-2:]
         signs = _signs(count)
-        # By the largest elements, so that no square overflows or vanishes.
+        # Scaled by the largest elements, so that no square overflows or vanishes.
         of_a, of_b = (ops.maximum(F.reduce_max(ops.abs(x)), _FLOOR) for x in (a, b))
         a, b, c = a / of_a, b / of_b, c / of_a / of_b
         in_b = F.reduce_sum(b * b, -1)
         squares_of_a, right = a * a, F.reduce_sum(a * ops.expand_dims(F.reduce_sum(b * signs, -1), -2), -1)
         of_terms = F.reduce_sum(squares_of_a * ops.expand_dims(in_b, -2), -1)
-        # A product of sound operands is no larger: one wrong huge element must not explain itself.
+        # Bound of a right product: a huge wrong element must not explain itself.
         most = 2.0 * F.reduce_sum(squares_of_a, -1) * ops.expand_dims(F.reduce_sum(in_b, -1), -1)
         squares = F.reduce_sum(c * c, -1)
         if bias is not None:
@@ -80,7 +80,7 @@ class ProductScore(CheckCell):
             right, in_bias = right + F.reduce_sum(bias * signs), F.reduce_sum(bias * bias)
             squares, most = squares + in_bias, most + 3.0 * in_bias
         sums = 2 * _SUM**2 * (terms + count) / 9
-        # Equal terms of a result are all rounded alike, which adds up to half a place for each.
+        # Equal terms of a result all round alike, which adds up to half a place for each.
         of_result, of_operands = unit**2 / 12 + (_SUM * terms / 2) ** 2 + sums, sums
         if self.may_have_fewer_digits and unit == rounding_of(ms.float32):
             of_result, of_operands = of_result + _FEWER_DIGITS**2 / 4, sums + _FEWER_DIGITS**2 / 6
@@ -91,7 +91,7 @@ class ProductScore(CheckCell):
         return ops.select(ops.isfinite(F.reduce_sum(residual)), score, ops.zeros_like(score)).reshape((1,))
 
     def _some(self, a, b, c, bias):
-        """As much of a product as is checked in one call; the parts of large ones have turns."""
+        """Returns the part of a product that is checked in this call; the parts of large ones take turns."""
         if max(a.size, b.size, c.size) <= _MOST:
             return a, b, c, bias
         self.calls += 1
@@ -111,10 +111,10 @@ class ProductScore(CheckCell):
 
 
 class Differs(CheckCell):
-    """Whether two results of the same call have other bits anywhere: float32 of shape (1,), 0 or `inf`."""
+    """Comparison of two results of one call: float32 of shape (1,), `inf` if any bits differ, else 0."""
 
     def construct(self, ones, others):
-        """Two sequences of as many tensors of the same shapes and types."""
+        """Compares two sequences of as many tensors of the same shapes and types."""
         found = [_bits(one) != _bits(other) for one, other in zip(ones, others, strict=True)]
         count = sum(F.reduce_sum(F.cast(each, ms.float32)) for each in found).reshape((1,))
         return ops.select(count > 0, Tensor([math.inf], ms.float32), Tensor([0.0], ms.float32))

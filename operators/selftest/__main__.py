@@ -1,6 +1,6 @@
 """Tests one mode of one device: `python -m asd.operators.selftest MODE DEVICE PART ...`.
 
-The command `asd selftest` starts it, with NPU_ASD_ENABLE=1, and reads what it tells.
+The command `asd selftest` starts it, with NPU_ASD_ENABLE=1, and reads its output.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PARTS = {
     "gate": test_refusing,
     "repeating": test_repeating,
 }
-"""What there is to test, in its order."""
+"""Tests by name, in their order."""
 
 
 def main(words: Sequence[str]) -> int:
-    """Tells what every check came to; 2 where there is no such device.
+    """Prints the outcome of every check; returns 2 where there is no such device, else 0.
 
     Args:
-        words: Mode, device, and which of `PARTS`.
+        words: Mode, device, and names of `PARTS`.
     """
     mode, device, *parts = words
     try:
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"asd: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    disable()  # importing the package puts checks on all that trains; here each test says what is checked
+    disable()  # importing the package adds checks to all trainings; here each test adds its own
     report = Report(mode)
     for part in parts:
         PARTS[part](report)

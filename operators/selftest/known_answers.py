@@ -1,4 +1,4 @@
-"""Repeats work whose answers are known, and compares what came out with these and with the first time."""
+"""Repeats known-answer tests, and compares each result with the answer and with the first result."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _LEAST = 2  # repetitions of each, however short the time is
 
 
 class StressFinding(NamedTuple):
-    """What was computed wrongly first.
+    """First wrong result of a stress test.
 
     Attributes:
         workload: Kind of the work, such as `products`.
-        output: Which operator of that kind.
-        seed: Of the numbers.
-        repetition: How often these numbers had been computed then, from 1.
-        wrong: How many elements are.
-        words: Which is the first, its right value and its own with their bits, and what they differ from.
+        output: Operator of that kind.
+        seed: Seed of the numbers.
+        repetition: Number of the repetition with these numbers, from 1.
+        wrong: Number of wrong elements.
+        words: First wrong element, its right value and its own with their bits, and the reference they differ from.
     """
 
     workload: str
@@ -43,20 +43,20 @@ class StressFinding(NamedTuple):
     words: str
 
     def sentence(self) -> str:
-        """All of it, without a full stop."""
+        """Returns the finding as one sentence, without a full stop."""
         return f"{self.workload}, {self.output}, seed {self.seed}, repetition {self.repetition}, {self.words}"
 
 
 @dataclass
 class StressOutcome:
-    """How a test ended.
+    """Outcome of a stress test.
 
     Attributes:
-        repetitions: How often each kind of work was done.
-        absent: Operators that this device has not, and why.
-        seconds: How long it took, without finding the answers and without `stress_test`.
-        finding: What was wrong; None when nothing was.
-        vendor_code: Of MindSpore's own test, one of `STRESS_CODES`; None where there is none.
+        repetitions: Repetitions of each kind of work.
+        absent: Operators that this device lacks, and why.
+        seconds: Duration, without computing the answers and without `stress_test`.
+        finding: First wrong result; None when all were right.
+        vendor_code: Result of MindSpore's own test, one of `STRESS_CODES`; None where it did not run.
     """
 
     repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PIECES, 0))
@@ -67,10 +67,10 @@ class StressOutcome:
 
 
 def use_device(device: str, mode: str) -> str:
-    """Sets the device and the mode of MindSpore; to be called before anything is computed.
+    """Sets the device and the mode of MindSpore; must be called before anything is computed.
 
     Args:
-        device: Such as `Ascend:3`; without a number it is the first.
+        device: A name such as `Ascend:3`; without a number it is the first device.
         mode: `graph` or `pynative`.
 
     Returns:
@@ -85,8 +85,8 @@ def use_device(device: str, mode: str) -> str:
     target, number = match[1], int(match[2] or 0)
     ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
     try:
-        # MindSpore knows one CPU; another number is the name of the same one in the job's events. Once anything was
-        # computed no device can be set, not even the same one.
+        # MindSpore knows one CPU; another number names the same one in the job's events. Once anything was computed no
+        # device can be set, not even the same one.
         if target != "CPU" or ms.get_context("device_target") != "CPU":
             ms.set_device(target, *(() if target == "CPU" else (number,)))
     except (RuntimeError, ValueError) as error:
@@ -97,15 +97,15 @@ def use_device(device: str, mode: str) -> str:
 
 
 def stress(seconds: float, seed: int = 0, tell: Callable[[float, int], None] | None = None) -> StressOutcome:
-    """Tests the device that is set until the time is up or something is wrong.
+    """Tests the current device until the time is up or a result is wrong.
 
     Args:
-        seconds: How long; everything is computed at least twice.
-        seed: Of the numbers.
-        tell: Is told the seconds so far and the repetitions so far.
+        seconds: Duration; everything is computed at least twice.
+        seed: Seed of the numbers.
+        tell: Called with the seconds and the repetitions so far.
 
     Raises:
-        UnsupportedError: The device can do none of the work, or MindSpore's own test does not run.
+        UnsupportedError: The device supports none of the work, or MindSpore's own test does not run.
     """
     outcome = StressOutcome()
     jobs = []
@@ -123,7 +123,7 @@ def stress(seconds: float, seed: int = 0, tell: Callable[[float, int], None] | N
 
 
 def test_operators(report: Report) -> None:
-    """Does each piece of work twice."""
+    """Runs each known-answer test twice."""
     for work in (work for works in PIECES.values() for work in works):
         report.check("MindSpore's operators", work.name, _try, work)
 
@@ -153,7 +153,7 @@ def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Call
 
 
 class _Job:
-    """One piece of work with one set of numbers."""
+    """Known-answer test with one set of numbers."""
 
     def __init__(self, kind: str, work: Work, seed: int) -> None:
         self.kind, self._work, self._seed = kind, work, seed
@@ -166,7 +166,7 @@ class _Job:
             raise UnsupportedError("it is computed less precisely here")
 
     def repeat(self, repetition: int) -> StressFinding | None:
-        """Computes once more."""
+        """Computes once more; returns a finding if the result is wrong, else None."""
         output = self._compute()
         wrong = is_off(output, self._answer, self._bound)
         if wrong.any():

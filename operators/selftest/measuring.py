@@ -1,4 +1,4 @@
-"""What measures: statistics, taps, check operators and hashes give NumPy's numbers and change no bit."""
+"""Tests measurements: statistics, taps, check operators and hashes give NumPy's numbers and change no bit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from asd.operators.table.slots import renew, table
 from asd.rules.readings.reading import WEIGHT_GRADIENT, Reading
 
 _OF_SUMS = 1e-4
-"""Relative, of a float32 sum of some thousand positive numbers."""
+"""Relative error of a float32 sum of some thousand positive numbers."""
 
 
 def test_measuring(report: Report) -> None:
-    """All of it in each type."""
+    """Tests all measurements in each type."""
     renew()
     for dtype in DTYPES:
         report.check("statistics", "of a tensor", _statistics, dtype, dtype=dtype)
@@ -58,7 +58,7 @@ class _Passing(nn.Cell):
 
 
 def _statistics(dtype: str) -> None:
-    """In a graph of their own and in Python, the norm and the largest magnitude."""
+    """Tests the norm and the largest magnitude, in a graph and in Python."""
     in_graph, largest = Statistics(), Statistics()
     largest.largest = True
     for name, array in cases(dtype).items():
@@ -173,7 +173,7 @@ def _checked(
     dtype: str,
     *more: Any,
 ) -> None:
-    """Expects the bits of the bare operator, near NumPy's answers, and NumPy's numbers of its gradient in the table."""
+    """Expects the bare operator's bits, results near NumPy's, and the norm of its gradient in the table."""
     if not ours.enable_check:
         raise Wrong(f"{what} is not checked, though NPU_ASD_ENABLE is 1")
     given = [Tensor(each) if each.dtype == np.int32 else tensor(each, dtype) for each in inputs]
@@ -200,7 +200,7 @@ def _checked(
 
 
 def test_hashes(report: Report) -> None:
-    """Known answers, flipped bits, and weights of each type."""
+    """Tests known answers, flipped bits, and weights of each type."""
     report.check("hashes", "known answers", _known)
     report.check("hashes", "a flipped bit", _flipped)
     for dtype in DTYPES:

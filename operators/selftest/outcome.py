@@ -1,4 +1,4 @@
-"""How a check of the self-test is made, and how what came out of it is told."""
+"""Runs a check of the self-test and prints its outcome."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LONGEST = 400
 
 
 class Wrong(Exception):
-    """Something came out wrong; the message says what was expected and what came."""
+    """Raised for a wrong result; the message has the expected and the actual value."""
 
 
 class Absent(Exception):
-    """The device or MindSpore does not have what is tested; the message says what is missing."""
+    """Raised where the device or MindSpore lacks the tested function; the message names it."""
 
 
 class Report:
-    """Tells one line per check on standard output.
+    """Printer of one line per check on standard output.
 
     Args:
         mode: `graph` or `pynative`.
@@ -32,12 +32,12 @@ class Report:
         self.mode = mode
 
     def check(self, area: str, name: str, test: Callable[..., Any], *given: Any, dtype: str = "") -> None:
-        """Makes `test(*given)`, which raises `Wrong` or `Absent` or is fine.
+        """Runs `test(*given)`, which raises `Wrong` or `Absent` or passes.
 
         Args:
             area: See `Finding`.
             name: See `Finding`.
-            test: What to do.
+            test: The check.
             *given: Its arguments.
             dtype: See `Finding`.
         """
@@ -46,7 +46,7 @@ class Report:
         try:
             test(*given)
         except Absent as missing:
-            # Checks compute in float32: what a device lacks there, it lacks for them.
+            # Checks compute in float32: a function that a device lacks there is missing for the checks.
             state, detail = WRONG if dtype == "float32" else ABSENT, str(missing)
         except Wrong as wrong:
             state, detail = WRONG, str(wrong)
@@ -67,7 +67,7 @@ def expect(condition: bool, sentence: str) -> None:  # noqa: FBT001
 
 
 def expect_near(what: str, found: Any, expected: Any, relative: float = 0.0, absolute: float = 0.0) -> None:
-    """Raises `Wrong` unless each number is near the one expected; inf equals inf and NaN equals NaN."""
+    """Raises `Wrong` unless each number is near the expected one; inf equals inf and NaN equals NaN."""
     got, truth = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     expect(got.shape == truth.shape, f"{what} has the shape {list(got.shape)}, NumPy {list(truth.shape)}")
     near = np.isclose(got, truth, rtol=relative, atol=absolute, equal_nan=True)
@@ -78,7 +78,7 @@ def expect_near(what: str, found: Any, expected: Any, relative: float = 0.0, abs
 
 
 def expect_bits(what: str, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
-    """Raises `Wrong` unless each array has the bits of the one expected."""
+    """Raises `Wrong` unless each array has the bits of the expected one."""
     expect(len(found) == len(expected), f"{what}: {len(found)} tensors, expected are {len(expected)}")
     for number, (got, truth) in enumerate(zip(found, expected, strict=True)):
         if got.tobytes() != truth.tobytes():
@@ -87,10 +87,10 @@ def expect_bits(what: str, found: Sequence[np.ndarray], expected: Sequence[np.nd
 
 
 def try_bare(what: str, bare: Callable[..., Any], *given: Any) -> Any:
-    """What the operator itself gives, without any check of ours; without it there is nothing to test.
+    """Returns the result of the operator itself, without our checks; without it nothing can be tested.
 
     Raises:
-        Absent: It can't be computed here.
+        Absent: It cannot be computed here.
     """
     try:
         return bare(*given)

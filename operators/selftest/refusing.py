@@ -1,4 +1,4 @@
-"""The gate: what is good is applied bit for bit, of what breaks a limit nothing is."""
+"""Tests the gate: a good update is applied bit for bit, an update that breaks a limit not at all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LIMIT, _LEAST = 100.0, 0.1
 
 
 def test_refusing(report: Report) -> None:
-    """Of weights of each type."""
+    """Tests the gate with weights of each type."""
     for dtype in DTYPES:
         report.check("gate", "refuses and applies", _story, dtype, dtype=dtype)
 
 
 class _Training:
-    """One weight and its optimizer, which is called with gradients by hand."""
+    """One weight and its optimizer, called with given gradients."""
 
     def __init__(self, dtype: str) -> None:
         start = rounded(np.random.default_rng(3).normal(size=_SHAPE), dtype)
@@ -41,7 +41,7 @@ class _Training:
 
 
 def _gradients(dtype: str) -> dict[str, np.ndarray]:
-    """Gradients that must be refused, by what is wrong with them."""
+    """Returns gradients that must be refused, by their fault."""
     usual = _usual(dtype, 5)
     wrong = {"one element far too large": _with(usual, 101.0), "all too large": _too_large(usual)}
     for value in (math.nan, math.inf, -math.inf):

@@ -1,4 +1,4 @@
-"""What one monitor has of the table: its sites, its guards, and what the gate does for it."""
+"""A monitor's share of the table: its sites, its guards, and the state of its gate."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from asd.operators.table.site import Site
 
 
 class Gate:
-    """What one monitor has of the table.
+    """Share of the table that belongs to one monitor.
 
     Attributes:
-        number: Which one it is in the table; 0 for the default.
-        sites: Its sites; the list stays the same object.
-        guards: Of the optimizers it guards, what asks it.
-        optimizers: Those that its monitor was attached to, guarded or not.
-        active: Whether its training runs.
-        armed: Whether it refuses.
-        listener: Called after some updates that nobody judged, also when nobody holds the monitor any more.
-        refused: Updates that it had refused when they were counted last.
+        number: Number of the gate in the table; 0 for the default gate.
+        sites: Sites of the monitor; the list stays the same object.
+        guards: Guards of the optimizers that the monitor guards.
+        optimizers: Optimizers that the monitor was attached to, guarded or not.
+        active: Whether the training of the monitor runs.
+        armed: Whether the gate refuses updates.
+        listener: Called after some unjudged updates, also when the monitor no longer exists.
+        refused: Updates that the gate had refused at the last count.
         updated: Whether an optimizer was called between the last two reads.
         withholds: Whether the next update is refused whatever its values are.
-        label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
+        label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
 
     def __init__(self, number: int) -> None:
@@ -40,21 +40,21 @@ class Gate:
         self._monitor: weakref.ref[object] | None = None
 
     def serve(self, monitor: object) -> None:
-        """Says whose it is, and that a training begins."""
+        """Binds the gate to `monitor` and marks its training as running."""
         self._monitor, self.active = weakref.ref(monitor), True
 
     @property
     def is_free(self) -> bool:
-        """Whether its training has ended, or nobody is left who judges it."""
+        """Returns whether its training has ended or its monitor no longer exists."""
         return not self.active or self._monitor is None or self._monitor() is None
 
     def trains(self, parameters: Iterable[Parameter]) -> bool:
-        """Whether one of its optimizers updates one of `parameters`."""
+        """Returns whether one of its optimizers updates one of `parameters`."""
         own = {id(weight) for optimizer in self.optimizers for weight in getattr(optimizer, "parameters", ())}
         return any(id(parameter) in own for parameter in parameters)
 
     def take(self, site: Site) -> None:
-        """Takes over `site` from whoever had it."""
+        """Takes over `site` from its previous owner."""
         owner = site.owner() if site.owner is not None else None
         if owner is not None and owner is not self and site in owner.sites:
             owner.sites.remove(site)

@@ -1,4 +1,4 @@
-"""The gates of a table: a number for each monitor, free again when the monitor is gone."""
+"""Gates of a table: one number per monitor, free again when the monitor no longer exists."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from asd.operators.table.gate import Gate
 
 
 class Gates:
-    """The gates of one table.
+    """Gates of one table.
 
     Args:
-        capacity: How many there can be, the default one included.
+        capacity: Largest number of gates, the default one included.
 
     Attributes:
-        default: The gate of what no monitor has.
-        living: All of them, by number.
+        default: Gate of all sites that no monitor owns.
+        living: All gates, by number.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,10 +25,10 @@ class Gates:
         self.living: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary({0: self.default})
 
     def new(self) -> Gate:
-        """One more.
+        """Returns a new gate.
 
         Raises:
-            UnsupportedError: There are too many.
+            UnsupportedError: All numbers are in use.
         """
         number = next((i for i in range(self._capacity) if i not in self.living), None)
         if number is None:
@@ -36,5 +36,5 @@ class Gates:
         return self.living.setdefault(number, Gate(number))
 
     def others(self, gate: Gate) -> list[Gate]:
-        """The gates of other monitors whose training runs, in the order in which they began."""
+        """Returns the gates of other monitors whose training runs, by number."""
         return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]

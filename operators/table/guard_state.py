@@ -1,4 +1,4 @@
-"""What one guard has in a `Table`: the Parameters that its gate in a compiled graph reads, and its counts."""
+"""State of one guard in a `Table`: the Parameters that its gate in a compiled graph reads, and its counts."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from mindspore import Parameter, Tensor
 from asd.operators.table.gate import Gate
 
 OFF, ON, REPLAY = 0, 1, 2
-"""What a gate does: in a rerun it refuses every update, uncounted."""
+"""Modes of a gate; in `REPLAY`, a rerun, it refuses every update and counts none."""
 _MOST_UNREAD = 10
-"""Updates after which somebody should have read."""
+"""Unread updates after which the gate's listener is called."""
 
 
 def new_parameter(name: str, value: float, size: int) -> Parameter:
-    """A float32 Parameter that is in no list of weights."""
+    """Returns a float32 Parameter that is in no list of weights."""
     return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
 
 
 def write(to: Parameter, array: np.ndarray) -> None:
-    """Gives a Parameter other numbers."""
+    """Writes numbers into a Parameter."""
     # Not set_data: a compiled graph goes on writing to the old memory, and the host would read the new one for ever.
     to.copy_(Tensor(array))
 
 
 class GuardState:
-    """What one guard has.
+    """State of one guard.
 
     Attributes:
-        number: Which guard it is, below `Table.GUARDS`.
-        gate: Whose it is.
+        number: Number of the guard, below `Table.GUARDS`.
+        gate: Gate that the guard belongs to.
         judged: float32 of the shape of the table's `worst`, 1 where its gate has a limit; the others are left out.
         armed: float32 of shape (1,), `OFF`, `ON` or `REPLAY`.
-        counts: float32 of shape (2,): updates refused, and all of them, as compiled graphs count them.
+        counts: float32 of shape (2,): refused updates and all updates, as compiled graphs count them.
         peers: float32 of shape (`Table.GUARDS`,), 1 for the other guards of its gate.
-        is_alone: Whether there are none.
-        mode: What `armed` holds.
+        is_alone: Whether its gate has no other guard.
+        mode: Value in `armed`.
     """
 
     def __init__(self, capacity: int, guards: int, number: int, gate: Gate) -> None:
@@ -55,24 +55,24 @@ class GuardState:
         self._peers: set[int] = set()
 
     def judge(self, gates: np.ndarray) -> None:
-        """Says which gate judges each slot."""
+        """Selects the slots that the guard's gate judges."""
         write(self.judged, (gates == self.gate.number).astype(np.float32))
 
     def arm(self, mode: int) -> None:
-        """Says what it does from now on."""
+        """Sets the mode: `OFF`, `ON` or `REPLAY`."""
         if mode != self.mode:
             self.mode = mode
             write(self.armed, np.full(1, mode, np.float32))
 
     def share(self, peers: Collection[int]) -> None:
-        """Says which other guards its gate has."""
+        """Sets the numbers of the other guards of its gate."""
         if set(peers) != self._peers:
             self._peers, self.is_alone = set(peers), not peers
             write(self.peers, np.isin(np.arange(self.peers.size), list(peers)).astype(np.float32))
 
     @property
     def is_read_by_python(self) -> bool:
-        """Whether Python made the updates since the host last read: no graph did, and all values were read for them."""
+        """Returns whether Python alone made the updates since the last read, so that all values were read for them."""
         return self._unread_by_python > 0 and ms.get_context("mode") == ms.PYNATIVE_MODE
 
     def _counted(self) -> np.ndarray:
@@ -81,20 +81,20 @@ class GuardState:
         return self._last
 
     def refused(self) -> int:
-        """Updates refused so far."""
+        """Returns the number of updates refused so far."""
         return int(self._counted()[0]) + self.refused_by_python
 
     def unread(self) -> int:
-        """Updates judged since the host last read."""
+        """Returns the number of updates judged since the last read."""
         return int(self._counted()[1]) + self.updates_by_python - self._at_read
 
     def have_read(self) -> None:
-        """Says that the host has read."""
+        """Notes that the host has read the table."""
         self._at_read = int(self._last[1]) + self.updates_by_python
         self._unread_by_python = 0
 
     def saw_update(self, *, refused: bool) -> None:
-        """Counts an update that Python asked for, when the gate has judged it."""
+        """Counts an update that Python asked for, after the gate has judged it."""
         if self.mode == REPLAY:
             return
         self.updates_by_python += 1

@@ -10,7 +10,7 @@ _table: Table | None = None
 
 
 def table() -> Table:
-    """The table of this process, made at the first call."""
+    """Returns the table of this process; the first call makes it."""
     global _table
     if _table is None:
         _table = Table()
@@ -18,7 +18,7 @@ def table() -> Table:
 
 
 def renew() -> Table:
-    """Begins with an empty table; what was made before stays with the one it was made for."""
+    """Replaces the table by an empty one; users of the old one keep it."""
     global _table
     _table = Table()
     return _table
