@@ -3,14 +3,14 @@
     ASDBase, LayerNormASD, RmsNormASD, GatherASD    operators that check the gradient of an input
     enable, disable                                 MindSpore's own norm operators replaced by the checking ones
     install                                         checks on a network that is already built
-    tell_shard                                      what this rank holds, in a training with groups of its own
+    tell_shard                                      the shard of this rank, in a training with its own process groups
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
     PrecisionDebugger, DumpConfig                   dumps of modules, APIs and operators; the search for an overflow
     NPURunConfig, dump_config_of                    the same search as scripts of the TensorFlow adapter ask for it
     GradientMonitor, GradComparator                 gradients step by step; where those of two runs part
 
-Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature-value detection document says.
+Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the document of feature value detection requires.
 """
 
 from __future__ import annotations

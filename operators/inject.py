@@ -1,4 +1,4 @@
-"""The documented place of `FaultInjector`: see `asd.operators.drill.inject`."""
+"""Documented import path of `FaultInjector`: see `asd.operators.drill.inject`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classic functions of dump, overflow check and compare: a script of theirs needs only its import line changed.
+"""Classic functions of dump, overflow check and compare: a script that uses them changes only its import line.
 
     from asd.operators.ptdbg import register_hook, overflow_check, seed_all, set_dump_path, set_dump_switch
     from asd.operators.ptdbg import acc_cmp_dump
@@ -10,8 +10,8 @@
     ...
     set_dump_switch("OFF")
 
-They are names for one `PrecisionDebugger` of the process. All that runs between ON and OFF is one step of it. The files
-are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones.
+They are names for one `PrecisionDebugger` of the process. Everything between ON and OFF is one step. The files are
+those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads them and older ones.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT
 
     Args:
         seed: From 0 to 2**32 - 1.
-        mode: Also ask MindSpore for deterministic kernels.
+        mode: Also use deterministic kernels of MindSpore.
 
     Raises:
-        ConfigError: `seed` is no such number.
+        ConfigError: `seed` is not such a number.
     """
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError("seed", seed, "valid is a whole number from 0 to 4294967295")
@@ -55,11 +55,11 @@ def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT
 
 
 def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG) -> None:
-    """Sets where everything goes: below `<fpath>/<dump_tag>_v2.0`.
+    """Sets the folder of all results: `<fpath>/<dump_tag>_v2.0`.
 
     Args:
-        fpath: Of this folder; by default of the current one.
-        dump_tag: In the name of the folder.
+        fpath: Parent of the folder; by default the current folder.
+        dump_tag: First part of the folder's name.
 
     Raises:
         ConfigError: `dump_tag` is empty or has a path in it.
@@ -70,21 +70,21 @@ def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG)
 
 
 def acc_cmp_dump(content: dict[str, Any]) -> None:
-    """For `register_hook`: dump everything for a comparison."""
+    """Sets `register_hook` to dump everything for a comparison."""
     content |= {"task": "tensor", "level": "L1", "tensor": {}}
 
 
 def overflow_check(content: dict[str, Any]) -> None:
-    """For `register_hook`: look for overflows."""
+    """Sets `register_hook` to look for overflows."""
     content |= {"task": "overflow_check", "level": "L1", "overflow_check": {}}
 
 
 class _Hooked:
-    """What `register_hook` set up; there is one a process.
+    """State set up by `register_hook`; one per process.
 
     Attributes:
-        registered: The settings that it was called with.
-        steps: Dumps that were ended since.
+        registered: Settings that it was called with.
+        steps: Dumps that have ended since.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Hooked:
         self.on = False
 
     def use(self, config: DebuggerConfig) -> None:
-        """From the next ON on these settings hold; the steps go on."""
+        """Uses these settings from the next ON; the numbers of steps continue."""
         if self.debugger is None or config != self.debugger.config:
             self.switch(False)
             self.debugger = PrecisionDebugger(config)
@@ -124,12 +124,11 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     Args:
         model: The network.
         hook: `acc_cmp_dump` or `overflow_check`; not both.
-        overflow_nums: Overflows after which training ends, by an exception from the call that was one too many; -1:
-            never.
+        overflow_nums: Overflows after which training ends, by an exception from the last overflowing call; -1: never.
 
     Raises:
-        ConfigError: `hook` is another function, `model` is no network, a value is wrong, or the other hook is there
-            already.
+        ConfigError: `hook` is another function, `model` is not a network, a value is wrong, or the other hook is
+            registered already.
     """
     if hook not in (acc_cmp_dump, overflow_check):
         raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
@@ -176,7 +175,7 @@ def set_dump_switch(switch: str, mode: str = "all", scope: Sequence[str] = ()) -
 
 
 def _todays_name(name: str) -> str:
-    """Today's form of an API's name.
+    """Returns today's form of an API's name.
 
     >>> _todays_name("Functional_linear_145_backward")
     'Functional.linear.145.backward'
@@ -193,13 +192,12 @@ def _todays_name(name: str) -> str:
 
 
 def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", **_: Any) -> Any:
-    """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`, which is printed.
+    """Compares two dumps; writes and prints a `compare_result_{timestamp}.csv` in `output_path`.
 
     Args:
         input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`; the folders of the tensors may
-            be named too. Where there is no `dump.pkl` of a rank, the dumps that `set_dump_switch` wrote for that rank
-            are meant.
-        output_path: Where the result goes.
+            be named too. If a rank has no `dump.pkl`, its dumps by `set_dump_switch` are used.
+        output_path: Folder of the result.
 
     Raises:
         ConfigError: A path is missing.

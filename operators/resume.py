@@ -1,4 +1,4 @@
-"""The documented place of what a training asks before it resumes: see `asd.operators.step.resume`."""
+"""Documented import path of the functions for resuming a training: see `asd.operators.step.resume`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Finds places in a network and puts checks there."""
+"""Finds tensors to check in a network and puts checks there."""

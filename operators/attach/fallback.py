@@ -1,4 +1,4 @@
-"""Where MindSpore can't compile a network with checks on its layers, it is compiled without them, and that is said."""
+"""Compiles a network without checks on its layers, and reports it, where MindSpore cannot compile it with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEFT_OUT = "MindSpore can't compile this network with checks on its layers, so 
 
 @shielded
 def compile_without_what_fails() -> None:
-    """Has every compilation that fails tried again without the taps, until `disable`."""
+    """Retries every failed compilation without the taps, until `disable`."""
     for kind in graph_compilers():
         patches.wrap(kind, "compile", _compile, "fallback")
 
@@ -32,7 +32,7 @@ def _compile(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             compiled = original(*args, **kwargs)
         except Exception:
-            # It does not compile without us either: what is wrong is the user's own.
+            # It does not compile without our checks either: the user's own code is wrong.
             raise error from None
         finally:
             for tap in taps:

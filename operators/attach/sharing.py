@@ -1,4 +1,4 @@
-"""Several monitors in one process, as for a GAN: whose each checkpoint is, and what it is called."""
+"""Several monitors in one process, as for a GAN: the owner and the name of each site."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asd.operators.table.slots import table
 
 
 def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cell | None, gate: Gate) -> set[Site]:
-    """The `sites` that belong to the monitor of another gate than `gate`, which trains `net`."""
+    """Returns those of `sites` that a monitor of another gate than `gate` keeps; `gate` trains `net`."""
     others = table().gates.others(gate)
     gate.optimizers.clear()
     if optimizer is not None:
@@ -26,13 +26,13 @@ def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cel
 
 
 def _owner(site: Site, gate: Gate) -> Gate | None:
-    """Who else judges `site`; nobody whose training has ended, or who trains nothing."""
+    """Returns the other gate that judges `site`; None if its training has ended or it trains nothing."""
     owner = site.owner() if site.owner is not None else None
     return None if owner is None or owner is gate or owner.is_free or not owner.optimizers else owner
 
 
 def _layers(net: nn.Cell) -> dict[Site, list[Parameter]]:
-    """The weights of the layer of each checkpoint in `net`."""
+    """Returns the weights of the layer of each site in `net`."""
     found: dict[Site, list[Parameter]] = {}
     for _, cell in net.cells_and_names():  # a layer comes before its parts, of which its checks are one
         weights = None
@@ -51,7 +51,7 @@ def _sites_of(held: object) -> Iterator[Site]:
 
 
 def name_apart(gate: Gate, others: Sequence[Gate], net: nn.Cell | None) -> None:
-    """Puts the class of `net` in front of names that another monitor has, and labels what `gate` leaves in files."""
+    """Prefixes names that another monitor has by the class of `net`, and labels the files of `gate`."""
     name = type(_inside(net)).__name__
     labels = {other.label for other in others}
     labels_of_name = (f"{name}{number}" if number else name for number in (0, *range(2, len(others) + 3)))
@@ -65,7 +65,7 @@ def name_apart(gate: Gate, others: Sequence[Gate], net: nn.Cell | None) -> None:
 
 
 def _inside(net: nn.Cell | None) -> nn.Cell | None:
-    """The network in the wrappers that trainings put around it."""
+    """Returns the network inside the wrappers that trainings put around it."""
     while net is not None:
         inner = getattr(net, "network", None) or getattr(net, "_backbone", None)
         if not isinstance(inner, nn.Cell):

@@ -1,1 +1,1 @@
-"""The check operators that a user derives from or gets."""
+"""Check operators: the base class for users' own, and ready-made ones."""

@@ -21,8 +21,8 @@ _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 class _CheckOp:
     """`check_op(x, pre_val, min_val, max_val, cnt, loss_scale) -> x`, an identity that reports dL/dx to its site.
 
-    The four Parameters are there for the contract: rules live on the host and keep their state there. The loss scale
-    must be None in user code, as the document says: the scale of a training is known to `StepMonitor`.
+    The four Parameters exist for the contract only: rules run on the host and keep their state there. The loss scale
+    must be None in user code, as documented: `StepMonitor` knows the scale of a training.
     """
 
     __ms_class__ = True
@@ -42,14 +42,14 @@ class _CheckOp:
         return self.tap(read(x, self.parameter_type))
 
     parameter_type = property(type_of_own_holder)
-    """As that of `ASDBase`."""
+    """As `ASDBase.parameter_type`."""
 
 
 class ASDBase:
     """Base class of operators that check the gradient of one of their inputs.
 
     Derive from it, call `super().__init__` with the operator's class and its arguments, take the Parameters, and call
-    `check_op` on the input whose gradient shall be checked:
+    `check_op` on the input whose gradient is to be checked:
 
         class GatherASD(ASDBase):
             def __init__(self, *args, **kwargs):
@@ -68,17 +68,17 @@ class ASDBase:
 
     Args:
         cls: Class of the operator, for example `mindspore.ops.operations.Gather`.
-        *args: Given to `cls`.
-        **kwargs: Given to `cls`.
+        *args: Passed to `cls`.
+        **kwargs: Passed to `cls`.
 
     Raises:
-        ConfigError: `cls` is no class, as where an operator is given that was made already.
+        ConfigError: `cls` is not a class, for example an operator that was already made.
 
     Attributes:
         op: The operator.
         check_op: `check_op(x, pre_val, min_val, max_val, cnt, None) -> x`.
         enable_check: Whether `NPU_ASD_ENABLE` was on when the operator was made.
-        holder: The cell whose code calls the operator, once a network was searched for it; None before.
+        holder: Cell whose code calls the operator; None until a network was searched for it.
     """
 
     __ms_class__ = True
@@ -91,8 +91,8 @@ class ASDBase:
                 "cls", type(cls).__name__, "valid is the class of an operator; its arguments come behind it"
             )
         self.op = cls(*args, **kwargs)
-        # Level O1 of amp writes the source of a network anew, and wants that of all it calls but what is of a module
-        # without a file.
+        # Level O1 of amp rewrites the source of a network, and needs the source of everything it calls unless its
+        # module has no file.
         self.__module__ = "builtins"
         self.name_prefix = "ASD_" + cls.__name__
         self.enable_check = Config.of_process().enabled
@@ -100,16 +100,16 @@ class ASDBase:
             self.check_op = _CheckOp(f"{self.name_prefix}_{ASDBase._index}")
 
     def held_by(self, cell: nn.Cell) -> None:
-        """Says which cell calls the operator: its mixed precision is the operator's, see `mixed_precision`."""
+        """Sets the cell that calls the operator: its mixed precision holds for the operator, see `mixed_precision`."""
         self.holder = cell
         if "check_op" in vars(self):
             self.check_op.holder = cell
 
     parameter_type = property(type_of_own_holder)
-    """What a compiled graph casts a Parameter to where the operator reads it; None where it casts nothing."""
+    """Type to which a compiled graph casts a Parameter that the operator reads; None where it casts nothing."""
 
     def generate_params(self) -> tuple[Parameter, Parameter, Parameter, Parameter]:
-        """Four Parameters `pre_val`, `min_val`, `max_val` (float32) and `cnt` (int32), all scalars at 0, not trained.
+        """Returns four untrained scalar Parameters at 0: `pre_val`, `min_val`, `max_val` (float32) and `cnt` (int32).
 
         Their names end in a number that counts the calls over all operators, from 0.
         """
@@ -123,8 +123,8 @@ class ASDBase:
         return pre_val, min_val, max_val, cnt
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # In PyNative `self.cnt += 1` would replace the Parameter by a Tensor, and the count would be lost to everyone
-        # who holds the Parameter.
+        # In PyNative `self.cnt += 1` would replace the Parameter by a Tensor, and holders of the Parameter would not
+        # see the count.
         old = self.__dict__.get(name)
         if isinstance(old, Parameter) and isinstance(value, Tensor) and not isinstance(value, Parameter):
             old.set_data(value)
@@ -132,7 +132,7 @@ class ASDBase:
             super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what the wrapper itself lacks. `copy` and `pickle` ask before `op` is there.
+        # Only called for attributes that the wrapper lacks. `copy` and `pickle` ask before `op` exists.
         if name.startswith("__") or "op" not in self.__dict__:
             first = "" if name.startswith("__") else ": its __init__ has to call super().__init__ first, with a class"
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{first}.")

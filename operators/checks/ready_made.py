@@ -1,4 +1,4 @@
-"""The check operators that come with the package; they leave `cnt` at 0, for the host counts the checks."""
+"""The check operators that come with the package; they leave `cnt` at 0, since the host counts the checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.checks.base import ASDBase
 from asd.operators.private.mixed_precision import read
 
-# Taken at import, before `enable` can put the checking operators in their place.
+# Taken at import, before `enable` can replace them by the checking operators.
 _LAYER_NORM, _RMS_NORM, _GATHER = P.LayerNorm, P.RmsNorm, P.Gather
 
 
@@ -24,7 +24,7 @@ class LayerNormASD(ASDBase):
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_x, gamma, beta):
-        """Three outputs, as `mindspore.ops.LayerNorm`."""
+        """Returns the three outputs of `mindspore.ops.LayerNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(
@@ -35,7 +35,7 @@ class LayerNormASD(ASDBase):
 class _ComposedRmsNorm:
     """RmsNorm of elementwise operators, for backends without a kernel for `mindspore.ops.RmsNorm`.
 
-    y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon) over the last axes, those that gamma has, in float32.
+    y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon) over the last axes, as many as gamma has, in float32.
     """
 
     __ms_class__ = True
@@ -45,14 +45,14 @@ class _ComposedRmsNorm:
 
     def __call__(self, x, gamma):
         axes = tuple(range(-F.rank(gamma), 0))
-        # A node of its own, as the kernel would be: else PyNative adds the gradients of a residual stream in another
-        # order without the check than with it.
+        # A separate node, as the kernel would be: else PyNative adds the gradients of a residual stream in another
+        # order with the check than without it.
         wide = F.cast(F.reshape(x, F.shape(x)), ms.float32)
         rstd = ops.rsqrt(ops.mean(wide * wide, axes, keep_dims=True) + self.epsilon)
         return F.cast(wide * rstd * F.cast(gamma, ms.float32), F.dtype(x)), rstd
 
     def shard(self, *_strategies: Any, **_kwargs: Any) -> _ComposedRmsNorm:
-        """Accepted for the operator's sake: a backend without the kernel has no sharding either."""
+        """Does nothing and returns itself: a backend without the kernel has no sharding either."""
         return self
 
 
@@ -68,21 +68,21 @@ class RmsNormASD(ASDBase):
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_x, gamma):
-        """Two outputs, as `mindspore.ops.RmsNorm`."""
+        """Returns the two outputs of `mindspore.ops.RmsNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(read(input_x, self.parameter_type), read(gamma, self.parameter_type))
 
 
 class GatherASD(ASDBase):
-    """`mindspore.ops.Gather` that checks the gradient of the table it gathers from, such as an embedding's weight."""
+    """`mindspore.ops.Gather` that checks the gradient of its table, such as an embedding's weight."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(_GATHER, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_params, input_indices, axis):
-        """One output, as `mindspore.ops.Gather`."""
+        """Returns the output of `mindspore.ops.Gather`."""
         if self.enable_check:
             input_params = self.check_op(input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(read(input_params, self.parameter_type), input_indices, axis)

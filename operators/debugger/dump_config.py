@@ -1,4 +1,4 @@
-"""The settings of overflow collection under the names of the TensorFlow adapter: an estimator's and a session's."""
+"""Settings of overflow collection under the names of the TensorFlow adapter: an estimator's and a session's."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _FLAGS = ("enable_dump", "enable_dump_debug")
 
 
 class DumpConfig:
-    """What is collected: overflows (`enable_dump_debug`) or all data (`enable_dump`), not both.
+    """Collection of overflows (`enable_dump_debug`) or of all data (`enable_dump`), not both.
 
-    `PrecisionDebugger(DumpConfig(...))` makes a debugger of it.
+    `PrecisionDebugger(DumpConfig(...))` makes a debugger from it.
 
     Args:
         enable_dump: Dump the data of all APIs.
         dump_path: An existing folder that this user can read and write.
         enable_dump_debug: Collect overflows.
-        dump_debug_mode: `all`, `aicore_overflow` or `atomic_overflow`; an Atlas A2 knows `all` only.
+        dump_debug_mode: `all`, `aicore_overflow` or `atomic_overflow`; an Atlas A2 supports `all` only.
         overflow_nums: Overflows after which training ends; -1: never.
 
     Raises:
-        ConfigError: A value is wrong, the folder is not there, or both are asked for.
+        ConfigError: A value is wrong, the folder does not exist, or both are requested.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DumpConfig:
         """Returns the settings of a debugger.
 
         Raises:
-            ConfigError: Neither is asked for, or `overflow_nums` is wrong.
+            ConfigError: Neither is requested, or `overflow_nums` is wrong.
         """
         if not (self.enable_dump or self.enable_dump_debug):
             raise ConfigError("enable_dump_debug", value=False, valid="valid is that it or enable_dump is on")
@@ -92,14 +92,14 @@ def _device_name() -> str:
 
 
 class NPURunConfig:
-    """The settings of a training, of which `PrecisionDebugger` takes those of the dump.
+    """Settings of a training, of which `PrecisionDebugger` uses those of the dump.
 
     Args:
-        dump_config: What is dumped; None: nothing.
-        others: What TensorFlow alone needs, such as `session_config`; nothing is done with it.
+        dump_config: Settings of the dump; None: no dump.
+        others: Settings for TensorFlow alone, such as `session_config`; ignored.
 
     Raises:
-        ConfigError: `dump_config` is none.
+        ConfigError: `dump_config` is not a `DumpConfig`.
 
     Example:
         >>> import tempfile
@@ -117,11 +117,11 @@ class NPURunConfig:
 
 
 def dump_config_of(parameter_map: Mapping[str, Any]) -> DumpConfig:
-    """The `DumpConfig` that the `parameter_map` of a session's optimizer `NpuOptimizer` asks for.
+    """Returns the `DumpConfig` in the `parameter_map` of a session's optimizer `NpuOptimizer`.
 
     Args:
-        parameter_map: By key a value, or what holds one as TensorFlow's map does: `.b` for a flag, `.s` for bytes. Keys
-            that are not of the dump, such as `use_off_line`, are passed over.
+        parameter_map: By key a value, or an object that holds one as in TensorFlow's map: `.b` for a flag, `.s` for
+            bytes. Keys of other settings, such as `use_off_line`, are ignored.
 
     Raises:
         ConfigError: A value is wrong; see `DumpConfig`.

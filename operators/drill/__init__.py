@@ -1,1 +1,1 @@
-"""Faults put into a network, and real trainings to put them into."""
+"""Faults to inject into a network, and real trainings to inject them into."""

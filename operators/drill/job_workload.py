@@ -1,9 +1,9 @@
 """One rank of a job to try things on: `asd run --ranks 2 -- python -m asd.operators.drill.job_workload STEPS ...`.
 
-The Llama of `asd.operators.drill.workload` in data parallel: each rank takes its rows of every batch, rank 0 writes the
-checkpoints. A fault can be bound to a device, as a broken processor is, whatever rank computes there; a batch can be
-poisoned, as a broken file would. It prints `STEP number loss`, and at its end `DONE` with a JSON object: SHA-256 over
-weights and optimizer, and the loss, null where a checkpoint had left no step to make.
+It trains the Llama of `asd.operators.drill.workload` in data parallel: each rank takes its rows of every batch, rank 0
+writes the checkpoints. A fault can be bound to a device, like a broken processor, whichever rank runs there. A batch
+can be poisoned, as by a broken file. It prints `STEP number loss` per step, and at its end `DONE` with a JSON object:
+SHA-256 over weights and optimizer, and the loss, null where the checkpoint was of the last step.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from asd.operators.step.resume import checkpoint_to_resume, resumed_step
 
 _COLUMNS = ["input_ids", "loss_mask"]
 _SIZE = SMALL.with_(layers=1)
-"""Every start of the job compiles the network anew, and that takes most of the time."""
+"""Small, since every start of the job compiles the network, which takes most of the time."""
 
 
 class _Weighted(nn.Cell):
-    """The Llama with a weight for the loss of each token."""
+    """The Llama, with a weight for the loss of each token."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -47,7 +47,7 @@ class _Weighted(nn.Cell):
 
 
 class _Progress(ms.train.Callback):
-    """Prints the loss of every step."""
+    """Callback that prints the loss of every step."""
 
     def __init__(self, step: int) -> None:
         super().__init__()
@@ -62,14 +62,14 @@ class _Progress(ms.train.Callback):
 
 
 def rows(workload: Workload, rank: int, size: int, *, first: int = 0, poisoned: int = 0) -> Iterator[tuple[Any, Any]]:
-    """The share of a rank of each batch: tokens, int32, and weights of their losses, float32, of the same shape.
+    """Yields a rank's share of each batch: tokens, int32, and weights of their losses, float32 of the same shape.
 
     Args:
-        workload: Model and data; its batch is that of one rank.
-        rank: Of this process.
+        workload: Model and data; its batch size is that of one rank.
+        rank: Rank of this process.
         size: Number of ranks.
-        first: Batches to leave out.
-        poisoned: Step whose weights are damaged on rank 0: every second has its sign bit set, so that they add up to 0.
+        first: Batches to skip.
+        poisoned: Step whose weights are damaged on rank 0: every second one is -1, so that they add up to 0.
     """
     whole = workload.with_(batch=workload.batch * size)
     for step, batch in enumerate(batches(whole, first), start=first + 1):
@@ -81,9 +81,9 @@ def rows(workload: Workload, rank: int, size: int, *, first: int = 0, poisoned: 
 
 
 def main(words: Sequence[str]) -> int:
-    """Trains; the exit code is 1 when an anomaly ended it."""
+    """Trains; returns exit code 1 when an anomaly ended the training, else 0."""
     options = _options().parse_args(words)
-    disable()  # the monitor below checks, and the fault has to strike behind its checks
+    disable()  # the monitor below checks, and the fault must come after its checks
     use_mode(options.mode)
     init()
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
@@ -95,7 +95,7 @@ def main(words: Sequence[str]) -> int:
         ms.load_param_into_net(optimizer, saved)
     progress = _Progress(resumed_step(optimizer))
     try:
-        if progress.step < options.steps:  # a job that crashed behind its last checkpoint is started again
+        if progress.step < options.steps:  # else a restart after a crash at the very end
             _train(net, optimizer, progress, options, checkpoint)
     except AnomalyDetected as error:
         print(f"STOP {error.event.step}", flush=True)

@@ -1,4 +1,4 @@
-"""A real training to try things on: mindformers' `LlamaForCausalLM` on text that comes with Python."""
+"""A real training for experiments: mindformers' `LlamaForCausalLM` on text that comes with Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tell = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of the model and of a batch.
+    """Size of the model and of a batch.
 
     Attributes:
         hidden: Width of the residual stream.
@@ -36,8 +36,8 @@ class Workload:
         intermediate: Width inside the feed-forward part.
         sequence: Tokens per sequence.
         batch: Sequences per step.
-        learning_rate: Of AdamWeightDecay.
-        seed: For weights and the order of the text.
+        learning_rate: Learning rate of AdamWeightDecay.
+        seed: Seed of the weights and of the order of the text.
     """
 
     hidden: int = 64
@@ -50,7 +50,7 @@ class Workload:
     seed: int = 1
 
     def with_(self, **changes: Any) -> Workload:
-        """A copy with some numbers changed."""
+        """Returns a copy with some fields changed."""
         return replace(self, **changes)
 
 
@@ -61,15 +61,15 @@ _VOCABULARY = 512
 
 
 def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
-    """The network, whose output is its loss, and its optimizer; the same weights for the same seed."""
-    logging.disable(logging.WARNING)  # mindformers tells which of its models can't be imported
+    """Returns the network, whose output is its loss, and its optimizer; weights are the same for the same seed."""
+    logging.disable(logging.WARNING)  # mindformers logs which of its models can't be imported
     try:
         from mindformers import LlamaConfig, LlamaForCausalLM
     finally:
         logging.disable(logging.NOTSET)
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("mindformers"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # it tells every choice it makes
+            logging.getLogger(name).setLevel(logging.ERROR)  # it logs every choice
     ms.set_seed(workload.seed)
     np.random.seed(workload.seed)  # noqa: NPY002 - mindformers draws its weights from the global generator
     config = LlamaConfig(
@@ -99,7 +99,7 @@ def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
 
 
 def batches(workload: Workload, first: int = 0) -> Iterator[np.ndarray]:
-    """Batches of tokens, int32 of shape (batch, sequence + 1), without end; `first` skips as many."""
+    """Yields batches of tokens, int32 of shape (batch, sequence + 1), without end; skips the `first` batches."""
     from pydoc_data import topics
 
     text = np.frombuffer("".join(topics.topics.values()).encode(), np.uint8).astype(np.int32)
@@ -113,13 +113,13 @@ def batches(workload: Workload, first: int = 0) -> Iterator[np.ndarray]:
 
 
 def dataset(workload: Workload, steps: int, first: int = 0) -> Any:
-    """The batches as a dataset of `steps` steps for `Model.train`."""
+    """Returns the batches as a dataset of `steps` steps for `Model.train`."""
     source = [batch for batch, _ in zip(batches(workload, first), range(steps), strict=False)]
     return ms.dataset.GeneratorDataset(source, ["input_ids"], shuffle=False)
 
 
 class _Recorder(ms.train.Callback):
-    """Keeps the loss of every step, and once a digest of all weights and optimizer states."""
+    """Recorder of the loss of every step, and once of a digest of all weights and optimizer states."""
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, first: int, digest_after: int, tell: Tell | None) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class _Recorder(ms.train.Callback):
         self._first, self._digest_after, self._tell = first, digest_after, tell
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Reads the loss, which waits for the step."""
+        """Reads the loss, which waits for the end of the step."""
         outputs = run_context.original_args().net_outputs
         loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
         self.losses.append(float(Tensor(loss).asnumpy().reshape(-1)[0]))
@@ -142,16 +142,16 @@ class _Recorder(ms.train.Callback):
 
 @dataclass(frozen=True)
 class Run:
-    """What a training came to.
+    """Result of a training.
 
     Attributes:
-        losses: One per step made.
+        losses: One loss per step made.
         digest: SHA-256 over all weights and optimizer states at the end.
         digest_then: The same after the step `digest_after`.
         anomaly: The event that ended it, or None.
         history: Per checkpoint `(step, value, limit, level)`, as in `Monitor`.
-        changes: What the fault did.
-        where: The place the fault struck.
+        changes: Changes that the fault made.
+        where: Place that the fault changed.
     """
 
     losses: list[float]
@@ -180,13 +180,13 @@ def train(
 
     Args:
         workload: Model and data.
-        steps: The last step; a training that resumes makes only what is missing.
-        config: How to detect; None or `enable=0` trains without any check.
-        sinks: Where events go.
-        fault: What goes wrong; needs a `config` that detects.
-        folder: Where checkpoints are written; None for nowhere.
+        steps: Number of the last step; a resumed training makes only the missing ones.
+        config: Settings of detection; None or `enable=0` trains without any check.
+        sinks: Receivers of events.
+        fault: Fault to inject; needs a `config` that detects.
+        folder: Folder for checkpoints; None for no checkpoints.
         save_every: Steps between two checkpoints.
-        resume_from: Checkpoint file to go on from.
+        resume_from: Checkpoint file to resume from.
         digest_after: Step after which `Run.digest_then` is taken.
         tell: Called after each step with its number and its loss.
     """
@@ -233,7 +233,7 @@ def use_mode(mode: str) -> None:
 
 
 def digest(net: nn.Cell, optimizer: nn.Cell) -> str:
-    """SHA-256 over every weight and every state of the optimizer."""
+    """Returns the SHA-256 over every weight and every state of the optimizer."""
     parameters = {parameter.name: parameter for cell in (net, optimizer) for parameter in cell.get_parameters()}
     sha = hashlib.sha256()
     for name in sorted(parameters):

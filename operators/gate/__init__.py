@@ -1,1 +1,1 @@
-"""The guard: an update that breaks a limit is not applied; and the record of a step, to which its parts add."""
+"""The guard, which refuses an update that breaks a limit; and the record of a step, to which its parts add."""

@@ -1,4 +1,4 @@
-"""Gradients that add up over several steps: what one of them flagged refuses the update that holds it."""
+"""Refuses an update made of gradients that accumulate over several steps, if any of these steps broke a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asd.operators.gate.step_record import Part, StepRecord
 
 
 class Accumulation(Part):
-    """That of one `StepMonitor`, where steps are judged of which not each makes an update."""
+    """Accumulation of one `StepMonitor`, where steps are judged but not every step makes an update."""
 
     def __init__(self, put_back: Callable[[], str], write_limits: Callable[[], None]) -> None:
         self._put_back, self._write_limits = put_back, write_limits
@@ -16,19 +16,19 @@ class Accumulation(Part):
         self._each_updates: bool | None = None
 
     def settle(self, step: StepRecord) -> None:
-        """Notes why an update was refused, where an earlier step is the reason, and puts the sums back."""
+        """Notes why an update was refused, if an earlier step is the reason, and restores the accumulated sums."""
         if step.refused and self._flagged:
             obstacle = self._put_back()
             sums = f"is not put back: {obstacle}" if obstacle else "was put back to where it began"
             step.withheld = f"it holds the gradients of step {self._flagged}, which broke a limit; their sum {sums}"
 
     def note(self, step: StepRecord) -> None:
-        """Holds the next update back, if this step broke a limit and made none."""
+        """Withholds the next update, if this step broke a limit and made no update."""
         gate, withheld = self.gate, self.gate.withholds
         if gate.updated:
             self._flagged, gate.withholds = 0, False
         elif step.fatal is not None and self._flagged == 0 and gate.guards and not self._each_updates:
-            # Where each healthy step makes an update, one without it was left out by the training itself.
+            # If every healthy step makes an update, a step without one was skipped by the training itself.
             self._flagged, gate.withholds = step.number, True
         if not step.events and step.readings:
             self._each_updates = gate.updated and self._each_updates is not False

@@ -1,1 +1,1 @@
-"""From a tensor to its numbers: taps, gradients before a mean, the loss scale, the optimizer's state."""
+"""Measurements of tensors: taps, local gradients, the loss scale, the optimizer's state."""

@@ -1,4 +1,4 @@
-"""What an optimizer keeps: the weights that it trains, its moments of each, and how much gradients add to these."""
+"""State of an optimizer: the weights that it trains, its moments of each, and how much gradients add to these."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _JOINT = re.compile(r"(?<=.)[._]")
 FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 _REMEMBERED = 64
-"""Steps of which the largest gradient is known: more than from one reading of a tensor to the next."""
+"""Steps whose largest gradient is kept: more than between two readings of the state."""
 
 
 class Group(NamedTuple):
     """Tensors of one kind.
 
     Attributes:
-        name: `weight`, or what stands before the weights' names.
+        name: `weight`, or the prefix of the weights' names.
         second_moment: Whether its values are sums of squares.
-        parameters: Those of floating-point types.
+        parameters: Parameters of floating-point types.
     """
 
     name: str
@@ -34,9 +34,9 @@ class Group(NamedTuple):
 
 
 class OptimizerState:
-    """The weights that an optimizer trains and the Parameters it keeps about each of them.
+    """Weights that an optimizer trains, and the Parameters that it keeps for each.
 
-    A Parameter belongs to the state when its name is a prefix before a weight's name, as `moment1.norm.gamma` or
+    A Parameter belongs to the state when its name is a prefix and a weight's name, as `moment1.norm.gamma` or
     `exp_avg_sq_norm.gamma`; the prefix names its group. Counters and learning rates are left out.
 
     Args:
@@ -44,8 +44,8 @@ class OptimizerState:
 
     Attributes:
         groups: The weights first.
-        unknown: Tensors that the optimizer keeps besides these, and that nothing reads.
-        updates: How many were noted.
+        unknown: Other tensors that the optimizer keeps, which nothing reads.
+        updates: Number of updates noted.
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
@@ -54,7 +54,7 @@ class OptimizerState:
         floats = [weight for weight in weights if weight.dtype in FLOATS]
         groups: dict[str, Group] = {"weight": Group("weight", second_moment=False, parameters=floats)}
         self.unknown: list[str] = []
-        # By the names that they had when the optimizer was made: a cell that holds it puts its own before them later.
+        # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
         kept = dict(optimizer.parameters_and_names())
         sizes = {name: parameter.size for name, parameter in kept.items() if id(parameter) in trained}
         for name, parameter in kept.items():
@@ -77,31 +77,31 @@ class OptimizerState:
 
     @property
     def moments(self) -> list[str]:
-        """The groups besides the weights."""
+        """Returns the names of the groups besides the weights."""
         return [group.name for group in self.groups if group.name != "weight"]
 
     @property
     def parameters(self) -> list[Parameter]:
-        """Weights and state together, in the order of the groups."""
+        """Returns weights and state together, in the order of the groups."""
         return [parameter for group in self.groups for parameter in group.parameters]
 
     def note(self, readings: Iterable[Reading]) -> None:
-        """Takes in the gradients of a step whose update was applied."""
+        """Adds the gradients of a step whose update was applied."""
         readings = list(readings)
         kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else WEIGHT_GRADIENT
-        # A norm is no smaller than the largest element.
+        # A norm is at least as large as the largest element.
         largest = [reading.value / self._scale for reading in readings if reading.kind == kind]
         self.updates += 1
         self._largest.append(max(largest, default=None))
 
     def growth(self, since: int) -> dict[str, float] | None:
-        """By how much gradients can have raised each moment; None if they are unknown.
+        """Returns the largest amount by which gradients can have raised each moment; None if unknown.
 
-        An Adam adds (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one, at most. What is no Adam
-        may add all of either.
+        An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one. Another
+        optimizer may add all of either.
 
         Args:
-            since: How many updates had been noted when the moments were read before.
+            since: Number of updates noted at the previous reading of the moments.
         """
         count = min(len(self._largest), self.updates - since)
         if count == 0 or self._largest[-1] is None:
@@ -116,7 +116,7 @@ class OptimizerState:
 
 
 def _split(name: str, weights: Container[str]) -> tuple[str, str]:
-    """The group of a Parameter and the name of its weight; both empty if it belongs to none."""
+    """Returns the group of a Parameter and the name of its weight; both empty if it belongs to no weight."""
     for match in _JOINT.finditer(name):
         if (weight := name[match.end() :]) in weights:
             return name[: match.start()].rpartition(".")[2], weight
@@ -124,7 +124,7 @@ def _split(name: str, weights: Container[str]) -> tuple[str, str]:
 
 
 def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[int]) -> Iterator[str]:
-    """Attributes with a tensor for each weight that are none of the optimizer's Parameters."""
+    """Yields names of attributes with a tensor for each weight that are not Parameters of the optimizer."""
     for name, value in vars(optimizer).items():
         tensors = list(value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ())
         alike = [each for each in tensors if isinstance(each, Tensor) and id(each) not in known]
@@ -133,7 +133,7 @@ def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[i
 
 
 def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
-    """How much of a gradient, and of its square, an Adam adds to its moments in a step; None for anything else."""
+    """Returns the shares of a gradient and of its square that an Adam adds to its moments per step, else None."""
     if "Adam" not in type(optimizer).__name__:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The extremes of an optimizer's weights and moments, all of them read in one step of so many, in one read-back."""
+"""Reads the extremes of an optimizer's weights and moments, all in one step of `EVERY`, with one read-back."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from asd.operators.measure.optimizer_state import Group, OptimizerState
 from asd.operators.measure.statistics import statistics
 
 EVERY = 16
-"""Steps from one reading to the next. It follows no clock: what is found must not depend on how busy a machine is."""
+"""Steps from one reading to the next; no clock, since findings must not depend on how busy a machine is."""
 
 
 class StateReading:
-    """Reads the state of one optimizer.
+    """Reader of the state of one optimizer.
 
     Args:
-        state: What is read; of second moments the smallest value too.
-        untrained: Parameters that are saved and nobody trains, as moving statistics; they must be finite.
+        state: State to read; for second moments the smallest value too.
+        untrained: Parameters that are saved but not trained, such as moving statistics; they must be finite.
 
     Attributes:
-        seconds: Of the last reading; 0 before the first one.
-        where: Per value the name of the tensor it was found in.
+        seconds: Seconds of the last reading; 0 before the first one.
+        where: Name of the tensor in which each value was found, by value.
     """
 
     def __init__(self, state: OptimizerState, untrained: Sequence[Parameter] = ()) -> None:
@@ -36,12 +36,12 @@ class StateReading:
         self.seconds = 0.0
 
     def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
-        """The extremes as they are now.
+        """Returns the current extremes.
 
         Returns:
-            Per group the largest magnitude, `max_<group>`, `nan` if an element is not finite; of second moments the
-            smallest value too, `min_<group>`. And by how much gradients can have raised them since the last reading;
-            None if that is unknown.
+            Per group the largest magnitude, `max_<group>`, `nan` if an element is not finite; for second moments the
+            smallest value too, `min_<group>`. And the largest growth by gradients since the last reading, see
+            `OptimizerState.growth`.
         """
         begin = time.perf_counter()
         groups = [group for group in self._state.groups if group.parameters]
@@ -66,7 +66,7 @@ class StateReading:
         return values, growth
 
     def not_finite(self) -> list[str]:
-        """Names of the Parameters that hold a number that is not finite now."""
+        """Returns the names of the Parameters that hold a number that is not finite."""
         held = [*self._state.parameters, *self._untrained]
         found = _read_back([statistics(held, largest=True)]) if held else ()
         return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]

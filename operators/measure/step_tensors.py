@@ -1,4 +1,4 @@
-"""The tensors that go into a step and come out of it: to the host as arrays, and back into their places."""
+"""Tensors that enter and leave a step: copies them to the host as arrays, and back into their places."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 
 def to_host(tensor: Tensor, *, copy: bool = True) -> np.ndarray:
-    """The values of `tensor`; without `copy` perhaps its own memory."""
+    """Returns the values of `tensor` as an array; without `copy` perhaps its own memory."""
     if tensor.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
         tensor = tensor.astype(ms.float32)
     array: np.ndarray = tensor.asnumpy()
@@ -19,12 +19,12 @@ def to_host(tensor: Tensor, *, copy: bool = True) -> np.ndarray:
 
 
 def tensor_like(template: Tensor, array: np.ndarray) -> Tensor:
-    """A tensor of the type of `template` with the values of `array`, which `to_host` made of one like it."""
+    """Returns a tensor of the type of `template` with the values of `array`, which `to_host` made."""
     return Tensor(array).astype(template.dtype) if template.dtype == ms.bfloat16 else Tensor(array, template.dtype)
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples, lists and dicts, in a fixed order."""
+    """Yields the tensors of nested tuples, lists and dicts, in a fixed order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, (tuple, list)):
@@ -36,7 +36,7 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 
 
 def with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
-    """`tree` with the tensors' values from `arrays`."""
+    """Returns `tree` with the tensors' values from `arrays`."""
     if isinstance(tree, Tensor):
         return tensor_like(tree, next(arrays))
     if isinstance(tree, (tuple, list)):
@@ -48,7 +48,7 @@ def with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
 
 
 def bits_of_first(outputs: Any) -> bytes:
-    """The bits of a step's first output, such as its loss; none where that is no tensor."""
+    """Returns the bits of a step's first output, such as its loss; empty where that is not a tensor."""
     while isinstance(outputs, (tuple, list)) and outputs:
         outputs = outputs[0]
     return to_host(outputs, copy=False).tobytes() if isinstance(outputs, Tensor) else b""

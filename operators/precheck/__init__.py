@@ -1,1 +1,1 @@
-"""The pre-check of APIs: each call of a dump is made again and compared with a reference in float64."""
+"""Pre-check of APIs: re-runs each call of a dump and compares it with a reference in float64."""

@@ -1,4 +1,4 @@
-"""Arguments between a dump, MindSpore on the device, and MindSpore in float64."""
+"""Converts arguments between a dump, MindSpore on the device, and MindSpore in float64."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _WIDE = {"Float16": "Float64", "BFloat16": "Float64", "Float32": "Float64", "Com
 
 
 class NotCheckable(Exception):
-    """A call that can't be checked; the text says why, without a full stop."""
+    """Raised for a call that cannot be checked; the text is the reason, without a full stop."""
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`value` with `change` applied to all that is in its tuples and dictionaries."""
+    """Returns `value` with `change` applied to everything in its tuples and dictionaries."""
     if isinstance(value, tuple):
         return tuple(mapped(item, change) for item in value)
     if isinstance(value, dict):
@@ -47,14 +47,14 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def to_tensor(value: Any) -> Any:
-    """A value as the device gets it."""
+    """Returns a value as the device gets it."""
     if isinstance(value, Value):
         return Tensor(value.array, _TYPES[value.dtype])
     return _dtype(value.name) if isinstance(value, DtypeArgument) else value
 
 
 def wide_tensor(value: Any) -> Any:
-    """A tensor with float64 in place of every other floating-point type."""
+    """Returns a value with float64 in place of every other floating-point type."""
     if isinstance(value, Value):
         wide = _WIDE.get(value.dtype, value.dtype)
         return Tensor(value.array.astype(DTYPES[wide]), _TYPES[wide])
@@ -62,14 +62,14 @@ def wide_tensor(value: Any) -> Any:
 
 
 def from_tensor(tensor: Tensor) -> Value:
-    """The elements of a tensor; waits for them."""
+    """Returns the elements of a tensor; waits for them."""
     dtype = str(tensor.dtype)
     readable = tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor
     return Value(np.array(readable.asnumpy()), dtype)
 
 
 def from_json(value: Any) -> Any:
-    """An attribute: lists were tuples, and the name of a type was the type."""
+    """Returns an attribute from JSON: lists become tuples, names of types become the types."""
     if isinstance(value, list):
         return tuple(from_json(item) for item in value)
     return _TYPES.get(value, value) if isinstance(value, str) else value

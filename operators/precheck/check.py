@@ -29,7 +29,7 @@ Values = dict[Place, Value]
 
 @dataclass
 class _CheckJob:
-    """One call with its inputs."""
+    """A call with its inputs."""
 
     call: Call
     function: Callable[..., Any]
@@ -45,14 +45,14 @@ class _CheckJob:
 
 
 class _Reference(NamedTuple):
-    """What is right, and the function that it was made with: None where nothing is computed."""
+    """The right values, and the function that computed them: None where nothing is computed."""
 
     values: Values
     function: Callable[..., Any] | None
 
 
 class _Outputs(NamedTuple):
-    """One direction of a call: what its dump holds, and what it gave when it was made again."""
+    """One direction of a call: the values in its dump, and those of its re-run."""
 
     job: _CheckJob
     entry: str
@@ -63,10 +63,10 @@ class _Outputs(NamedTuple):
 
 
 class Check:
-    """Checks calls, in PyNative.
+    """Checker of calls, in PyNative.
 
     Args:
-        path: The dump.json.
+        path: Path of the dump.json.
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
         rule: One of `asd.dumps.precheck.rules.RULES`.
         abs_limit: Largest absolute error of the rules `rounding` and `seed`.
@@ -85,7 +85,7 @@ class Check:
         self._rule, self._abs_limit = rule, abs_limit
 
     def check(self, call: Call) -> ApiResult:
-        """Checks one call; whatever is wrong with it is in the result."""
+        """Checks one call; the result holds every problem with it."""
         random = self._inputs.generator(call.name)
 
         def made(described: Any) -> Any:
@@ -115,10 +115,10 @@ class Check:
         return ApiResult(call.name, _status(forward), backward_status, "; ".join(dict.fromkeys(messages)), details)
 
     def _direction(self, job: _CheckJob, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
-        """One direction: its rows, and what else there is to say.
+        """Checks one direction; returns its rows and messages.
 
         Raises:
-            NotCheckable: Nothing could be compared.
+            NotCheckable: Nothing can be compared.
         """
         if run is _CheckJob.backward and not job.gradients:
             raise NotCheckable("the dump has no gradient of an output")
@@ -156,7 +156,7 @@ class Check:
                 for place in outputs.places
             ]
 
-        # What rounding the inputs does takes much longer than all else, so it is asked for where it counts.
+        # The noise of rounded inputs is far slower to compute than all else, so only where it decides.
         found = rows(final=False) if self._rule == "rounding" else []
         return found if found and _status(found) == PASS else rows(final=True)
 
@@ -253,9 +253,9 @@ def _converted(value: Value, dtype: str) -> Value:
 
 
 def _noise(job: _CheckJob, function: Callable[..., Any], reference: Values, run: Any) -> Values:
-    """Root mean square of what rounding the inputs at random to half a unit changes in each element.
+    """Returns the root mean square change of each element when inputs are randomly rounded by half a unit.
 
-    At least that of all elements of the tensor: a few trials may change one of them hardly at all by chance.
+    It is at least the mean of all elements of the tensor: in a few trials one element may hardly change by chance.
     """
     random = np.random.default_rng(42)
     sums = {place: np.zeros(value.array.shape) for place, value in reference.items() if value.dtype == "Float64"}

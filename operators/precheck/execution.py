@@ -1,4 +1,4 @@
-"""Makes a call, forward and backward, and hands out what came of it as arrays."""
+"""Runs a call, forward and backward, and returns its results as arrays."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def call_forward(function: Callable[..., Any], args: Any, kwargs: Any, convert: 
     """Runs the call and returns its outputs by their places.
 
     Args:
-        function: It.
+        function: Function to call.
         args: Its arguments with a `Value` for each tensor.
         kwargs: Its keyword arguments.
-        convert: Makes a tensor of a `Value`.
+        convert: Makes a tensor from a `Value`.
 
     Raises:
-        NotCheckable: It can't run here.
+        NotCheckable: The call cannot run here.
     """
     try:
         output = function(*mapped(args, convert), **mapped(kwargs, convert))
@@ -40,17 +40,17 @@ def call_forward(function: Callable[..., Any], args: Any, kwargs: Any, convert: 
 def call_backward(
     function: Callable[..., Any], args: Any, kwargs: Any, convert: Convert, gradients: dict[Place, Value]
 ) -> dict[Place, Value]:
-    """Runs the call and its backward pass, and returns the gradients of the floating-point arguments by their places.
+    """Runs a call and its backward pass; returns the gradients of floating-point arguments by their places.
 
     Args:
-        function: It.
+        function: Function to call.
         args: Its arguments with a `Value` for each tensor.
         kwargs: Its keyword arguments.
-        convert: Makes a tensor of a `Value`.
-        gradients: Of the outputs, by their places.
+        convert: Makes a tensor from a `Value`.
+        gradients: Gradients of the outputs, by their places.
 
     Raises:
-        NotCheckable: It can't run here.
+        NotCheckable: The call cannot run here.
     """
     places = [place for place, leaf in leaves(args) if isinstance(leaf, Value) and leaf.dtype in FLOATING]
     wanted = list(gradients)

@@ -1,1 +1,1 @@
-"""A step that is made again, to confirm what is suspicious or to attribute an anomaly."""
+"""Re-runs a step, to confirm a suspicion or to attribute an anomaly."""

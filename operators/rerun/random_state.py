@@ -1,4 +1,4 @@
-"""Random streams: those of MindSpore's generator, NumPy and Python can be put back, those of single operators can't."""
+"""Random streams: MindSpore's generator, NumPy's and Python's can be restored, those of single operators cannot."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ _DRAWING = frozenset(
         "UniformReal",
     }
 )
-"""Operators whose kernels keep a random stream of their own."""
+"""Operators whose kernels keep their own random stream."""
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
 _drawn: set[str] = set()
 _searched: dict[str, frozenset[str]] = {}
 
 
 def save() -> tuple[Any, ...]:
-    """The state of the streams that can be put back; nothing that comes later changes it."""
-    # Quick, for it is done before each step; `as_arrays` takes its time.
+    """Returns the state of the streams that can be restored; later draws do not change it."""
+    # Quick, since it runs before each step; `as_arrays` is slower.
     return ms.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - what nets draw from
 
 
 def as_arrays(state: tuple[Any, ...]) -> list[np.ndarray]:
-    """What another rank can `restore`."""
+    """Returns the state as arrays, which another rank can `restore`."""
     generator, (_, words, position, has_gauss, cached), (version, python_words, gauss) = state
     return [
         generator.asnumpy(),
@@ -75,7 +75,7 @@ def as_arrays(state: tuple[Any, ...]) -> list[np.ndarray]:
 
 
 def restore(state: Sequence[Any]) -> None:
-    """Puts back what `save` or `as_arrays` returned."""
+    """Restores a state that `save` or `as_arrays` returned."""
     if isinstance(state, tuple):
         state = as_arrays(state)
     generator, words, gauss, python_words, python_gauss = state
@@ -87,14 +87,14 @@ def restore(state: Sequence[Any]) -> None:
 
 
 def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str:
-    """Why a step that runs these must not be made again, or an empty text.
+    """Returns why a step with these cells cannot be re-run; empty if it can.
 
-    What was compiled is searched for operators that draw random numbers; what PyNative called since `forget_draws` is
-    known from `watch_draws`.
+    Compiled graphs are searched for operators that draw random numbers; `watch_draws` notes those that PyNative called
+    since `forget_draws`.
 
     Args:
         cells: The cells of the step.
-        functions: Jitted functions it may call, of `compiled_functions`.
+        functions: Phases of jitted functions it may call, from `compiled_functions`.
     """
     held = {
         type(value).__name__
@@ -109,12 +109,12 @@ def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str
 
 
 def _drops_nothing(operator: ops.Primitive) -> bool:
-    """Whether it is a dropout whose masks are all ones, as `nn.LSTM` holds one."""
+    """Returns whether this is a dropout whose masks are all ones, as `nn.LSTM` holds one."""
     return getattr(operator, "keep_prob", 0) == 1
 
 
 def watch_draws() -> None:
-    """From now on every operator that PyNative calls and that draws is noted; calling it does what it did."""
+    """Notes from now on every random operator that PyNative calls; the calls themselves do not change."""
     for module in (P, ops.auto_generate):
         for name in _DRAWING & set(dir(module)):
             kind = getattr(module, name)
@@ -123,7 +123,7 @@ def watch_draws() -> None:
 
 
 def forget_draws() -> None:
-    """A new step begins: what was drawn before is none of it."""
+    """Begins a new step: earlier draws are not part of it."""
     _drawn.clear()
     if not patches.is_replaced(P.Dropout, "__call__"):  # `disable` came in between
         watch_draws()
@@ -134,7 +134,7 @@ def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:
 
 
 def _drawing_in(phase: str) -> frozenset[str]:
-    """Kept, for a large graph takes long to be written out, and what is compiled does not change."""
+    """Returns the random operators of a graph; cached, since writing out a large graph is slow and it never changes."""
     if phase not in _searched:
         graph = compiled_graph(phase)
         found = frozenset(name.decode() for name in _OPERATOR.findall(graph)) & _DRAWING
@@ -147,7 +147,7 @@ def _drawing_in(phase: str) -> frozenset[str]:
 
 
 def _drops(graph: bytes) -> bool:
-    """Whether any `Dropout` of a graph in the format MindIR drops anything."""
+    """Returns whether any `Dropout` of a graph in the format MindIR drops anything."""
     model = mind_ir_pb2.ModelProto()
     model.ParseFromString(graph)
     nodes = [node for part in (model.graph, *model.functions) for node in part.node]

@@ -1,4 +1,4 @@
-"""A step made again to attribute its anomaly: on this device, and by ranks that hold the same part of the network."""
+"""Re-runs a step to attribute its anomaly: on this device, and on the peers in its replica group."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from asd.rules.readings.reading import unscaled
 
 
 def run_alone(again: RepeatableStep, original: StepResult, abnormal: Callable[[StepResult], bool]) -> Diagnosis:
-    """The verdict of a rank that nobody can be compared with.
+    """Returns the verdict of a rank without peers.
 
     Args:
-        again: The step.
-        original: What it came to.
-        abnormal: Whether an answer breaks the limit that was broken.
+        again: The step to re-run.
+        original: Result of the original run.
+        abnormal: Returns whether a result breaks the limit that was broken.
     """
     answer, failure = again.rerun_discarding()
     repeated = None
     if not failure and difference(original, answer):
-        # A third run tells hardware that failed once from a step that never says the same twice.
+        # A third run distinguishes hardware that failed once from a step that is never the same twice.
         repeated, failure = again.rerun_discarding()
     if failure:
         return Diagnosis("undetermined", failure)
@@ -42,15 +42,15 @@ def run_together(
     suspects: Sequence[int],
     abnormal: Callable[[StepResult], bool],
 ) -> Diagnosis:
-    """All ranks make the step again, then the replicas without a suspect make that of one with a suspect.
+    """Re-runs the step on all ranks, then a suspect replica's step on the replicas without suspects.
 
     Args:
-        again: The step.
-        exchange: The ranks, and which of them hold the same.
-        weights: What has to be alike on siblings.
-        original: What the step came to.
-        suspects: The ranks with an anomaly of their own.
-        abnormal: Whether an answer breaks the limit that was broken.
+        again: The step to re-run.
+        exchange: The ranks, and their replica groups.
+        weights: Weights that must be alike on peers.
+        original: Result of the original run.
+        suspects: Ranks with a local anomaly.
+        abnormal: Returns whether a result breaks the limit that was broken.
 
     Returns:
         The verdict about this rank.
@@ -106,7 +106,7 @@ def _run_own(
     original: StepResult,
     abnormal: Callable[[StepResult], bool],
 ) -> Diagnosis:
-    """All ranks make their own step again, twice: MindSpore divides each batch itself, and gives none to another."""
+    """Re-runs each rank's own step twice: MindSpore splits each batch itself, and cannot give it to another rank."""
     answers = []
     for _ in range(2):
         answer, failure = again.rerun_discarding()
@@ -125,12 +125,12 @@ def _run_own(
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether two replicas have the same weights."""
+    """Returns whether two replicas have the same weights."""
     return all(told[one]["weights"] == told[other]["weights"] for one, other in zip(ranks, others, strict=True))
 
 
 def breaks(anomaly: Event | None, scale: float) -> Callable[[StepResult], bool]:
-    """Whether an answer breaks the limit that `anomaly` broke, at the same checkpoint, or is not finite there."""
+    """Returns a check whether a result breaks the limit of `anomaly`, or is not finite, at the same checkpoint."""
 
     def check(answer: StepResult) -> bool:
         if anomaly is None:

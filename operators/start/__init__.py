@@ -1,1 +1,1 @@
-"""How a training comes under watch: `enable`, the automatic start, and the callbacks of MindSpore and mindformers."""
+"""Ways to start the watch over a training: `enable`, automatic start, callbacks of MindSpore and mindformers."""

@@ -1,4 +1,4 @@
-"""Puts the checking norm operators in the place of MindSpore's own, and a monitor beside every training."""
+"""Replaces MindSpore's norm operators by checking ones, and adds a monitor to every training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
 
 
 class Enabled:
-    """What `enable` returns: a context manager that undoes it on leaving."""
+    """Result of `enable`: a context manager that calls `disable` on leaving."""
 
     def __enter__(self) -> Enabled:
         return self
@@ -27,11 +27,11 @@ class Enabled:
 
 
 def enable() -> Enabled:
-    """Makes `LayerNorm` and `RmsNorm` of `mindspore.ops` the checking operators for every layer built from now on.
+    """Replaces `LayerNorm` and `RmsNorm` of `mindspore.ops` by check operators, for layers built from now on.
 
     Every training of this process is judged from now on as well, see `asd.operators.start.autostart`, unless it has a
-    `StepMonitor` already; `NPU_ASD_ENABLE` says what happens then, and with 0 nothing does. Importing `asd.operators`
-    does all this when `NPU_ASD_ENABLE` is on. Calling it twice changes nothing more.
+    `StepMonitor` already. `NPU_ASD_ENABLE` decides on the reaction; with 0 nothing happens. Importing `asd.operators`
+    calls this when `NPU_ASD_ENABLE` is on. A second call changes nothing.
     """
     for module in (ops, operations):
         for name, replacement in _REPLACEMENTS.items():
@@ -41,11 +41,11 @@ def enable() -> Enabled:
 
 
 def disable() -> None:
-    """Puts back all that is replaced in MindSpore, and ends the sampling of results.
+    """Restores everything that is replaced in MindSpore, and ends the sampling of results.
 
-    Layers built in between keep their checks.
+    Layers built in the meantime keep their checks.
 
-    As long as a network with checks or a guard lives, the parser of compiled graphs still reads it as Python does.
+    The parser of compiled graphs stays patched as long as a network with checks or a guard exists.
     """
     autostart.stop()
     put_back_layers()

@@ -10,10 +10,10 @@ from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 
 
 class ASDMonitor(TrainerMonitor):
-    """`StepMonitor` that is on unless `NPU_ASD_ENABLE=0` says otherwise; takes the same arguments.
+    """`StepMonitor` that is on unless `NPU_ASD_ENABLE=0` is set; takes the same arguments.
 
-    In a yaml, with `REGISTER_PATH` naming a folder that holds a file `asd_shim.py` with the one line
-    `from asd.operators import ASDMonitor`:
+    In a yaml, with `REGISTER_PATH` set to a folder that holds a file `asd_shim.py` with the one line `from
+    asd.operators import ASDMonitor`:
 
         callbacks:
           - type: ASDMonitor
@@ -28,7 +28,7 @@ class ASDMonitor(TrainerMonitor):
 
 
 def register() -> bool:
-    """Makes `type: ASDMonitor` known to mindformers, if mindformers is already imported; returns whether it is."""
+    """Registers `type: ASDMonitor` with mindformers, if that is already imported; returns whether it is."""
     if "mindformers" not in sys.modules:
         return False
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister

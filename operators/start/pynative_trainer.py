@@ -1,4 +1,4 @@
-"""Judges what the Trainer of mindformers 2 trains in PyNative: it calls its callbacks in a way of its own."""
+"""Judges trainings by the Trainer of mindformers 2 in PyNative, which calls its callbacks in its own way."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GROUP = "trainer"
 
 
 class TrainerMonitor(StepMonitor):
-    """`StepMonitor` that is a callback of mindformers' Trainer too, of version 1 and of version 2.
+    """`StepMonitor` as a callback of mindformers' Trainer, versions 1 and 2.
 
-    Version 2 tells a callback its settings and its state, and all else by name. It has no place between the gradients
-    and the optimizer, so the optimizer's own call is guarded, and each gradient is looked at before it is clipped.
+    Version 2 passes a callback its settings and its state, and all else by name. It has no place between gradients and
+    optimizer, so the optimizer's own call is guarded, and each gradient is measured before it is clipped.
     """
 
     @shielded
@@ -34,27 +34,27 @@ class TrainerMonitor(StepMonitor):
 
     @shielded
     def on_step_end(self, run_context: Any, state: Any, **training: Any) -> None:
-        """Judges the step, all of its micro-batches together."""
+        """Judges the step, with all of its micro-batches."""
         self.step(training.get("loss"))
 
     @shielded
     def on_train_end(self, run_context: Any, state: Any = None, **training: Any) -> None:
-        """Lets the gate go."""
+        """Releases the gate."""
         if state is None:
             super().on_train_end(run_context)
         else:
             self.close()
 
     def _pass(self, run_context: Any, state: Any, **training: Any) -> None:
-        """What the Trainer says besides."""
+        """Ignores the Trainer's other calls."""
 
     on_begin = on_end = on_epoch_begin = on_epoch_end = on_step_begin = _pass
 
 
 def put_first(make: Any = None) -> None:
-    """Has our callback called before all others, so that none saves what a refused step left.
+    """Calls our callback before all others, so that no callback saves the result of a refused step.
 
-    mindformers puts those of a yaml behind its own, which save checkpoints.
+    mindformers puts callbacks of a yaml after its own, which save checkpoints.
 
     Args:
         make: Makes the monitor of a Trainer that has none; without it such a Trainer is left alone.
@@ -75,6 +75,6 @@ def put_first(make: Any = None) -> None:
 
 
 def _as_one(model: Any) -> nn.Cell:
-    """The network; one cell around its parts where a rank has several stages of a pipeline."""
+    """Returns the network; a cell around its parts where a rank has several stages of a pipeline."""
     parts = list(model) if isinstance(model, (list, tuple)) else [model]
     return parts[0] if len(parts) == 1 else nn.CellList(parts, auto_prefix=False)

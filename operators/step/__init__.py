@@ -1,11 +1,11 @@
-"""A training under watch: what `StepMonitor` does around each step, one part a file.
+"""Watches a training: the work of `StepMonitor` around each step, one part a file.
 
 training_watch ── the parts, and their turns in a step
 step_reader ── from the slots to the verdicts, and back to the limits of the next step
-state_checks, weight_watch ── judge what a step left: optimizer state on this rank, weights over all ranks
+state_checks, weight_watch ── judge the result of a step: optimizer state on this rank, weights over all ranks
 rule_state ── the memory of the rules, beside the checkpoints
-forgotten ── says so when nobody calls `step`
-ending ── whether the training ends, and how
+forgotten ── reports missing calls of `step`
+ending ── decides whether the training ends, and how
 """
 
 from __future__ import annotations

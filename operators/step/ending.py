@@ -1,4 +1,4 @@
-"""Whether a training ends because of an event, and how: for good, or with a roll-back by MindSpore."""
+"""Decides whether an event ends a training, and how: for good, or with a roll-back by MindSpore."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _MOST_ROLL_BACKS = 10
 
 
 class Ending:
-    """Of the trainings of one `StepMonitor`.
+    """Decision on the end of the trainings of one `StepMonitor`.
 
     Args:
-        config: What a first-level anomaly does.
+        config: Its `on_anomaly` decides on first-level anomalies.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._can_roll_back = False
-        self._roll_backs: list[int] = []  # the steps that asked for one
+        self._roll_backs: list[int] = []  # steps after which one was requested
 
     @property
     def rolled_back(self) -> bool:
-        """Whether a roll-back was asked for."""
+        """Returns whether a roll-back was requested."""
         return bool(self._roll_backs)
 
     def look_for_roll_back(self, callbacks: Any) -> None:
-        """Takes a roll-back for possible if `callbacks` have MindSpore's and the environment switches it on."""
+        """Enables roll-backs if `callbacks` have MindSpore's callback for it and the environment switches it on."""
         self._can_roll_back = rolls_back() and any(isinstance(each, TrainFaultTolerance) for each in callbacks)
 
     def after(self, step: int, fatal: Event | None, damage: Event | None = None) -> AnomalyDetected | None:
-        """What is to be raised after `step`; None if the training goes on.
+        """Returns the exception to raise after `step`; None if the training goes on.
 
         Args:
-            step: The step that was made last. The same step is not rolled back a second time.
-            fatal: A first-level anomaly, if there is one.
-            damage: What says that the weights are damaged already: refusing an update mends nothing then.
+            step: Last step made. The same step is not rolled back a second time.
+            fatal: A first-level anomaly, or None.
+            damage: Event of weights that are damaged already, which refusing an update cannot repair, or None.
         """
         if fatal is None or self._config.on_anomaly != "stop":
             fatal = damage if self._config.refuses else None

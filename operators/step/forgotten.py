@@ -1,4 +1,4 @@
-"""Says so when updates are made and nobody calls `step`: then nothing is judged, and a gate alone protects little."""
+"""Reports updates without a call of `step`: then nothing is judged, and a gate alone protects little."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEVER = f"nothing is judged, for updates are made and `step` was never called: 
 
 
 class Forgotten(Part):
-    """That of one `StepMonitor`, where somebody else has to call `step`.
+    """Watch for missing calls of `step` on one `StepMonitor`, where the user must call it.
 
     Attributes:
         is_called: Whether `step` was called.
@@ -23,23 +23,23 @@ class Forgotten(Part):
         self._watches = self.is_called = False
 
     def watch(self) -> None:
-        """Looks after some updates that nobody judged, and when the process ends, until `stop`."""
+        """Starts the watch, until `stop`: it looks after some unjudged updates, and when the process ends."""
         self._watches, self.is_called = True, False
         self.gate.listener = lambda: self.look(ended=False)
         at_exit(self.look)
 
     def stop(self) -> None:
-        """Says that nobody has to call `step` any more."""
+        """Ends the watch."""
         if self._watches:
             self._watches = False
             self.gate.listener = None
 
     @shielded
     def look(self, *, ended: bool = True) -> None:
-        """Reports what was not judged.
+        """Reports updates that were not judged.
 
         Args:
-            ended: Whether nobody will judge it later; else some updates were made since anybody did.
+            ended: Whether the training is over, so that nothing will be judged later.
         """
         if not self._watches or table() is not self.table or self.table.replaying:  # no slots of another
             return

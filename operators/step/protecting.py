@@ -1,4 +1,4 @@
-"""Says what protects a training: by its settings and its checkpoints before it begins, by its first step after that."""
+"""Reports the protections of a training: before its first step by settings and checkpoints, then by that step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REGROUPED = (
 )
 _HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
-"""Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
+"""Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and set no flags."""
 
 
 def before_first_step(
@@ -42,7 +42,7 @@ def before_first_step(
     ranks: Exchange,
     net: nn.Cell | None,
 ) -> None:
-    """What the settings ask for, where the checkpoints are, and what stands in the way."""
+    """Reports the protections that the settings ask for, the checked tensors, and what prevents protections."""
     found, tiers = monitor.protections, config.active_tiers
     found.count(site.kind for site in sites)
     found.has(
@@ -67,14 +67,14 @@ def before_first_step(
 
 
 def _tell_rule(monitor: Monitor) -> None:
-    """The rule, with the tiers that are active."""
+    """Reports the rule, with the active tiers."""
     config, missing = monitor.config, monitor.protections.missing
     tiers = [each for each in config.active_tiers if f"ASD_OPTIONS=tiers:{each}" not in missing]
     monitor.protections.has(rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""))
 
 
 def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
-    """Says which ranks hold the same, and why none are compared where none do."""
+    """Reports the replica groups, or why no weights are compared."""
     found, groups = monitor.protections, ranks.groups
     found.has(groups=groups.words)
     found.missing.pop(_WEIGHTS, None)
@@ -100,12 +100,12 @@ def _unguarded(net: nn.Cell) -> list[str]:
 
 
 def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site]) -> None:
-    """What is known after the first step: places that were left out when it was compiled, and those nobody saw."""
+    """Reports sites that were left out in compilation, and sites without a value in the first step."""
     found = monitor.protections
-    found.count(site.kind for site in sites)  # those that nobody can check are gone
+    found.count(site.kind for site in sites)  # sites that cannot be checked are gone
     _tell_rule(monitor)
     found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
-    # Gradients of parameters may come every few steps only, where they add up.
+    # Where gradients accumulate, gradients of parameters may come only every few steps.
     seen = {reading.checkpoint for reading in monitor.readings}
     names, words = [site.name for site in sites if site.kind == GRADIENT], PLACES[GRADIENT]
     if names and seen.isdisjoint(names):

@@ -1,4 +1,4 @@
-"""Keeps the rule state of a training beside its checkpoint files, with their manifests, and takes it over again."""
+"""Saves the rule state of a training and manifests beside its checkpoint files, and restores the state."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from asd.rundir.statefile import save_state
 
 
 class _Judged(NamedTuple):
-    """Who judged the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""
+    """Judge of the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""
 
     monitor: Monitor
     health: Health
-    before: int  # updates that the optimizer had made when that began
+    before: int  # updates that the optimizer had made when the judging began
 
     @property
     def updates(self) -> int:
-        """Updates that it had made when that ended."""
+        """Returns the updates that the optimizer had made when the judging ended."""
         return self.before + self.monitor.status.steps - self.monitor.status.refused
 
     def state(self) -> dict[str, Any]:
-        """The state of the rules as a file beside a checkpoint has it."""
+        """Returns the state of the rules, as in a file beside a checkpoint."""
         return {**self.monitor.state(), "tainted_from": self.health.tainted_from}
 
 
@@ -40,11 +40,11 @@ _judged: weakref.WeakKeyDictionary[nn.Cell, _Judged] = weakref.WeakKeyDictionary
 
 
 class RuleState(Part):
-    """That of one `StepMonitor`.
+    """Rule state of one `StepMonitor`.
 
     Attributes:
-        files: Notices the checkpoint files that the training writes.
-        label: Of this monitor among those of the process.
+        files: Watch for the checkpoint files that the training writes.
+        label: Label of this monitor among those of the process.
     """
 
     def __init__(self, config: Config, health: Health, resume_from: str | Path | None) -> None:
@@ -53,10 +53,10 @@ class RuleState(Part):
         self.label = ""
 
     def save(self, file: Path, optimizer: nn.Cell | None, step: int) -> Path:
-        """Saves the state after `step` beside `file`; returns where.
+        """Saves the state after `step` beside `file`; returns the path of the state.
 
         Raises:
-            OSError: The file can't be written. Nothing that was there before is lost.
+            OSError: The file cannot be written. Earlier files are not lost.
         """
         path = state_path(file, self.monitor.origin.rank, self.label)
         updates, tainted_from = resumed_step(optimizer), self._health.tainted_from
@@ -64,19 +64,19 @@ class RuleState(Part):
         return path
 
     def save_manifest(self, file: Path, step: int) -> None:
-        """Says beside `file` whether the steps before it were clean, with its hash.
+        """Writes the manifest of `file`: its hash, and whether the steps before it were clean.
 
         Raises:
-            OSError: The checkpoint can't be read or the manifest not be written.
+            OSError: The checkpoint cannot be read or the manifest not be written.
         """
         run_dir = Path(self._config.run_dir)
         write_manifest(file, step=step, origin=self.monitor.origin, health=self._health, run_dir=run_dir)
 
     def resume(self, optimizer: nn.Cell | None) -> bool:
-        """Takes over the state of the training that goes on with `optimizer`, if it has made steps already.
+        """Restores the state of the training that continues with `optimizer`, if it has made steps already.
 
         Returns:
-            Whether a state was taken over. One that can't be is a problem, and the rules start anew.
+            Whether a state was restored. A state that cannot be restored is a problem, and the rules start over.
         """
         updates = resumed_step(optimizer)
         earlier = _judged.get(optimizer) if optimizer is not None and self._resume_from is None else None
@@ -93,16 +93,16 @@ class RuleState(Part):
             if earlier is None:
                 self.monitor.problem(f"{error} The rules start anew.")
                 return False
-        # This process made the steps, under another `StepMonitor`: if its settings were others, the rules start anew.
+        # This process made the steps, under another `StepMonitor`: if its settings differed, the rules start over.
         with contextlib.suppress(StateError):
             return self._take_over(earlier.state())
         return False
 
     def follow_roll_back(self, updates: int) -> bool:
-        """Takes over the state of the step to which MindSpore went back; without one the rules are kept as they are.
+        """Restores the state of the step to which MindSpore rolled back; without one the rules keep their state.
 
         Returns:
-            Whether a state was taken over.
+            Whether a state was restored.
         """
         with contextlib.suppress(StateError):
             state = state_to_resume(None, self.files.folders(), self.monitor.origin.rank, updates, self.label, None)

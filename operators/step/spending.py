@@ -1,4 +1,4 @@
-"""Measures what the host does for detection in each step, and says whether that is within the budget."""
+"""Measures the time that the host spends on detection in each step, and compares it with the budget."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from asd.operators.gate.step_record import Part
 from asd.operators.measure.state_reading import EVERY
 from asd.operators.step.state_checks import StateChecks
 
-_EVERY = 16  # steps from one time it is said to the next
+_EVERY = 16  # steps between two reports
 _RECENT = 33
-"""Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""
+"""Steps whose median counts, so that a compilation, an evaluation or a saved checkpoint does not."""
 
 
 class Spending(Part):
-    """The budget of one `StepMonitor`; what is looked at follows from nothing that is measured here."""
+    """Time budget of one `StepMonitor`; its measurements never change which checks run."""
 
     def __init__(self, share: float, state: StateChecks) -> None:
         self._share, self._state = share, state
@@ -24,7 +24,7 @@ class Spending(Part):
         self._count = 0
 
     def note(self, *, step_seconds: float, detection_seconds: float) -> None:
-        """Takes the time of a step, and of detection between it and the next."""
+        """Adds the seconds of a step, and of the detection between it and the next step."""
         self._steps.append(step_seconds)
         self._judging.append(max(0.0, detection_seconds - self._state.seconds_in_step))
         self._count += 1

@@ -1,4 +1,4 @@
-"""Judges the weights and the optimizer's state by their bounds, after a step."""
+"""Judges weights and optimizer state by their bounds, after a step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SETTING = "ASD_OPTIONS=tiers:state"
 
 
 class StateChecks(Part):
-    """The checks of the state of one `StepMonitor`; until `watch` is called there is nothing to judge.
+    """Checks of the state of one `StepMonitor`; nothing is judged until `watch` is called.
 
     Attributes:
-        seconds_in_step: What reading took in the last step that was judged.
+        seconds_in_step: Seconds of reading in the last step that was judged.
     """
 
     def __init__(self, health: Health) -> None:
@@ -29,7 +29,7 @@ class StateChecks(Part):
         self.seconds_in_step = 0.0
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
-        """Reads the weights and the state of `optimizer` from now on, and what of `net` nobody trains."""
+        """Starts to read the weights and the state of `optimizer`, and the untrained Parameters of `net`."""
         self._state = OptimizerState(optimizer)
         own = {id(each) for each in (*self._state.parameters, *optimizer.get_parameters())}
         held = [] if net is None else net.get_parameters()
@@ -42,11 +42,11 @@ class StateChecks(Part):
 
     @property
     def watches(self) -> bool:
-        """Whether there is anything to judge."""
+        """Returns whether there is state to judge."""
         return self._state is not None
 
     def tell(self, found: Protections) -> None:
-        """Says what of the state is judged."""
+        """Reports which parts of the state are judged."""
         if self._state is None:
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
@@ -55,13 +55,13 @@ class StateChecks(Part):
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
 
     def name_not_finite(self) -> None:
-        """Names what is not finite behind the first step, as from a file; not before, when weights may be undivided."""
+        """Reports values that are not finite after the first step, as from a file; before, weights may be unsharded."""
         if self._state is not None and (broken := self._reading.not_finite()):
             more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
             self.monitor.problem(f"not finite after the first step: {', '.join(broken[:3])}{more}")
 
     def judge(self, step: StepRecord) -> None:
-        """Adds the event of a first-level anomaly after a step whose update was applied."""
+        """Adds the event of a first-level anomaly, after a step whose update was applied."""
         state, self.seconds_in_step = self._state, 0.0
         if state is None or step.refused:
             return
@@ -71,7 +71,7 @@ class StateChecks(Part):
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number
         values, growth = self._reading.read()
-        if take_loaded(state.parameters):  # by the user: what was there before says nothing of it
+        if take_loaded(state.parameters):  # by the user: earlier values are no reference for it
             self.monitor.judges.forget_state()
         self.seconds_in_step = self._reading.seconds
         found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
@@ -82,5 +82,5 @@ class StateChecks(Part):
 
     @property
     def price(self) -> float:
-        """The seconds of one reading; 0 where nothing is read."""
+        """Returns the seconds of one reading; 0 where nothing is read."""
         return self._reading.seconds if self._state is not None else 0.0

@@ -1,4 +1,4 @@
-"""Reports when the ranks' weights differ, and distrusts the checkpoints that no comparison has proved good."""
+"""Reports when the weights of replicas differ, and taints checkpoints that no comparison has proved good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asd.rundir.manifest import Health, taint
 
 
 class WeightWatch(Part):
-    """That of one `StepMonitor`; until `watch` is called nothing is compared.
+    """Comparison of weights for one `StepMonitor`; nothing is compared until `watch` is called.
 
     Args:
         health: Tainted from the first step after which the weights may have differed.
@@ -27,13 +27,13 @@ class WeightWatch(Part):
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
-        """Compares `weights` over the ranks from now on, each `every` steps, or never for 0."""
+        """Starts to compare `weights` over the ranks, each `every` steps; never if 0."""
         self._comparison = WeightComparison(weights, self.ranks, every)
         self._unproven = []
 
     @property
     def words(self) -> str:
-        """How often they are compared, and which share of memory is compared with itself between two updates: none."""
+        """Returns how often weights are compared, as text; 0 % of memory is compared with itself between updates."""
         comparison = self._comparison
         return (
             f"over the ranks, every {comparison.every} steps"
@@ -42,12 +42,12 @@ class WeightWatch(Part):
         )
 
     def wrote(self, checkpoint_file: Path) -> None:
-        """Says that this rank wrote a checkpoint; the next comparison says whether its weights were those of all."""
+        """Notes a checkpoint that this rank wrote; the next comparison shows whether its weights were those of all."""
         if self._comparison.active:
             self._unproven.append(checkpoint_file)
 
     def compare(self, step: StepRecord) -> None:
-        """Asks whether all ranks have the same weights, if it is time; adds the event if they have not.
+        """Compares the ranks' weights if a comparison is due, and adds an event if they differ.
 
         Raises:
             RankLostError: A rank did not answer.

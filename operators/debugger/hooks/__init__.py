@@ -1,1 +1,1 @@
-"""What is put on modules and APIs, and the session that they write to."""
+"""Hooks on modules and APIs, and the session that they write to."""

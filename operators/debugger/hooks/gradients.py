@@ -1,8 +1,8 @@
-"""Gradients of a call in PyNative, read off the nodes of MindSpore's backward graph.
+"""Reads the gradients of a call in PyNative from the nodes of MindSpore's backward graph.
 
 Nothing is put into the network: an identity at an input would sum the gradients of its branches first and all others
-later, and floating-point sums of another order have other bits. A node tells its hook what it hands to each of its
-inputs, so the gradient of a call's input is the sum over the edges that lead from inside the call to that input.
+later, and another order of floating-point sums gives other bits. The hook of a node gets the gradients for each of its
+inputs. So the gradient of a call's input is the sum over the edges from inside the call to that input.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from asd.operators.private.backward import age_of, has_one_result, node_of, numb
 
 Edge = tuple[int, int]
 Tell = Callable[[str, int, np.ndarray, str], None]
-"""Called with `input` or `output`, the place among the inputs or outputs, the gradient and its type."""
+"""Called with `input` or `output`, the index among the inputs or outputs, the gradient and its type."""
 
 
 class GradientWatch:
-    """Watches calls of one step."""
+    """Watch over the calls of one step."""
 
     def __init__(self) -> None:
         self._edges: dict[int, _Node] = {}  # keeps nodes alive, so numbers stay unique
@@ -36,13 +36,13 @@ class GradientWatch:
         tell: Tell,
         done: Callable[[], None],
     ) -> None:
-        """Tells the gradients of one call when the backward pass comes to it.
+        """Reports the gradients of one call when the backward pass reaches it.
 
         Args:
-            inputs: What the call got; others than tensors are passed over.
-            outputs: What it returned.
-            begin: Called before the first gradient; says whether this call is wanted at all.
-            tell: Gets each gradient: those of the outputs are the `input` of the backward call.
+            inputs: Inputs of the call; only tensors count.
+            outputs: Outputs of the call.
+            begin: Called before the first gradient; returns whether this call is recorded.
+            tell: Receives each gradient: those of the outputs are the `input` of the backward call.
             done: Called when the gradients of all inputs are known.
         """
         targets: dict[Edge, list[int]] = {}
@@ -56,24 +56,24 @@ class GradientWatch:
         watched = _Watched(begin, tell, done, [place for _, edges in consumers for _, place in edges])
         for edge, place in ends.items():
             if edge in used_inside:
-                continue  # its gradient is also that of what the call itself made of it
+                continue  # its gradient also covers uses inside the call
             self._edges[edge[0]].node.register_prehook(watched.output_hook(edge[1], place))
         for node, edges in consumers:
             node.register_hook(watched.input_hook(edges))
 
     def clear(self) -> None:
-        """Lets the backward graph of the step go."""
+        """Releases the backward graph of the step."""
         self._edges.clear()
 
     def _edge(self, tensor: Any) -> Edge | None:
-        """The node that made `tensor`, and which of its results it is; None without a gradient."""
+        """Returns the node that made `tensor`, and the index of the result; None without a gradient."""
         node = node_of(tensor)
         if node is None:
             return None
         number = self._known(node)
         if has_one_result(node):
             return number, 0
-        view = node_of(tensor.reshape(tensor.shape))  # its one edge says which result it is
+        view = node_of(tensor.reshape(tensor.shape))  # its one edge has the index of the result
         return (number, view.next_functions[0][1]) if view is not None else None
 
     def _known(self, node: Any) -> int:
@@ -90,14 +90,14 @@ class GradientWatch:
     def _consumers(
         self, ends: list[Edge], targets: dict[Edge, list[int]]
     ) -> tuple[list[tuple[Any, list[tuple[int, int]]]], set[Edge]]:
-        """The nodes inside the call with an edge to one of its inputs; per node `(index of the edge, input)`.
+        """Returns the nodes inside the call with an edge to one of its inputs, each with `(index of the edge, input)`.
 
-        And which of `ends` other nodes inside the call use.
+        Returns also those of `ends` that other nodes inside the call use.
         """
         oldest = max((self._edges[number].age for number, _ in targets), default=0)
         borders = {number for number, _ in targets}
         found, used_inside = [], set()
-        # One node may make several of the outputs.
+        # One node may make several outputs.
         to_visit = list(dict.fromkeys(number for number, _ in ends if targets and number not in borders))
         visited = {*to_visit, *borders}
         while to_visit:
@@ -115,10 +115,10 @@ class GradientWatch:
 
 
 def _places(edges: Sequence[_Edge], targets: dict[Edge, list[int]]) -> list[tuple[int, int]]:
-    """For each edge of a node its index, and which input it leads to.
+    """Returns for each edge of a node its index, and the input to which it leads.
 
-    One tensor given twice, as in `x * x`, has an edge for each place. Where it has another number of them nobody knows
-    which is whose, and none is recorded.
+    A tensor that is given twice, as in `x * x`, has an edge for each place. If the number of edges differs, they cannot
+    be assigned to inputs, and none is recorded.
     """
     counts = Counter(edge.end for edge in edges)
     left = {end: list(places) for end, places in targets.items() if len(places) == counts[end]}
@@ -140,7 +140,7 @@ class _Node(NamedTuple):
 
 
 class _Watched:
-    """One call under watch; `left` has the place of an input once for each edge that leads to it."""
+    """A watched call; `left` has the index of an input once for each edge that leads to it."""
 
     def __init__(self, begin: Callable[[], bool], tell: Tell, done: Callable[[], None], left: list[int]) -> None:
         self._begin, self._tell, self._done = begin, tell, done
@@ -149,7 +149,7 @@ class _Watched:
         self._sums: dict[int, np.ndarray] = {}
 
     def output_hook(self, result: int, place: int) -> Callable[[Any], None]:
-        """For the node that made an output: its gradient is complete."""
+        """Returns the hook of the node that made an output: its gradient is complete."""
 
         def hook(gradients: Any) -> None:
             gradient = gradients[result] if result < len(gradients) else None
@@ -160,7 +160,7 @@ class _Watched:
         return hook
 
     def input_hook(self, edges: list[tuple[int, int]]) -> Callable[[Any, Any], None]:
-        """For a node inside the call that hands gradients to inputs of it."""
+        """Returns the hook of a node inside the call that passes gradients to the call's inputs."""
 
         def hook(handed: Any, _: Any) -> None:
             for index, place in edges:

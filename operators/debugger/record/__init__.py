@@ -1,1 +1,1 @@
-"""What becomes of the values of a call: encoded, judged, kept."""
+"""Records the values of a call: encodes, judges and keeps them."""

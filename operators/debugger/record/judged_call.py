@@ -1,7 +1,7 @@
-"""Which call overflowed: judged from the values that go in and come out.
+"""Judges by inputs and outputs whether a call overflowed.
 
-A device of Ascend keeps overflow flags in hardware; values are what every device has. `aicore` are calls that compute
-element by element, `atomic` those that accumulate (sums, products of matrices, scatters, reductions over ranks).
+Ascend keeps overflow flags in hardware; every device has the values. `aicore` calls compute element by element,
+`atomic` ones accumulate (sums, products of matrices, scatters, reductions over ranks).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEIGHT = "a parameter holds Inf or NaN already"
 TRANSIENT = "outputs do not overflow: transient"
 
 HALF_MARKS = frozenset({65504.0, 65472.0, 51200.0, 38400.0})
-"""What an overflowing float16 computation leaves behind, beside inf; 65500 is 65504 or 65472 in that type."""
+"""Values left by an overflowing float16 computation, beside inf; 65500 is 65504 or 65472 in that type."""
 _LARGEST = {
     "Float16": 65504.0,
     "BFloat16": 3.3895313892515355e38,
@@ -38,13 +38,13 @@ _ACCUMULATES = re.compile(
 
 @dataclass
 class JudgedCall:
-    """What is known of one call, forward or backward.
+    """Values of one call, forward or backward, as far as they matter for an overflow.
 
     Attributes:
-        inputs: Per input the trouble it is in, see `trouble`.
-        outputs: The same of the outputs.
-        largest_input: Largest magnitude that went in; inf and nan count as inf.
-        weights: As `inputs`, of those in trouble that are parameters which are trained; they are in `inputs` too.
+        inputs: Trouble of each input, see `trouble`.
+        outputs: Trouble of each output.
+        largest_input: Largest magnitude of an input; inf and nan count as inf.
+        weights: Trouble of the inputs that are trained parameters and not finite; it is in `inputs` too.
     """
 
     inputs: list[str] = field(default_factory=list)
@@ -55,9 +55,9 @@ class JudgedCall:
 
 
 def accumulates(name: str) -> bool:
-    """Whether the call of this name adds up products or elements, so that its overflow is an `atomic` one.
+    """Returns whether a call of this name sums products or elements, so that its overflow is an `atomic` one.
 
-    The API or class tells; the modules around it do not.
+    Only the name of the API or class decides, not the modules around it.
 
     >>> accumulates("Functional.linear.145.backward"), accumulates("Tensor.exp.0.forward")
     (True, False)
@@ -66,13 +66,13 @@ def accumulates(name: str) -> bool:
 
 
 def trouble(moments: Moments, dtype: str) -> str:
-    """`nan`, `inf`, `extreme` or nothing: what is wrong with the values of a tensor.
+    """Returns the trouble of a tensor: `nan`, `inf`, `extreme`, or "" for none.
 
-    Extreme is the largest finite number of the type, and the marks that overflow leaves in float16.
+    Extreme is the largest finite number of the type, or a mark that overflow leaves in float16.
 
     Args:
-        moments: Of the tensor.
-        dtype: As MindSpore names it.
+        moments: Moments of the tensor.
+        dtype: Type as MindSpore names it.
     """
     if dtype not in _LARGEST:
         return ""
@@ -86,9 +86,9 @@ def trouble(moments: Moments, dtype: str) -> str:
 
 
 def classify(call: JudgedCall) -> str:
-    """One of `OVERFLOW`, `WEIGHT`, `ALREADY` and `TRANSIENT`.
+    """Returns one of `OVERFLOW`, `WEIGHT`, `ALREADY` and `TRANSIENT`.
 
-    A value that is extreme and not larger than what went in is no overflow: masks are filled with such numbers.
+    An extreme value no larger than the inputs is no overflow: masks are filled with such numbers.
     """
     bad_inputs = {each for each in call.inputs if each in ("nan", "inf")}
     bad_outputs = {each for each in call.outputs if each in ("nan", "inf")}
@@ -103,7 +103,7 @@ def classify(call: JudgedCall) -> str:
 
 
 def magnitude_of(value: Any) -> float:
-    """Of a number that is no tensor; 0 for anything else."""
+    """Returns the magnitude of a number that is not a tensor; 0 for anything else."""
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
         return 0.0
     try:

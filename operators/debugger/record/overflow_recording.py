@@ -33,7 +33,7 @@ _INPUTS = ("input_args", "input_kwargs", "input", "parameters")
 
 
 class OverflowCounter:
-    """Counts the overflows of a training and ends it when there were enough.
+    """Counter of the overflows of a training, which it ends after enough of them.
 
     Attributes:
         count: Overflows so far.
@@ -46,11 +46,11 @@ class OverflowCounter:
 
     @property
     def is_enough(self) -> bool:
-        """Whether training is about to end: what overflows from now on is not looked at."""
+        """Returns whether training is about to end: later overflows are ignored."""
         return self._pending is not None
 
     def add(self, name: str, kind: str, path: Path | None) -> None:
-        """One more."""
+        """Counts and logs an overflow."""
         self.count += 1
         where = f"'{path}'" if path is not None else "nowhere, the record can't be written"
         _LOG.warning(
@@ -64,10 +64,10 @@ class OverflowCounter:
             self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
 
     def end_training(self) -> None:
-        """Ends the training if there were enough.
+        """Ends the training after enough overflows.
 
         Raises:
-            OverflowDetected: There were.
+            OverflowDetected: There were enough.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -75,15 +75,15 @@ class OverflowCounter:
 
 
 class OverflowRecording:
-    """Judges the entries of one step.
+    """Judge of the entries of one step.
 
     Args:
         config: Its `check_mode` and `overflow_nums` count.
-        folder: Of the step and rank; nothing is made of it until something overflows.
-        counter: Of the training.
-        sees_all: Whether every call is recorded. Otherwise the call that overflowed may be one that nobody sees, and
-            the first that was given what it left behind counts in its place.
-        weights: Of the network; one that holds Inf or NaN already is told where it is used first.
+        folder: Folder of the step and rank; created at the first overflow.
+        counter: Counter of the training.
+        sees_all: Whether every call is recorded. Otherwise the call that overflowed may be unrecorded, and the first
+            call with its results as inputs counts instead.
+        weights: Weights of the network; one that is not finite from the start is reported where it is used first.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class OverflowRecording:
                 self._bad_weights.add((array.shape, crc32(array)))
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """Notes where a call belongs."""
+        """Notes parent, stack and attributes of a call."""
         self._opened[name] = (parent, frames, attributes)
         self._calls.setdefault(name, JudgedCall())
 
@@ -129,7 +129,7 @@ class OverflowRecording:
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
 
     def close(self, name: str) -> None:
-        """Says whether a call overflowed; only then it is kept."""
+        """Judges a finished call; keeps it only if it overflowed."""
         call = self._calls.pop(name, None)
         parts = self._data.pop(name, {})
         opened = self._opened.pop(name, (None, (), None))
@@ -148,7 +148,7 @@ class OverflowRecording:
             known.pop(name, None)
 
     def finish(self) -> None:
-        """Judges what is still open and ends the dump."""
+        """Judges all open calls and ends the dump."""
         for name in list(self._calls):
             self.close(name)
         if self._writer is not None:
