@@ -1,4 +1,4 @@
-"""What all rules share: the interface, and the checks of arguments and of saved states."""
+"""Interface of all rules, and the checks of arguments and of saved states."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _LARGEST_ROOT_OF_ZERO = 1.5e-162
 
 
 class Rule(ABC):
-    """Judges the feature values of one checkpoint, one value per step, and remembers a few numbers about them.
+    """Judge of the feature values of one checkpoint, one value per step, with a few numbers of memory.
 
-    A rule sees Python floats, never a tensor. Equal rules that are fed equal values give equal verdicts, and a rule
-    restored from `state()` goes on exactly as if it had never been stopped.
+    A rule sees Python floats, never a tensor. Equal rules with equal values give equal verdicts, and a rule restored
+    from `state()` continues exactly as if it had never stopped.
 
     Attributes:
-        name: What `ASD_RULE` calls the rule.
-        takes: Which settings are arguments of the rule, by name: `upper`, `sigma`, and `learn_errors`, whether a
-            first-level value became part of the training.
-        feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
-            `max_square` is max(g*g); `score` is that of a matrix product. None of them is ever negative.
-        broken: The second-level limit that the last value with a second-level anomaly broke; `inf` before one did.
+        name: Name of the rule in `ASD_RULE`.
+        takes: Settings that are arguments of the rule: `upper`, `sigma`, and `learn_errors`, whether a first-level
+            value became part of the training.
+        feature: Number of the gradient g that the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
+            `max_square` is max(g*g); `score` is the score of a repeated computation. All are 0 or more.
+        broken: Second-level limit that the last value with a second-level anomaly broke; `inf` before the first.
     """
 
     name: ClassVar[str]
@@ -44,45 +44,45 @@ class Rule(ABC):
 
     @abstractmethod
     def update(self, value: float) -> Verdict:
-        """Judges the next value, then learns from it if the rule wants to.
+        """Judges the next value, then may learn from it.
 
         Args:
-            value: The feature value of this step, without loss scale. Anything from 0 to infinity, or NaN.
+            value: Feature value of this step, without loss scale. Anything from 0 to infinity, or NaN.
 
         Returns:
-            The verdict. Its limit is what `limit()` was before this call.
+            The verdict. Its limit is the result of `limit()` before this call.
         """
 
     @abstractmethod
     def limit(self) -> float:
-        """The largest value that is not a first-level anomaly next; `inf` when there is none.
+        """Returns the largest next value that is not a first-level anomaly; `inf` without a limit.
 
-        For finite values above 0, `update` answers `Level.ERROR` exactly when the value is above this limit, so a
-        device that knows the limit can decide alone. `Combined` has an exception, which it documents.
+        For finite values above 0, `update` returns `Level.ERROR` exactly when the value is above this limit, so a
+        device that knows the limit can decide alone. `Combined` documents an exception.
         """
 
     def second_limit(self) -> float:
-        """The largest value that is not suspicious next, and worth a second look; `limit()` for most rules."""
+        """Returns the largest next value that needs no confirmation re-run; `limit()` for most rules."""
         return self.limit()
 
     def least(self) -> float:
-        """The smallest value that is not suspicious next; 0 for most rules."""
+        """Returns the smallest next value that is not suspicious; 0 for most rules."""
         return 0.0
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What the rule remembers, ready for JSON: floats, counts and objects of them. NaN and infinities may occur."""
+        """Returns the rule's memory for JSON: floats, counts and objects of them. NaN and infinities may occur."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a saved state.
 
         Args:
-            state: What `state()` of the same rule returned.
+            state: Result of `state()` of the same rule.
 
         Raises:
             StateError: A key is missing, unknown, or has a value that the rule cannot have saved. The rule is then
-                as it was before the call.
+                unchanged.
         """
 
 
@@ -126,17 +126,17 @@ def check_state(rule: Rule, state: object) -> dict[str, float]:
 
 
 def bad_state(rule: Rule, key: str, value: object, valid: str) -> StateError:
-    """The error for one number of the saved state of a rule."""
+    """Returns the error for one number of the saved state of a rule."""
     return wrong_state(f"rule {rule.name}", key, value, valid)
 
 
 def wrong_state(what: str, key: str, value: object, valid: str) -> StateError:
-    """The error for one value of a saved state, in one sentence."""
+    """Returns the error for one value of a saved state, in one sentence."""
     return StateError(f"State of {what}: {key} has the value {value!r}, which is not valid: {valid}.")
 
 
 def saved_keys(what: str, state: object, keys: Iterable[str]) -> Mapping[str, Any]:
-    """`state`, if it is a mapping with exactly these keys; raises StateError otherwise."""
+    """Returns `state` if it is a mapping with exactly these keys; raises StateError otherwise."""
     wanted = list(keys)
     if isinstance(state, Mapping) and set(state) == set(wanted):
         return state
@@ -145,7 +145,7 @@ def saved_keys(what: str, state: object, keys: Iterable[str]) -> Mapping[str, An
 
 
 def saved_number(what: str, key: str, value: object, low: float | None = None) -> float:
-    """`value` as a float, if it is a finite number of at least `low`; raises StateError otherwise."""
+    """Returns `value` as a float if it is a finite number of at least `low`; raises StateError otherwise."""
     number = as_float(value)
     if number is not None and isfinite(number) and (low is None or number >= low):
         return number
@@ -153,21 +153,21 @@ def saved_number(what: str, key: str, value: object, low: float | None = None) -
 
 
 def saved_count(what: str, key: str, value: object) -> int:
-    """`value`, if it is an integer of at least 0; raises StateError otherwise."""
+    """Returns `value` if it is an integer of at least 0; raises StateError otherwise."""
     if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0:
         return int(value)
     raise wrong_state(what, key, value, "an integer of at least 0")
 
 
 def saved_numbers(what: str, key: str, values: object, size: int) -> list[float]:
-    """`values` as floats, if they are that many finite numbers; raises StateError otherwise."""
+    """Returns `values` as floats if they are `size` finite numbers; raises StateError otherwise."""
     if isinstance(values, list | tuple) and len(values) == size:
         return [saved_number(what, key, value) for value in values]
     raise wrong_state(what, key, values, f"a list of {size} numbers")
 
 
 def as_float(value: object) -> float | None:
-    """A real number as a float; None for anything else, for True and False, and for integers that are too large."""
+    """Returns a real number as a float; None for other types, for True and False, and for too large integers."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
@@ -177,12 +177,12 @@ def as_float(value: object) -> float | None:
 
 
 def largest_root(limit: float) -> float:
-    """The largest float whose square is not above `limit`, which is at least 0."""
+    """Returns the largest float whose square is not above `limit`, which is at least 0."""
     if limit == inf:
         return inf
     if limit < _SMALLEST_SQUARE:
         return max(sqrt(limit), _LARGEST_ROOT_OF_ZERO)
     root = sqrt(limit)
-    while root * root > limit:  # it is rounded to the nearest, so the next float above it is too large in any case
+    while root * root > limit:  # rounded to the nearest, so the next float above is always too large
         root = nextafter(root, 0.0)
     return root

@@ -1,4 +1,4 @@
-"""The verdict on a result that was computed again: it fits what it was made of or it doesn't."""
+"""Judges the score of a repeated computation: the result fits its operands or does not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from asd.verdict import Level, Verdict
 
 
 class ScoreRule(Rule):
-    """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
+    """Rule without memory: a score above 1, or NaN, is a first-level anomaly.
 
-    The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
-    the type, so it is computed where they are, see `asd.operators.sampled`.
+    The score is the worst residual as a multiple of rounding's effect. The tolerance depends on the operands and the
+    type, so it is computed on the device, see `asd.operators.sampled`.
 
     Args:
-        reason: Of a verdict.
+        reason: Reason of a verdict.
     """
 
     name = "checksum"
@@ -32,13 +32,13 @@ class ScoreRule(Rule):
         return Verdict(Level.ERROR, self._reason, value, 1.0)
 
     def limit(self) -> float:
-        """Always 1."""
+        """Returns 1."""
         return 1.0
 
     def state(self) -> dict[str, float]:
-        """Nothing."""
+        """Returns an empty state."""
         return {}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Takes the state of a rule that remembers nothing."""
+        """Accepts an empty state only."""
         check_state(self, state)

@@ -10,26 +10,26 @@ from asd.verdict import Level, Verdict
 
 BETA = 0.99
 FIRST_VALUES = 10
-"""So many values that are not zero are averaged without being judged."""
+"""Number of nonzero values that are averaged before any is judged."""
 
 
 class Combined(Rule):
-    """Flags a squared maximum if both it and its change are many times its exponential mean.
+    """Rule that flags a squared maximum if both it and its change are many times its exponential mean.
 
     With the mean corrected for its start from zero, base := avg / (1 - 0.99**none_zero_count), a value v is
 
     * ignored if it is 0;
     * an error ("strike") if it is not finite, or v > t1 and abs(v - pre_value) > t1, t1 := base * upper_thresh1;
-    * averaged, avg := 0.99 * avg + 0.01 * v, if it is no strike and v <= t2, t2 := base * upper_thresh2;
+    * averaged, avg := 0.99 * avg + 0.01 * v, if it does not strike and v <= t2, t2 := base * upper_thresh2;
     * otherwise passed over: neither reported nor averaged.
 
-    The thresholds exist once ten values were averaged. There is no second level. The published behaviour is kept:
-    after a NaN the change can't be judged, so the next value is only tested for being finite; and of two equal
-    spikes in a row only the first is an error.
+    The thresholds exist after ten averaged values. There is no second level. The published behaviour is kept: after a
+    NaN the change cannot be judged, so the next value is only tested for being finite. If two equal spikes follow each
+    other, only the first is an error.
 
-    That makes the values that strike no simple range after a spike. If pre_value > 2*t1, a value strikes above
-    pre_value + t1, not around pre_value, and again from t1 up to pre_value - t1. `limit()` is the upper end: above
-    it every value strikes, but a few below it may as well.
+    So the values that strike are not one range after a spike. If pre_value > 2*t1, a value strikes above pre_value +
+    t1, not around pre_value, and also from t1 up to pre_value - t1. `limit()` is the upper end: above it every value
+    strikes, below it some may.
 
     Args:
         upper_thresh1: Multiple of the mean that the value and its change must exceed for an error, at least 3.
@@ -78,11 +78,11 @@ class Combined(Rule):
         return Verdict(level, reason, value, limit)
 
     def limit(self) -> float:
-        """The value above which every value strikes; see the class about those below it."""
+        """Returns the limit above which every value strikes; see the class about values below it."""
         return self._limit(self._thresholds()[0])
 
     def state(self) -> dict[str, float]:
-        """Mean `avg`, last value `pre_value`, `count` of all values and `none_zero_count` of the averaged ones."""
+        """Returns mean `avg`, last value `pre_value`, `count` of all values, `none_zero_count` of the averaged ones."""
         return {
             "avg": self._avg,
             "pre_value": self._pre_value,
@@ -101,7 +101,7 @@ class Combined(Rule):
         self._avg, self._pre_value, self._count, self._none_zero_count = avg, values["pre_value"], count, none_zero
 
     def _thresholds(self) -> tuple[float, float]:
-        """t1 and t2; `inf` while they don't exist, which strikes nothing and averages all."""
+        """Returns t1 and t2; `inf` while they do not exist, so that nothing strikes and every value is averaged."""
         if self._none_zero_count < FIRST_VALUES or self._avg == 0.0:
             return inf, inf
         correction = 1 - BETA**self._none_zero_count
@@ -113,6 +113,6 @@ class Combined(Rule):
         if isinf(self._pre_value):
             return first
         limit = first + max(self._pre_value, 0.0)
-        # The sum is rounded, and so is the difference that update() takes: the next float may still be no strike.
+        # The sum is rounded, and so is the difference that update() takes: the next float may still not strike.
         above = nextafter(limit, inf)
         return above if abs(above - self._pre_value) <= first else limit

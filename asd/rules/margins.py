@@ -1,4 +1,4 @@
-"""How far healthy values go: a margin fitted to the largest distances that were seen."""
+"""Margin of healthy values: fitted to the largest distances seen so far."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers,
 from asd.rules.readings.kinds import Kind
 
 ALPHA = 1e-5
-"""Steps with a first-level alarm, of all healthy ones, that a margin allows for."""
+"""Share of healthy steps with a first-level alarm that a margin allows for."""
 KEPT = 64
 FEWEST = 8
 ENOUGH = 10 * KEPT
-"""Values of which the largest 64 are a tail."""
+"""Number of values whose largest 64 are a tail."""
 FIT_FROM = 16
-"""Steps before a fit: fewer say nothing about the largest of them."""
+"""Steps before a fit: fewer are not enough to predict the largest."""
 WIDEST = 10.0
 """Bits: the root of a million, the factor of the published rules on squares."""
 
 
 def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: float = 1.0) -> float:
-    """What a share `alpha` of all distances exceeds, if they fall off exponentially.
+    """Returns the distance that a share `alpha` of all distances exceeds, if they fall off exponentially.
 
     Args:
-        largest: The largest distances that were seen, at least one.
-        count: How many were seen.
-        alpha: Above 0.
+        largest: Largest distances seen, at least one.
+        count: Number of distances seen.
+        alpha: Share above 0.
         widen: Factor on the mean excess; 1 for the best estimate.
     """
     u = min(largest)
@@ -39,20 +39,20 @@ def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: fl
 class Margin:
     """A margin that one healthy step in 100,000 exceeds, if distances fall off exponentially.
 
-    Of each step the largest distance of all sites of a kind counts, for what sends one of them far up, such as an
-    unusual batch, sends many. Of these the k largest but one are looked at, an eighth of all, from 8 to 64. With u the
+    Per step the largest distance of all sites of a kind counts, since a cause that sends one of them far up, such as an
+    unusual batch, sends many. The k largest but one of these are used, an eighth of all, from 8 to 64. With u the
     smallest of them, beta their mean excess over u and n steps seen, the margin is
 
         u + beta * (1 + 2 / sqrt(k)) * ln((k - 1) / (n * 1e-5))
 
     or half a bit above the largest of all, which is as far as one unusual batch widens it, between `kind.envelope` and
-    `WIDEST`; `kind.first` until n is 16. The second factor covers what so few say about beta.
+    `WIDEST`; `kind.first` until n is 16. The second factor covers the uncertainty of beta.
 
     Args:
-        kind: Gives the smallest margin and the first one.
+        kind: Has the smallest margin and the first one.
 
     Attributes:
-        bits: In force; it changes in `refit` only, so that all sites of a step are judged alike.
+        bits: Current margin; only `refit` changes it, so that all sites of a step are judged alike.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -63,11 +63,11 @@ class Margin:
         self.bits = max(kind.first, kind.envelope)
 
     def add(self, distance: float) -> None:
-        """Takes in how far a healthy value was above what growth explains; `-inf` for nothing."""
+        """Adds the distance of a healthy value above the ceiling of growth; `-inf` for no value."""
         self._pending = max(self._pending, distance)
 
     def refit(self) -> None:
-        """Ends a step: brings the margin up to date."""
+        """Ends a step: updates the margin."""
         distance, self._pending = self._pending, -inf
         if distance == -inf:
             return
@@ -83,14 +83,14 @@ class Margin:
         self.bits = min(max(fitted, largest + 0.5, self._lowest), WIDEST)
 
     def state(self) -> dict[str, Any]:
-        """The kept distances, the count of all, and the margin in force."""
+        """Returns the kept distances, the count of all, and the current margin."""
         return {"largest": list(self._largest), "count": self._count, "margin": self.bits}
 
     def restore(self, state: object) -> None:
         """Continues from a saved state.
 
         Raises:
-            StateError: It can't have been saved by a margin of this kind. This one is then as it was.
+            StateError: A margin of this kind cannot have saved it. The margin is then unchanged.
         """
         what = "a fitted margin"
         values = saved_keys(what, state, ("largest", "count", "margin"))

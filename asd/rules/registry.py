@@ -19,7 +19,7 @@ def make_rule(name: str, **options: Any) -> Rule:
 
     Args:
         name: A key of `RULES`.
-        **options: `upper`, `sigma` and `learn_errors`, so that one configuration fits all; the rule gets those that it
+        **options: `upper`, `sigma` and `learn_errors`, so that one configuration fits all; the rule gets those in its
             `takes`.
 
     Raises:

@@ -11,7 +11,7 @@ from asd.verdict import Level, Verdict
 
 
 class SilentCheckV3(Rule):
-    """Flags a squared maximum that is many times its exponential mean.
+    """Rule that flags a squared maximum that is many times its exponential mean.
 
     The mean starts from zero and is corrected for that start, as Adam does with its moments:
 
@@ -19,16 +19,16 @@ class SilentCheckV3(Rule):
     * first level: v is not finite, or v > base * upper[0]; second level: v > base * upper[1];
     * then avg := beta * avg + (1 - beta) * v.
 
-    The published behaviour is kept, weaknesses included. The first value is only tested for being finite. Flagged
-    values are averaged in and blunt the rule; with `learn_errors` a NaN stays in the mean for ever, after which only
-    another NaN or infinity is seen. A site that had only zeros flags the first value that is not zero.
+    The published behaviour is kept, with its weaknesses. The first value is only tested for being finite. Flagged
+    values are averaged in and blunt the rule. With `learn_errors` a NaN stays in the mean for ever; then only another
+    NaN or infinity is flagged. A site with zeros so far flags its first nonzero value.
 
     Args:
         upper: First- and second-level threshold, as multiples of the mean. Each at least 3, first > second. They
             multiply a square: 1000000 times max(g*g) is 1000 times max(abs(g)).
-        beta: How much of the mean is kept each step, from 0 to below 1.
-        learn_errors: Whether first-level values are averaged in, as in the vendor's mode that only logs. Its modes
-            that end the training leave the state unchanged, and then a NaN never enters the mean.
+        beta: Share of the mean that is kept each step, from 0 to below 1.
+        learn_errors: Whether first-level values are averaged in, as in the vendor's mode that only logs. Its modes that
+            end the training leave the state unchanged, so that a NaN never enters the mean.
 
     Examples:
         >>> rule = SilentCheckV3()
@@ -74,16 +74,16 @@ class SilentCheckV3(Rule):
         return Verdict(level, reason, value, limit)
 
     def limit(self) -> float:
-        """The first threshold times the mean; `inf` before the first value."""
+        """Returns the first threshold times the mean; `inf` before the first value."""
         return self._base() * self.upper[0]
 
     def ratio(self, value: float) -> float:
-        """How many times the mean `value` is; 0 while there is none, infinite for anything above a mean of 0."""
+        """Returns `value` as a multiple of the mean; 0 without a mean, infinite for anything above a mean of 0."""
         base = self._base()
         return value / base if base > 0.0 else inf if value > 0.0 else 0.0
 
     def state(self) -> dict[str, float]:
-        """The mean `avg`, not corrected for its start from zero, and the `count` of values in it."""
+        """Returns the mean `avg`, not corrected for its start from zero, and the `count` of values in it."""
         return {"avg": self._avg, "count": self._count}
 
     def restore(self, state: Mapping[str, float]) -> None:
@@ -95,7 +95,7 @@ class SilentCheckV3(Rule):
         self._avg, self._count = avg, int(values["count"])
 
     def _base(self) -> float:
-        """The corrected mean; `inf`, which nothing exceeds, while there is none."""
+        """Returns the corrected mean; `inf`, which no value exceeds, without a mean."""
         if self._count == 0 or isnan(self._avg):
             return inf
         return self._avg / (1 - self.beta**self._count)

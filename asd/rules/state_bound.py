@@ -1,4 +1,4 @@
-"""Tier `state`: bounds on the weights and on what the optimizer remembers."""
+"""Bounds on the weights and on the state of the optimizer."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ WARM = 20
 """Steps before the bound has its final width."""
 WARM_UP_FACTOR = 4.0
 FACTOR = 2.0
-"""Weights of clean runs came to 1.09 after the warm-up."""
+"""Weights of clean runs reached 1.09 after the warm-up."""
 GROWTH = 1.1
-"""Of a healthy training in each step besides: embeddings and recurrent cells with momentum came to 1.09."""
+"""Healthy growth per step without a reading: embeddings and recurrent cells with momentum reached 1.09."""
 UNKNOWN_FACTOR = 1000.0
-"""Of moments whose gradients nobody tells; second moments are squares and have its square. Clean ones came to 240."""
+"""For moments with unknown gradients; second moments are squares and have its square. Clean runs reached 240."""
 _MOST_STEPS = 64
-"""That healthy growth is granted for, however many steps nobody looked at."""
+"""Most steps without a reading for which healthy growth is allowed."""
 ROUNDING = 1.001
 WEIGHT = "max_weight"
 MINIMUM = "min_"
-"""Prefix of the names whose value is a smallest one, which must not be negative."""
+"""Prefix of names of smallest values, which must not be negative."""
 MAXIMUM = "max_"
 
 
 class StateBound:
-    """Flags weights or moments of the optimizer that are suddenly larger than they can have become.
+    """Rule that flags weights or optimizer moments that are larger than they can have become.
 
-    Corruption of a moment or a weight stays: it does more harm than any corrupted gradient, and shows in no gradient at
-    first. Each named value, such as the largest abs(weight) over all tensors, may be at most 4 times its own running
-    maximum in the first 20 steps and 2 times after that, and for each step that nobody looked at 1.1 times as much.
+    Corruption of a moment or a weight persists: it does more harm than any corrupted gradient, and first shows in no
+    gradient. Each named value, such as the largest abs(weight) over all tensors, may be at most 4 times its own running
+    maximum in the first 20 steps and 2 times later, times 1.1 for each step without a reading.
 
-    Moments follow the gradients, which are free to become large, so a moment may also be as large as these make it. No
-    step of Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than m + max(g);
-    who knows the gradients hands these growths over, which need no warm-up. Where they are not known, moments may
-    become a thousand times, second moments a million times their running maximum.
+    Moments follow the gradients, which may become large, so a moment may also be as large as these make it. No step of
+    Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than m + max(g). Callers
+    that know the gradients pass these growths, which need no warm-up. Else moments may become a thousand times, second
+    moments a million times their maximum.
 
-    A name that begins with `min_` stands for a smallest value, which must not be negative: a second moment never is.
-    `min_x` tells that `max_x` is of a second moment. Everything must be finite.
+    A name that begins with `min_` is a smallest value, which must not be negative, as a second moment. `min_x` marks
+    `max_x` as a second moment. Everything must be finite.
 
-    A finite value is learned even if it is flagged, for it is there to stay, and one alarm is enough.
+    A finite value is learned even if it is flagged, since it persists, and one alarm is enough.
 
     Attributes:
-        name: The value that the last verdict is about.
+        name: Name of the value in the last verdict.
 
     Examples:
         >>> bound = StateBound()
@@ -69,12 +69,12 @@ class StateBound:
         """Judges the state after a step.
 
         Args:
-            values: By name; from 0 on, those that begin with `min_` any number. The names may be others in each step.
-            growth: By name, how much the gradients since the last update can have added at most; None if not known.
-            steps: Of the training since the last update, at least 1.
+            values: Values by name; from 0 on, any number for names that begin with `min_`. Names may differ by step.
+            growth: By name, the most that gradients since the last update can have added; None if unknown.
+            steps: Steps of the training since the last update, at least 1.
 
         Returns:
-            The verdict about the worst value: the first that is not finite, else the one that is most times its limit.
+            The verdict on the worst value: the first that is not finite, else the largest multiple of its limit.
         """
         limits = {name: self._limit(name, values, growth, steps) for name in values}
         worst, score = "", -inf
@@ -91,14 +91,14 @@ class StateBound:
         return Verdict(level, reason and f"state: {worst} {reason}", values[worst], limits[worst])
 
     def state(self) -> dict[str, Any]:
-        """The running maxima, the last values and a count, ready for JSON."""
+        """Returns the running maxima, the last values and a count, for JSON."""
         return {"largest": dict(self._largest), "last": dict(self._last), "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a saved state, exactly as if it had never stopped.
 
         Raises:
-            StateError: It is damaged. The bound is then as it was.
+            StateError: The state is damaged. The bound is then unchanged.
         """
         what = "tier state"
         values = saved_keys(what, state, ("largest", "last", "updates"))
@@ -114,7 +114,7 @@ class StateBound:
         return factor * GROWTH ** min(steps - 1, _MOST_STEPS)
 
     def _limit(self, name: str, values: Mapping[str, float], growth: Mapping[str, float] | None, steps: int) -> float:
-        """The largest value that is not an error."""
+        """Returns the largest value that is not an error."""
         largest = self._largest.get(name, 0.0)
         if largest <= 0.0:
             return inf
@@ -144,7 +144,7 @@ def _checked(what: str, numbers: object) -> dict[str, float]:
 
 
 def _score(name: str, value: float, limit: float) -> float:
-    """How many times its limit a value is; above 1 is an error."""
+    """Returns the value as a multiple of its limit; above 1 is an error."""
     if not isfinite(value):
         return inf
     if name.startswith(MINIMUM):

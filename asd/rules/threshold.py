@@ -13,7 +13,7 @@ SMALLEST_RANGE = 1 / 256
 
 
 class Threshold(Rule):
-    r"""Flags a norm that is not finite, too large, or that jumped too far up.
+    r"""Rule that flags a norm that is not finite, too large, or jumped too far up.
 
     For the value v, the value before it `pre`, and the smallest and largest value so far:
 
@@ -21,13 +21,13 @@ class Threshold(Rule):
     * first level: v is not finite, or v > upper[0], or jump > sigma[0];
     * second level: v > upper[1], or jump > sigma[1].
 
-    This is the rule of the vendor kernel `SilentCheck` with three weaknesses mended. NaN and infinities never enter
-    the state. A flagged value of either level enters no part of it, so an outlier can't widen the range and hide the
-    next one. And the range counts as at least max/256: smaller moves are bfloat16 rounding, so a constant site can
+    This is the rule of the vendor kernel `SilentCheck` without three of its weaknesses. NaN and infinities never enter
+    the state. A flagged value of either level does not enter it either, so that an outlier cannot widen the range and
+    hide the next one. The range counts as at least max/256: smaller moves are bfloat16 rounding, so a constant site can
     neither divide by zero nor raise an alarm over its last bit. While all values were 0 no jump is judged.
 
-    The other side of not learning what was flagged: after a lasting change of level that breaks a threshold, all
-    further values are flagged until the state is started anew.
+    The price: after a permanent change of level that breaks a threshold, all further values are flagged until the state
+    is reset.
 
     Args:
         upper: First- and second-level absolute threshold, in units of the norm. Each at least 3, first > second.
@@ -79,18 +79,18 @@ class Threshold(Rule):
         return Verdict(level, reason, value, limit)
 
     def limit(self) -> float:
-        """The first absolute threshold, or the first jump threshold above the last value when that is lower."""
+        """Returns the first absolute threshold, or the limit of the first jump threshold if that is lower."""
         return self._limit
 
     def jump(self, value: float) -> float:
-        """How far `value` is above the one before, in widths of the range; NaN while no jump is judged."""
+        """Returns the jump to `value` in widths of the range; NaN while no jump is judged."""
         if self._count < self.min_steps:
             return nan
         spread = max(self._max - self._min, self._max * SMALLEST_RANGE)
         return (value - self._pre) / spread if spread > 0.0 else nan
 
     def state(self) -> dict[str, float]:
-        """`pre`, `min` and `max` of the learned values, and their `count`."""
+        """Returns `pre`, `min` and `max` of the learned values, and their `count`."""
         return {"pre": self._pre, "min": self._min, "max": self._max, "count": self._count}
 
     def restore(self, state: Mapping[str, float]) -> None:
@@ -107,7 +107,7 @@ class Threshold(Rule):
         self._know(pre, low, high, int(values["count"]))
 
     def _know(self, pre: float, low: float, high: float, count: int) -> None:
-        """Takes these for the last, the smallest and the largest learned value, and works out the next limits."""
+        """Sets the last, smallest and largest learned value, and computes the next limits."""
         self._pre, self._min, self._max, self._count = pre, low, high, count
         first = self._second = inf
         if count >= self.min_steps:

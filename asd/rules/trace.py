@@ -1,4 +1,4 @@
-"""What one feature of one checkpoint has shown so far: envelope, growth and floor of its logarithm."""
+"""History of one feature of one checkpoint: envelope, growth and floor of its logarithm."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from asd.rules.base import saved_count, saved_keys, saved_number, wrong_state
 WARM = 20
 """Values to learn before a trace is good for statistics."""
 DECAY = 0.01
-"""How many bits the envelope and the floor come back each step."""
+"""Bits by which the envelope and the floor return each step."""
 RISE_KEPT = 0.9
-"""How much of the largest recent rise is kept each step."""
+"""Share of the largest recent rise that is kept each step."""
 POWER = 8.0
 """A value that grows with this power of the number of steps is healthy, whatever it was at first."""
 _POWERS = tuple(POWER * log2(1 + 1 / n) if n else 0.0 for n in range(512))
-"""By how many bits it grows after n steps; of later steps nothing is left that counts."""
+"""Bits by which it grows after n steps; for later steps the rest is negligible."""
 _NUMBERS = ("env", "rise", "low")
 
 
 class Trace:
-    """Three numbers about a stream of logarithms x, all in bits.
+    """History of a stream of logarithms x in three numbers, all in bits.
 
-    The next one gives
+    The next x gives
 
         rise = max(x - env, 0.9 * rise)       with env from before
         env  = max(x, env - 0.01)
@@ -30,10 +30,10 @@ class Trace:
 
     Attributes:
         env: Envelope, the recent largest.
-        rise: How far a value was recently above the envelope.
+        rise: Recent largest rise above the envelope.
         low: Floor, the recent smallest.
         n: Values learned.
-        ceiling: How far growth that goes on takes the next value: as far as lately, or as a power of the steps does.
+        ceiling: Largest next value by continued growth: the recent rise, or growth by a power of the steps.
 
     A weight moves by at most the learning rate in a step of Adam, so after n steps a product of p of them has grown as
     n**p at most, by p * log2(1 + 1/n) bits in the next. Deep parts of a network are such products.
@@ -46,7 +46,7 @@ class Trace:
         self.n = 0
 
     def learn(self, x: float) -> None:
-        """Takes in a healthy value."""
+        """Learns a healthy value."""
         self.n += 1
         if self.n == 1:
             self.env = self.low = x
@@ -64,12 +64,12 @@ class Trace:
         self.ceiling = self.env + (power if power > self.rise else self.rise)
 
     def state(self) -> dict[str, float]:
-        """The three numbers and the count."""
+        """Returns the three numbers and the count."""
         return {"env": self.env, "rise": self.rise, "low": self.low, "n": self.n}
 
     @classmethod
     def of(cls, what: str, state: object) -> Trace:
-        """The trace that `state()` was made of, or StateError."""
+        """Returns the trace of a saved state; raises StateError if it is not valid."""
         values = saved_keys(what, state, (*_NUMBERS, "n"))
         trace = cls()
         trace.env, trace.rise, trace.low = (

@@ -1,1 +1,1 @@
-"""Whose fault it was: ranks held against one another, weights by majority, a step that was made again."""
+"""Attributes a fault: compares ranks, weights by majority, and re-runs of a step."""

@@ -1,4 +1,4 @@
-"""Whose fault it was, and what ranks tell one another to find out."""
+"""Result of an attribution, and the values that ranks exchange for it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """What one rank saw at one checkpoint in one step.
+    """Values of one rank at one checkpoint in one step.
 
     Attributes:
         order: Orders the checkpoints of the rank by the backward pass; smaller is earlier.
-        value: The feature value, from 0 on, or `inf` or `nan`.
-        broken: Whether it broke its first-level limit.
+        value: Feature value, from 0 on, or `inf` or `nan`.
+        broken: Whether the value broke its first-level limit.
     """
 
     order: int
@@ -25,14 +25,14 @@ class Seen(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """Who it was.
+    """Rank at fault, as far as known.
 
     Attributes:
-        origin: The rank; None when nobody can be named.
-        checkpoint: Where the origin broke a limit first; empty without an origin.
+        origin: The rank; None when it is unknown.
+        checkpoint: First checkpoint at which the origin broke a limit; empty without an origin.
         followers: The other ranks that broke a limit.
-        reason: Why, or why not, in a few words.
-        shared: Whether it came from several ranks, as a mean does: without an origin no device is named then.
+        reason: Reason of the result, in a few words.
+        shared: Whether the value came from several ranks, as a mean does; without an origin no device is named then.
     """
 
     origin: int | None
@@ -43,17 +43,17 @@ class Attribution(NamedTuple):
 
     @property
     def names_nobody(self) -> bool:
-        """Whether it may have been any of several ranks."""
+        """Returns whether any of several ranks may be at fault."""
         return self.shared and self.origin is None
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """All that broke a limit."""
+        """Returns all ranks that broke a limit."""
         return self.followers if self.origin is None else tuple(sorted((self.origin, *self.followers)))
 
 
 def pack_seen(seen: Mapping[str, Seen]) -> bytes:
-    """What one rank tells the others: what it saw, per checkpoint; some 10 bytes for each of many checkpoints."""
+    """Packs the values of one rank by checkpoint for the others; about 10 bytes for each of many checkpoints."""
     names = json.dumps(list(seen)).encode()
     orders = array("q", [each.order for each in seen.values()])
     values = array("d", [each.value for each in seen.values()])
@@ -63,12 +63,12 @@ def pack_seen(seen: Mapping[str, Seen]) -> bytes:
 
 
 def unpack_seen(message: bytes) -> Mapping[str, Seen]:
-    """What `pack_seen` packed, by a rank whose machine has the same byte order."""
+    """Unpacks the message of `pack_seen`, from a machine of the same byte order."""
     return _ToldRank(zlib.decompress(message))
 
 
 class _ToldRank(Mapping[str, Seen]):
-    """What another rank saw; of thousands of ranks little is looked at, so nothing is made of it until then."""
+    """Values of another rank, decoded on access: with thousands of ranks few values are read."""
 
     __slots__ = ("_orders", "_places", "_values", "broken")
 
@@ -93,10 +93,10 @@ class _ToldRank(Mapping[str, Seen]):
 
 @lru_cache(256)
 def _places(names: bytes) -> dict[str, int]:
-    """Where each checkpoint stands; the same for all ranks that hold the same part of the network."""
+    """Returns the index of each checkpoint; cached, since replicas have the same names."""
     return {name: place for place, name in enumerate(json.loads(names))}
 
 
 def has_broken(seen: Mapping[str, Seen]) -> bool:
-    """Whether a rank broke a limit anywhere."""
+    """Returns whether a rank broke any limit."""
     return any(seen.broken) if isinstance(seen, _ToldRank) else any(each.broken for each in seen.values())

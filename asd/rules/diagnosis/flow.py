@@ -1,4 +1,4 @@
-"""Names the rank whose fault it was among those that broke a limit in the same step."""
+"""Names the rank at fault among those that broke a limit in the same step."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from asd.rules.diagnosis.attribution import Attribution, Seen, has_broken
 from asd.rules.diagnosis.groups import Groups, named
 
 OUTLIER_BITS = 3.3
-"""A value stands out when it is 2**3.3, about ten times, the median of the others. Healthy ranks came to 2.8 bits."""
+"""A value stands out from 2**3.3, about ten, times the median of the others. Healthy ranks reached 2.8 bits."""
 _NOBODY = Attribution(None, "", (), "no rank broke a limit")
 
 
 class RankReport(NamedTuple):
-    """What a rank tells all others after those that hold the same have compared what they saw.
+    """Report of a rank to all others, after its replica group has compared its values.
 
     Attributes:
-        checkpoint: Where it broke a limit first; empty if it broke none.
-        position: How many of its sites come before in the backward pass.
-        distance: In bits above those that hold the same; nan where no other rank does.
-        mean: The first mean over the ranks that is bad here and good on others; empty for none.
-        wrong: At how many sites it is wrong. What is wrong on another rank and reached this one by a sum is wrong there
-            too, so of several that are alike the origin has the most.
+        checkpoint: First checkpoint at which it broke a limit; empty if it broke none.
+        position: Number of its sites that come before in the backward pass.
+        distance: Bits above the rest of the replica group; nan without another replica.
+        mean: First mean over the ranks that is wrong here and right on others; empty for none.
+        wrong: Number of wrong sites. Values that a sum brings from another rank are wrong on both, so among similar
+            ranks the origin has the most.
     """
 
     checkpoint: str = ""
@@ -35,15 +35,15 @@ class RankReport(NamedTuple):
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is not what others that hold the same have too."""
+        """Returns whether the values differ from those of its replica group."""
         return math.isnan(self.distance) or self.distance >= OUTLIER_BITS
 
 
 def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
-    """Names the rank among those that all hold the same.
+    """Names the rank at fault in one replica group.
 
     Args:
-        step: Per rank and site what was seen in one step.
+        step: Values seen in one step, by rank and site.
 
     >>> calm, wild = Seen(0, 1.0, False), Seen(0, 1e9, True)
     >>> attribute({0: {"norm": calm}, 1: {"norm": wild}, 2: {"norm": calm}}).origin
@@ -66,19 +66,19 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
 def whose_fault(
     own: Mapping[int, Mapping[str, Seen]], averaged: Callable[[], Mapping[int, Mapping[str, Seen]]]
 ) -> Attribution:
-    """Names the rank by what each saw alone, and by the means over the ranks where that shows nothing.
+    """Names the rank by the local values of each, else by the means over the ranks.
 
     Args:
-        own: Per rank and site what it saw alone in one step.
-        averaged: Gives the same of the means, which should be alike on all ranks. They count where no rank has a fault
-            of its own: one whose copy is bad while others are not.
+        own: Local values of one step, by rank and site.
+        averaged: Returns the means by rank and site, which should agree on all ranks. They count where no rank has a
+            local fault: one whose copy is wrong while others are right.
     """
     found = attribute(own)
     return found if found.ranks else whose_mean(averaged())
 
 
 def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
-    """Names the rank by the means alone: nobody's where they are good, or bad on all ranks alike."""
+    """Names the rank by the means alone; no rank where they are right, or wrong on all ranks alike."""
     found = attribute(averaged)
     ranks = found.ranks
     if len(ranks) in (0, len(averaged)):
@@ -86,7 +86,7 @@ def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     if len(ranks) == 1:
         reason = f"rank {ranks[0]} broke its limit; its mean alone is bad: the device, or the way to it"
         return Attribution(ranks[0], found.checkpoint, (), reason, shared=True)
-    # A bad part was passed on, and whose it was first can't be told.
+    # A wrong shard was passed on, and its first rank is unknown.
     reason = f"the mean is bad on {named(ranks)} and good on the others: the ways between them are suspect too"
     return Attribution(None, "", ranks, reason, shared=True)
 
@@ -94,7 +94,7 @@ def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
 def report_of(
     rank: int, own: Mapping[int, Mapping[str, Seen]], averaged: Mapping[int, Mapping[str, Seen]]
 ) -> RankReport:
-    """What `rank` tells the others."""
+    """Returns the report of `rank` for the others."""
     mean = whose_mean(averaged)
     bad_mean = next((name for name, seen in averaged[rank].items() if seen.broken), "") if rank in mean.ranks else ""
     values = _Values(own)
@@ -103,7 +103,7 @@ def report_of(
 
 
 def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
-    """Names the rank among those that hold different parts."""
+    """Names the rank at fault among ranks of several replica groups."""
     found = _origin(dict(enumerate(reports)), dict(enumerate(groups.stages)))
     if found.ranks:
         return found._replace(shared=found.origin is None)
@@ -112,16 +112,16 @@ def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
 
 
 def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | None:
-    """Whose it was what a second run of a step did not show again.
+    """Names the rank whose finding a rerun of the step did not confirm.
 
-    A rank's own gradient explains the mean, and a mean that was suspicious on all ranks alike is nobody's.
+    A rank's local gradient explains the mean. A mean that was suspicious on all ranks alike names no rank.
 
     Args:
-        reports: Of each rank the first site with something that is gone.
-        groups: Which stage each of them is.
+        reports: Report of each rank: its first site with a finding that is gone.
+        groups: Replica groups and pipeline stages of the ranks.
 
     Returns:
-        None where no rank has any.
+        None where no rank has such a finding.
     """
     own = [rank for rank, report in enumerate(reports) if report.checkpoint]
     means = [rank for rank, report in enumerate(reports) if report.mean]
@@ -136,20 +136,20 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
     names = ", ".join(f"rank {rank} at {name}" for rank, name in where.items())
     more = f"; {doubt}" if doubt else f", first on rank {origin}" if origin is not None and len(guilty) > 1 else ""
     followers = tuple(rank for rank in guilty if rank != origin)
-    # Of ranks that all compute the whole network each one's own value is its own doing.
+    # If all ranks compute the whole network, each rank's local value has a local cause.
     shared = not own or (origin is None and not groups.whole)
     return Attribution(origin, where[first[0]], followers, f"what was suspicious is gone on {names}{more}", shared)
 
 
 class _Values:
-    """What ranks that hold the same saw, sorted once at each site however many ranks are compared there."""
+    """Values of a replica group, sorted once per site for all comparisons."""
 
     def __init__(self, step: Mapping[int, Mapping[str, Seen]]) -> None:
         self._step = step
         self._sorted: dict[str, Sequence[float]] = {}
 
     def report(self, rank: int) -> RankReport:
-        """Where a rank broke a limit first, and how far it is from the others there."""
+        """Returns the first site at which a rank broke a limit, and its distance from the others there."""
         seen = self._step[rank]
         for position, (name, first) in enumerate(sorted(seen.items(), key=lambda item: item[1].order)):
             if first.broken:
@@ -160,7 +160,7 @@ class _Values:
         return RankReport()
 
     def wrong(self, rank: int) -> int:
-        """At how many sites a rank stands out, or broke a limit where it can't be compared."""
+        """Returns the number of sites at which a rank stands out, or broke a limit if it cannot be compared."""
         found = 0
         for name, seen in self._step[rank].items():
             distance = self._bits_above_others(name, seen.value)
@@ -168,13 +168,13 @@ class _Values:
         return found
 
     def _bits_above_others(self, name: str, value: float) -> float:
-        """How far the value of one rank is above the median of the other ranks; nan when there is no other."""
+        """Returns the bits by which a rank's value exceeds the median of the others; nan without another rank."""
         if name not in self._sorted:
             self._sorted[name] = sorted(_bits(seen[name].value) for seen in self._step.values() if name in seen)
         known, bits = self._sorted[name], _bits(value)
         if len(known) == 1:
             return math.nan
-        # The lower median: of two others one may be at fault itself, and a healthy rank must not inherit half of that.
+        # The lower median: one of two others may be at fault, and half of its error must not reach a healthy rank.
         middle = (len(known) - 2) // 2
         median = known[middle + (bisect_left(known, bits) <= middle)]  # the rank's own value is left out
         return 0.0 if bits == median else bits - median
@@ -199,7 +199,7 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
 
 
 def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> tuple[list[int], str]:
-    """The ranks where it began, and why none of them can be named if so."""
+    """Returns the ranks where it began, and why one of them cannot be named; empty if it can."""
     keys = {}
     for rank in ranks:
         _, position, distance, _, wrong = reports[rank]

@@ -1,4 +1,4 @@
-"""Which ranks hold the same: only these can be compared, have the same weights, and can make one another's steps."""
+"""Replica groups: ranks that can be compared, have the same weights, and can re-run one another's steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _LISTED = 6
 
 
 class Shard(NamedTuple):
-    """What one rank holds of the network.
+    """Shard of the network on one rank.
 
     Attributes:
-        stage: Which stage of a pipeline, from 0; data flow from lower to higher ones.
-        part: Which part of the layers of this stage; any text.
-        replica: Which of the ranks with the same stage and part it is, from 0: ranks with the same number work on the
-            same batch. -1 for their order.
-        labels: Of its weights, one for each set of them that the same ranks hold. Empty where weights are not compared.
+        stage: Stage of a pipeline, from 0; data flow from lower to higher stages.
+        part: Name of its part of the stage's layers; any text.
+        replica: Index among the ranks with the same stage and part, from 0: ranks with the same index work on the same
+            batch. -1: by the order of ranks.
+        labels: Labels of its weights, one for each set with the same ranks. Empty where weights are not compared.
     """
 
     stage: int = 0
@@ -26,22 +26,22 @@ class Shard(NamedTuple):
 
 
 class Groups:
-    """The ranks of a job by what they hold; the same on all of them but for `rank`.
+    """Replica groups of a job; the same on all ranks except for `rank`.
 
     Args:
-        shards: What each rank holds, by rank.
+        shards: Shard of each rank, by rank.
         rank: This one.
         source: How that is known, in words.
-        label_of: Gives the label of one of this rank's weights, or of a checkpoint, by its name; the first label of
+        label_of: Returns the label of one of this rank's weights, or of a checkpoint, by its name; the first label of
             this rank if not given.
 
     Attributes:
         rank: This one.
-        source: As given.
-        members: The ranks that hold what this one holds, in the order of their replicas.
-        stages: By rank.
+        source: Source of this knowledge, as text.
+        members: Ranks of this rank's replica group, in the order of their replicas.
+        stages: Stage by rank.
         replicas: Ranks that make one step together, by replica, each ordered by stage and part. Empty where the groups
-            are not of one size: then no rank can make the step of another.
+            differ in size: then no rank can re-run the step of another.
 
     >>> shards = [Shard(part="0"), Shard(part="1"), Shard(part="0"), Shard(part="1")]
     >>> groups = Groups(shards, 3, "told")
@@ -74,17 +74,17 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Returns the number of ranks."""
         return len(self.stages)
 
     @property
     def whole(self) -> bool:
-        """Whether all ranks hold the same."""
+        """Returns whether all ranks are one replica group."""
         return len(self._found) == 1
 
     @property
     def holders(self) -> dict[str, tuple[int, ...]]:
-        """By label of weights the ranks that hold them; labels of one rank alone are left out."""
+        """Returns by label of weights the ranks that hold them; labels of a single rank are left out."""
         if self._holders is None:
             found: dict[str, list[int]] = {}
             for rank, labels in enumerate(self.labels):
@@ -94,19 +94,19 @@ class Groups:
         return self._holders
 
     def total_of(self, totals: Sequence[int], rank: int, label: str) -> int:
-        """What a rank told of its weights of one label, in the order of its labels."""
+        """Returns the total of a rank's weights with one label, from `totals` in the order of its labels."""
         return totals[self.labels[rank].index(label)]
 
     def alike(self, rank: int) -> tuple[int, ...]:
-        """The ranks that hold what `rank` holds."""
+        """Returns the replica group of `rank`."""
         return self._alike[rank]
 
     def replica_of(self, rank: int) -> int:
-        """Which of `replicas` a rank belongs to."""
+        """Returns the index in `replicas` of a rank."""
         return self._places[rank]
 
     def is_apart(self, name: str) -> bool:
-        """Whether a checkpoint is another one on ranks that hold the same otherwise, as an expert on one of them."""
+        """Returns whether a checkpoint differs within this replica group, as an expert on one rank."""
         if name not in self._apart:
             label = self.label_of(name.removeprefix("averaged."))
             holders = self.holders.get(label, (self.rank,)) if label else self.members
@@ -115,7 +115,7 @@ class Groups:
 
     @property
     def words(self) -> str:
-        """What this rank holds, who else does, and how that is known; empty where there is one rank only."""
+        """Returns the shard of this rank, its replica group and the source, as text; empty with one rank."""
         if self.size == 1:
             return ""
         others = [rank for rank in self.members if rank != self.rank]
@@ -128,11 +128,11 @@ class Groups:
 
 
 def everybody(size: int, rank: int, source: str, label_of: Callable[[str], str] | None = None) -> Groups:
-    """The groups of ranks that all hold the same."""
+    """Returns the groups of ranks that all hold the same."""
     return Groups([Shard(labels=("all",))] * size, rank, source, label_of)
 
 
 def named(ranks: Sequence[int]) -> str:
-    """The first of some ranks, in words."""
+    """Returns the first of some ranks, as text."""
     more = f" and {len(ranks) - _LISTED} more" if len(ranks) > _LISTED else ""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks[:_LISTED])) + more

@@ -1,4 +1,4 @@
-"""What one check of the self-test came to, as a child process tells it and the command line reads it."""
+"""Result of one check of the self-test, as a child process prints it and the command line reads it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _MARK = "ASD-SELFTEST "
 
 @dataclass(frozen=True)
 class Finding:
-    """One check.
+    """Result of one check.
 
     Attributes:
-        area: What kind of thing is tested, such as `statistics`.
-        name: What exactly, such as `ReduceMax`.
+        area: Area of the check, such as `statistics`.
+        name: Function under test, such as `ReduceMax`.
         state: One of `OK`, `WRONG`, `ABSENT`, `BEGUN`.
         mode: `graph` or `pynative`.
         dtype: `float32`, `float16` or `bfloat16`; empty where it does not matter.
-        detail: What was expected and what came, or why it is absent; empty where nothing is to be said.
+        detail: Expected and actual value, or why it is absent; may be empty.
     """
 
     area: str
@@ -32,12 +32,12 @@ class Finding:
 
 
 def line_of(finding: Finding) -> str:
-    """The line by which a child tells it, among others that are none of ours."""
+    """Returns the line that a child prints for a finding, recognizable among other output."""
     return _MARK + json.dumps(asdict(finding))
 
 
 def read_line(line: str) -> Finding | None:
-    """What a line of a child tells; None for any other line."""
+    """Returns the finding in a line of a child; None for any other line."""
     _, mark, text = line.partition(_MARK)
     if not mark:
         return None

@@ -1,4 +1,4 @@
-"""Which rank's weights are wrong: some ranks hold the same bits, and the majority of them is believed."""
+"""Finds ranks with wrong weights: replicas have equal bits, and their majority counts as right."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAMED = 3
 
 
 class Difference(NamedTuple):
-    """What was found where the weights are not alike.
+    """Difference between the weights of replicas.
 
     Attributes:
-        odd: The ranks that differ from the majority; empty when there is no majority.
-        weights: Names of the weights that are not alike, in their order.
-        reason: In words, without a full stop.
+        odd: Ranks that differ from the majority; empty without a majority.
+        weights: Names of the weights that differ, in their order.
+        reason: Reason as text, without a full stop.
     """
 
     odd: tuple[int, ...]
@@ -31,9 +31,9 @@ def compare(
     """Finds the ranks that differ; None when all are alike.
 
     Args:
-        hashes: Per rank a hash of each weight.
-        names: Of these weights.
-        holders: The numbers of these ranks; from 0 on if not given.
+        hashes: Hash of each weight, by rank.
+        names: Names of these weights.
+        holders: Numbers of these ranks; from 0 on if not given.
 
     >>> compare([(7, 5), (7, 6), (7, 5)], ["dense.weight", "dense.bias"]).odd
     (1,)
@@ -61,8 +61,8 @@ def compare_some(holders: Sequence[int], told: Sequence[Mapping[str, int]]) -> D
     """Finds the ranks that differ in weights that only some ranks hold.
 
     Args:
-        holders: These ranks.
-        told: Of each rank of the job, by name, a hash of each such weight.
+        holders: Ranks that hold the weights.
+        told: By rank of the job and by name, a hash of each such weight.
     """
     names = list(dict.fromkeys(name for rank in holders for name in told[rank]))
     everyone = len(holders) == len(told)
@@ -72,7 +72,7 @@ def compare_some(holders: Sequence[int], told: Sequence[Mapping[str, int]]) -> D
 
 
 def together(found: Sequence[Difference]) -> Difference | None:
-    """Several of them as one; None of none."""
+    """Returns several differences as one; None for none."""
     if len(found) < 2:
         return found[0] if found else None
     odd = sorted({rank for each in found for rank in each.odd})

@@ -1,1 +1,1 @@
-"""What was seen of one checked tensor in one step: the reading, its features, its kind."""
+"""Measurement of one checked tensor in one step: the reading, its features, its kind."""

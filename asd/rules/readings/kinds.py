@@ -1,4 +1,4 @@
-"""The kinds of checked tensors, and what each has shown to be healthy."""
+"""Kinds of checked tensors, with the margins of healthy values of each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from asd.rules.readings.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT
 
 
 class Kind(NamedTuple):
-    """One kind of tensors and its margins, in bits: factors of two above or below what a site has shown.
+    """Kind of tensors and its margins, in bits: factors of two above or below earlier values of a site.
 
     Attributes:
         symbol: `B`, `W` or `A`.
-        name: In reasons and names of sites.
-        envelope: Distance above what growth explains that is too much; a fit may widen it, never narrow it.
-        first: The same as long as too little is known for a fit.
-        drop: Distance below the recent smallest that is a warning.
-        absolute: Whether the published thresholds, which were made for gradients of norms, hold too.
+        name: Name in reasons and names of sites.
+        envelope: Distance above the ceiling of growth that is too large; a fit may widen it, never narrow it.
+        first: The same margin until enough is known for a fit.
+        drop: Distance below the recent smallest value that is a warning.
+        absolute: Whether the published thresholds, made for gradients of norms, hold too.
     """
 
     symbol: str
@@ -43,7 +43,7 @@ Margins and drops are a little above what 1.03 million checks of clean trainings
 
 
 def kind_of(symbol: str) -> Kind:
-    """The kind `symbol`, or ConfigError."""
+    """Returns the kind `symbol`; raises ConfigError if it is unknown."""
     if symbol not in KINDS:
         valid = "one of " + ", ".join(f"{each.symbol} ({each.name})" for each in KINDS.values())
         raise ConfigError("kind", symbol, valid)

@@ -1,4 +1,4 @@
-"""What one site saw in one step."""
+"""Reading of one site in one step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ WEIGHT_GRADIENT = "W"
 AVERAGED = "A"
 """The kind of a gradient that was summed over ranks: it may refuse an update, and names no device."""
 SCORES = ("checksum", "twice")
-"""Kinds of sites that hold no size of a tensor but a score: how well a result fits what gave it."""
+"""Kinds of sites whose value is a score: how well a result fits its operands."""
 CHECKSUM, TWICE = SCORES
 
 
 class Reading(NamedTuple):
-    """What one site saw in one step.
+    """Reading of one site in one step.
 
     Attributes:
-        checkpoint: Its name.
-        value: The statistic of the tensor, of the worst call: by rule its L2 norm or its largest magnitude; of
-            `SCORES` the score. `inf` or `nan` when an element is, and when the norm is too large for float32.
-        order: Orders the sites of one step by when they were first checked; smaller is earlier.
+        checkpoint: Name of the site.
+        value: Statistic of the tensor in the worst call: by rule its L2 norm or its largest magnitude; for `SCORES` the
+            score. `inf` or `nan` when an element is, and when the norm is too large for float32.
+        order: Orders the sites of one step by their first check; smaller is earlier.
         kind: One of the constants above.
     """
 
@@ -34,18 +34,18 @@ class Reading(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether the value is a number."""
+        """Returns whether the value is finite."""
         return isfinite(self.value)
 
 
 def divisor(kind: str, loss_scale: float) -> float:
-    """What the values of a site of this kind are divided by.
+    """Returns the divisor of the values of a site of this kind.
 
-    The loss scale is in the gradients of activations; an optimizer is called with gradients that are divided by it.
+    Gradients of activations contain the loss scale; an optimizer gets gradients already divided by it.
     """
     return loss_scale if kind == GRADIENT else 1.0
 
 
 def unscaled(reading: Reading, loss_scale: float) -> float:
-    """The value without the loss scale, by the arithmetic for which the gate's limits are made."""
+    """Returns the value without the loss scale, by the arithmetic of the gate's limits."""
     return reading.value if loss_scale == 1.0 else reading.value / divisor(reading.kind, loss_scale)

@@ -1,1 +1,1 @@
-"""What a step came to: who judges what, verdicts, events and counts."""
+"""Judges a step: rules and detectors, verdicts, events and counts."""

@@ -1,4 +1,4 @@
-"""What protects a training, and what was asked for and does not: filled by the parts as they attach, said once."""
+"""Protections of a training, active and missing: collected from the parts as they attach, reported once."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ PLACES = {
     reading.CHECKSUM: "results of matrix products",
     reading.TWICE: "calls made twice",
 }
-"""What is checked at a checkpoint, by its kind."""
+"""Checked tensors of a checkpoint, by its kind."""
 _Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of texts")]
 
 
 @dataclass
 class Protections:
-    """What protects one training, and what does not.
+    """Protections of one training.
 
     Attributes:
-        on: What is on, with a few words about it.
-        places: How many checkpoints there are of each of `PLACES`.
-        missing: What a setting brings and is not active, or not everywhere, by the setting, with the reasons.
-        unseen: Checkpoints of which the first step showed nothing, by what they are, such as the gradient of the
-            network's own input, which nobody computes, and layers that no data reach.
+        on: Active protections, each with a few words.
+        places: Number of checkpoints by each of `PLACES`.
+        missing: Protections that a setting asks for but that are inactive or incomplete, by setting, with the reasons.
+        unseen: Checkpoints without a value in the first step, by their kind, such as the gradient of the network's own
+            input, which is never computed, and layers without data.
     """
 
     on: Annotated[dict[str, str], Meta(description="an object of texts")] = field(default_factory=dict)
@@ -46,38 +46,38 @@ class Protections:
     _told: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     def begin(self) -> None:
-        """Forgets a training that is over, but not what was told of it."""
+        """Forgets an earlier training, except for what was logged."""
         self.on, self.places, self.missing, self.unseen = {}, {}, {}, {}
 
     def has(self, **protections: str) -> None:
-        """Says that protections are on, in a few words; without words, that one is not."""
+        """Sets protections to a few words each; empty words remove one."""
         for name, words in protections.items():
             self.on[name.replace("_", " ")] = words
         self.on = {name: words for name, words in self.on.items() if words}
 
     def count(self, kinds: Iterable[str]) -> None:
-        """Says of which kinds the checkpoints are."""
+        """Counts the checkpoints by kind."""
         counts = Counter(kinds)
         self.places = {words: counts[kind] for kind, words in PLACES.items() if counts[kind]}
 
     def lacks(self, setting: str, *reasons: str, told: bool = False) -> None:
-        """Says that what `setting` asks for is not active, or not everywhere; nothing if there is no reason.
+        """Adds reasons why a setting is inactive or incomplete; does nothing without a reason.
 
         Args:
-            setting: Its variable, with the value where there are several.
-            *reasons: Why.
-            told: Whether another line of the log says so already, or nobody asked for it.
+            setting: Its variable, with the value if there are several.
+            *reasons: Reasons.
+            told: Whether another log line reports it already, or the user did not set it.
         """
         known = self.missing.setdefault(setting, []) if reasons else []
         known += [reason for reason in reasons if reason not in known]
         self._told |= {(setting, reason) for reason in reasons if told}
 
     def saw_none_of(self, words: str, names: Sequence[str]) -> None:
-        """Says of which checkpoints the first step showed nothing; `words` is one of `PLACES`."""
+        """Sets the checkpoints without a value in the first step; `words` is one of `PLACES`."""
         self.unseen.update({words: list(names)} if names else {})
 
     def sentence(self) -> str:
-        """What is on, what is checked, and how much is missing, in one line."""
+        """Returns active protections, checked tensors and missing protections, in one line."""
         where = ", ".join(f"{count} {words}" for words, count in self.places.items())
         checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
         missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
@@ -88,7 +88,7 @@ class Protections:
         _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
 
     def tell(self) -> None:
-        """Logs what is missing, or was not seen, and was not told yet."""
+        """Logs missing protections and unseen checkpoints that were not logged yet."""
         for words, names in self.unseen.items():
             if (words, "") not in self._told:
                 self._told.add((words, ""))
@@ -101,14 +101,14 @@ class Protections:
                 _LOG.warning("not active, or not everywhere: %s: %s", setting, _some(new))
 
     def to_json(self) -> dict[str, Any]:
-        """The form that the status of a rank has."""
+        """Returns the form in the status of a rank."""
         missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
         unseen = {words: list(names) for words, names in self.unseen.items()}
         return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
 
     @classmethod
     def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """One form for several trainings of a process, of which each gave its own."""
+        """Merges the forms of several trainings of one process."""
         whole = cls()
         for part in (fill(cls, part, "protections") for part in parts if part):
             whole.on.update(part.on)

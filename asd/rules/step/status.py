@@ -1,4 +1,4 @@
-"""What one rank has counted so far: the numbers behind its metrics."""
+"""Counts of one rank: the numbers behind its metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _notes(hint: Any) -> tuple[Any, ...]:
 
 
 class _Together(NamedTuple):
-    """What a field of several monitors comes to; without it it is that of the last one."""
+    """Function that merges a field of several monitors; without it the last monitor's value counts."""
 
     of: Callable[[Sequence[Any]], Any]
 
@@ -56,30 +56,30 @@ _Protections = Annotated[dict[str, Any], Meta(description="an object"), _Togethe
 
 @dataclass(slots=True, kw_only=True)
 class Status(FromOrigin):
-    """The counts of one rank since its process began.
+    """Counts of one rank since its process began.
 
     Attributes:
-        origin: Run, rank, host and device; they can be read from the status too.
+        origin: Run, rank, host and device; these are attributes of the status too.
         pid: Number of the process.
-        machine: The host name that this process has, which in a container is not `host`; empty where it was not told.
+        machine: Host name of the process, which in a container is not `host`; empty if unknown.
         started: When the training was attached, in seconds since the epoch.
-        written: When this was last true, in seconds since the epoch.
+        written: Time of the last update, in seconds since the epoch.
         active: Whether a training runs, from before its first step to its end.
-        unjudged: Whether updates are made and nobody judges them.
+        unjudged: Whether updates are made without being judged.
         step: The last judged step.
         steps: Steps judged.
         checks: Values judged.
         non_finite: Values among them that were not finite.
-        anomalies: Anomalies of this rank's own by level, `first` and `second`.
+        anomalies: Anomalies of this rank itself by level, `first` and `second`.
         refused: Updates refused.
         problems: Problems of the detector itself.
-        dropped: Events and steps that a sink could not take, by the sink's name.
+        dropped: Events and steps that a sink lost, by the sink's name.
         evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
-        last_check: When a value was last judged, in seconds since the epoch; 0 before the first.
-        step_seconds: Time from the end of a step to the end of the next, summed.
-        check_seconds: Time of the detector in these, summed: on the host.
-        checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
-        protections: What protects the training; empty before that is known.
+        last_check: Time of the last judged value, in seconds since the epoch; 0 before the first.
+        step_seconds: Time from the end of each step to the end of the next, summed.
+        check_seconds: Host time of the detector within `step_seconds`, summed.
+        checkpoints: Last value and limit of each checkpoint; either may be `inf`, the value `nan`.
+        protections: Protections of the training, see `Protections`; empty before they are known.
     """
 
     origin: Origin
@@ -112,7 +112,7 @@ class Status(FromOrigin):
 
     @classmethod
     def together(cls, parts: Iterable[Status]) -> Status:
-        """What all monitors of a process have counted: sums, and the last of what is no count."""
+        """Merges the statuses of all monitors of a process: sums of counts, else the last value."""
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
@@ -121,7 +121,7 @@ class Status(FromOrigin):
         return replace(parts[-1], **{name: of([getattr(part, name) for part in parts]) for name, of in how.items()})
 
     def to_json(self) -> str:
-        """One JSON object; `inf` and `nan` become strings."""
+        """Returns one JSON object; `inf` and `nan` become strings."""
         data = members(self) | {"checkpoints": plain(self.checkpoints)}
         return json.dumps({"version": VERSION, **data}, allow_nan=False)
 
@@ -130,7 +130,7 @@ class Status(FromOrigin):
         """Reads what `to_json` wrote.
 
         Raises:
-            StateError: The text is not such an object; the sentence names the field.
+            StateError: The text is not such an object; the message names the field.
         """
         valid = "the JSON object a rank writes"
         status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
