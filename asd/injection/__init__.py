@@ -1,6 +1,6 @@
-"""Faults for drills: what silent data corruption does to a tensor, when and where, decided by a seed.
+"""Faults for drills: silent data corruption of a tensor, with effect, time and place decided by a seed.
 
-`fault` says where and when, and how often by chance; `patterns` what is done to an array.
+`fault` has time, place and chance; `patterns` has the changes of an array.
 """
 
 from __future__ import annotations

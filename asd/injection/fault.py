@@ -1,8 +1,8 @@
-"""Faults for drills: what silent data corruption does to a tensor, when and where, decided by a seed.
+"""Faults for drills: silent data corruption of a tensor, with effect, time and place decided by a seed.
 
-A fault is data. It can be written as text, `gradient:model.norm_out:flip=30:step=40`, and read back. What it does to an
-array is a plain function of the array and the step, so the same fault does the same in every mode and on every machine.
-Putting it into a network is the business of `asd.operators.drill.inject`.
+A fault is data. It can be written as text, `gradient:model.norm_out:flip=30:step=40`, and parsed. Its change is a plain
+function of the array, so a fault does the same in every mode and on every machine. `asd.operators.drill.inject` puts it
+into a network.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ TARGETS = {
 
 
 class Change(NamedTuple):
-    """What a fault did to a tensor once, for the log.
+    """Change of a tensor by a fault, for the log.
 
     Attributes:
         step: Training step.
-        where: Name of the place.
+        where: Name of the tensor.
         elements: Number of elements whose bits changed; 0 when the fault changed nothing.
         at: Index of the first changed element.
-        before: Its value before.
-        after: Its value after.
+        before: Value of that element before.
+        after: Value of that element after.
     """
 
     step: int
@@ -53,13 +53,13 @@ class Fault:
         where: Regular expression for the name of the checkpoint or parameter; the first match is taken, or with a
             `chance` all of them.
         pattern: One of `PATTERNS`.
-        amount: Its number: bit, factor, value, count or standard deviation.
+        amount: Number of the pattern: bit, factor, value, count or standard deviation.
         step: First step with the fault, from 1.
         duration: Number of steps it lasts.
-        rank: Rank it strikes; None for every rank.
-        elements: How many elements are hit by `flip`, `scale` and `set`.
-        seed: Decides which elements, columns and rows are hit, and which calls.
-        chance: Of each call to be struck. Below 1 it is an intermittent device, and other elements are hit each time.
+        rank: Rank to change; None for every rank.
+        elements: Number of elements that `flip`, `scale` and `set` change.
+        seed: Decides which elements, columns and rows change, and in which calls.
+        chance: Probability that a call is changed. Below 1 the device is intermittent: other elements change each time.
     """
 
     target: str
@@ -95,13 +95,13 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Reads `target:where:pattern=amount[:name=number ...]`.
+        """Parses `target:where:pattern=amount[:name=number ...]`.
 
         >>> Fault.parse("gradient:norm_out:flip=30:step=40").pattern
         'flip'
 
         Raises:
-            ConfigError: It can't be read.
+            ConfigError: It cannot be parsed.
         """
         options_of_it = ":duration= :rank= :elements= :seed= :chance="
         valid = f"valid is such as gradient:norm_out:flip=30:step=40, with options {options_of_it}"
@@ -127,14 +127,14 @@ class Fault:
         return cls(target, where, patterns[0], amount, **given)
 
     def is_active(self, step: int, rank: int = 0) -> bool:
-        """Whether it strikes `rank` in `step`."""
+        """Returns whether the fault is active on `rank` in `step`."""
         return self.step <= step < self.step + self.duration and self.rank in {None, rank}
 
     def of_call(self, call: int) -> Fault | None:
-        """What strikes one call of a computation; None where chance spares it.
+        """Returns the fault of one call of a computation; None if chance spares it.
 
         Args:
-            call: Its number; the same one has the same fate.
+            call: Number of the call; the same number has the same result.
 
         >>> sometimes = Fault.parse("output:ffn:zero=4:step=1:duration=100:chance=0.1")
         >>> sum(sometimes.of_call(call) is not None for call in range(1000))
@@ -148,14 +148,14 @@ class Fault:
         return replace(self, seed=int(random.integers(2**31)), chance=1.0)
 
     def apply(self, array: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
-        """A corrupted copy of `array`; type and shape stay.
+        """Returns a corrupted copy of `array`, of the same type and shape.
 
         Args:
             array: float16, float32 or float64, any shape.
-            step: The training step; the same elements are hit in every step.
+            step: The training step; the same elements change in every step.
 
         Raises:
-            ConfigError: The bit is not one of the type's.
+            ConfigError: The type does not have this bit.
         """
         del step  # a stuck datapath hits the same place again and again
         faulty = np.array(array, copy=True, order="C")
@@ -168,7 +168,7 @@ class Fault:
         return faulty
 
     def changes(self, before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], step: int, where: str) -> Change:
-        """What `apply` did, bit by bit."""
+        """Returns the change by `apply`, compared bit by bit."""
         size = before.dtype.itemsize
         differs = (
             np.ascontiguousarray(before).view(np.uint8).reshape(-1, size)

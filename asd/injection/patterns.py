@@ -1,4 +1,4 @@
-"""What a fault does to an array: to single elements, a column, all of them, or a grid of them."""
+"""Patterns of corruption: changes of single elements, a column, all elements, or a grid of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Random = np.random.Generator
 
 
 class Pattern(NamedTuple):
-    """One way to spoil an array.
+    """Pattern of corruption of an array.
 
     Attributes:
-        meaning: What it does, with its number.
-        spoil: Does it in place: the array, its number, the numbers of the chosen elements, and a random stream.
-        is_valid: Whether a number can be its own.
+        meaning: Description, which ends in the pattern's number.
+        spoil: Changes in place: the array, the number, the indices of the chosen elements, and a random stream.
+        is_valid: Returns whether a number is valid for the pattern.
     """
 
     meaning: str
@@ -43,12 +43,12 @@ def _anything(amount: float) -> bool:
 
 
 def amount_is_valid(pattern: str, amount: float) -> bool:
-    """Whether a number can be that of `pattern`."""
+    """Returns whether a number is valid for `pattern`."""
     return SHAPES[pattern].is_valid(amount)
 
 
 def _rows(array: Array) -> Array:
-    """The array as a matrix; what is written there is written into it."""
+    """Returns the array as a matrix; writing to the matrix changes the array."""
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 
@@ -111,4 +111,4 @@ SHAPES: Mapping[str, Pattern] = MappingProxyType(
 )
 """All patterns by name."""
 PATTERNS = {name: pattern.meaning for name, pattern in SHAPES.items()}
-"""What each of them does, in words."""
+"""Description of each pattern."""

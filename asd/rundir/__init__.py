@@ -1,1 +1,1 @@
-"""The files of a run: names, states, manifests, the last good checkpoint, recorded values, and what follows them."""
+"""Files of a run: names, states, manifests, the last good checkpoint, recorded values, and their followers."""

@@ -1,7 +1,7 @@
-"""Files that are whole or not there, and locks: what a kill or a power cut must not spoil.
+"""Files that are whole or missing, and locks: safe against kills and power cuts.
 
-A file is written beside its place, synced, and renamed, so a reader sees the old content or the new and never half of
-either. A lock is a file that is held open: it ends with the process, however that ends.
+A file is written under another name, synced, and renamed, so that a reader sees the old content or the new and never
+half of either. A lock is a file that is held open: it ends with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
 
 
 class HeldError(Exception):
-    """Another process holds the lock.
+    """Raised when another process holds the lock.
 
     Attributes:
-        owner: What that one wrote about itself; `another` if nothing.
+        owner: Text that the holder wrote about itself; `another` if none.
     """
 
     def __init__(self, owner: str) -> None:
@@ -33,16 +33,15 @@ class HeldError(Exception):
 
 
 def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None:
-    """Writes `content`, a text as UTF-8, to `path` so that the file is never seen half written.
+    """Writes `content`, a text as UTF-8, to `path`, so that no reader sees a half-written file.
 
     Args:
-        path: Where; its folder is made.
-        content: All of the file.
+        path: Path of the file; its folder is made.
+        content: Whole content of the file.
         flush: As in `whole_file`.
 
     Raises:
-        OSError: The disk is full or the folder can't be written; what was at `path` before is still there. It names
-            `path`.
+        OSError: The disk is full or the folder cannot be written; the earlier file is kept. The error names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, flush=flush) as file:
@@ -51,18 +50,19 @@ def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write; it stands at `path` when the block ends well, and not at all otherwise.
+    """Yields a file to write; it appears at `path` when the block ends without an error, else not at all.
 
     Args:
-        path: Where, in a folder that is there.
-        replace: Whether it may take the place of a file.
-        flush: Wait until it is on the disk. Without, a power failure may leave an empty file; a killed process may not.
+        path: Path in an existing folder.
+        replace: Whether it may replace a file.
+        flush: Wait until it is on the disk. Without it, a power failure may leave an empty file, but a killed process
+            does not.
 
     Raises:
-        FileExistsError: Something is at `path`, and stays as it is; without `replace`.
-        OSError: The disk is full or the folder can't be written. It names `path`.
+        FileExistsError: Without `replace`: `path` exists; it is unchanged.
+        OSError: The disk is full or the folder cannot be written. The error names `path`.
     """
-    # Not tempfile: its files are for one user alone, whatever the umask says.
+    # Not tempfile: its files belong to one user alone, whatever the umask.
     beside = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -71,7 +71,7 @@ def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Itera
             file.flush()
             if flush:
                 os.fsync(handle)
-        # Unlike a rename, a link never takes the place of a file.
+        # Unlike a rename, a link never replaces a file.
         (os.replace if replace else os.link)(beside, path)
     except OSError as error:
         if error.errno and error.filename in (None, beside, str(beside)):
@@ -85,18 +85,18 @@ def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Itera
 
 
 def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
-    """Opens a file that is to be changed: a regular one, and never what a symbolic link leads to.
+    """Opens a file that is to be changed: only a regular one, and never through a symbolic link.
 
-    Whoever may write into the folder could else have any file of this user cut or written to. A pipe or a device keeps
-    nobody waiting.
+    Otherwise anybody who may write into the folder could truncate or overwrite other files of this user. A pipe or a
+    device does not block.
 
     Args:
         path: The file; links before its last part are followed.
-        flags: Of `os.open`.
-        mode: Of a file that is made.
+        flags: Flags of `os.open`.
+        mode: Mode of a new file.
 
     Raises:
-        OSError: It can't be opened, or is something else. It names `path`.
+        OSError: It cannot be opened, or is no regular file. The error names `path`.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -108,23 +108,23 @@ def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
 
 
 def open_to_read(path: Path, *, links: bool = True) -> int:
-    """A descriptor to read from; a pipe in the place of a file keeps nobody waiting.
+    """Returns a descriptor to read from; a pipe in place of a file does not block.
 
     Raises:
-        OSError: It can't be opened, or is a symbolic link and these are not followed.
+        OSError: It cannot be opened, or is a symbolic link and `links` is false.
     """
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
 
 
 def read_regular(path: Path, *, links: bool = True) -> bytes:
-    """All of a regular file; a pipe or a device keeps nobody waiting.
+    """Returns the content of a regular file; a pipe or a device does not block.
 
     Args:
         path: The file.
         links: Whether a symbolic link is followed.
 
     Raises:
-        OSError: It can't be read, or is something else. It names `path`.
+        OSError: It cannot be read, or is no regular file. The error names `path`.
     """
     descriptor = open_to_read(path) if links else open_own(path, os.O_RDONLY)
     with open(_regular(descriptor, path), "rb") as file:
@@ -142,7 +142,7 @@ def sync(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk.
 
     Raises:
-        OSError: It can't be opened, or the disk failed.
+        OSError: It cannot be opened, or the disk failed.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -152,17 +152,17 @@ def sync(path: Path) -> None:
 
 
 def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: bool = False) -> int:
-    """Takes the lock that the file `path` is; closing the descriptor that it returns gives it back.
+    """Takes the lock in the file `path`; closing the returned descriptor releases it.
 
     Args:
-        path: It is made if it is not there, and opened as `open_own` does.
-        owner: Who this is, for others who want it.
-        mode: Of the file.
+        path: Made if it does not exist, and opened as `open_own` does.
+        owner: Text about this process, for others that want the lock.
+        mode: Mode of the file.
         by_process: As in `lock`.
 
     Raises:
-        HeldError: Another process has it.
-        OSError: The file can't be opened, or its file system knows no locks.
+        HeldError: Another process holds it.
+        OSError: The file cannot be opened, or its file system has no locks.
     """
     descriptor = open_own(path, os.O_RDWR | os.O_CREAT, mode)
     held = False
@@ -174,23 +174,23 @@ def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: boo
             os.close(descriptor)
     if not held:
         raise HeldError(other or "another")
-    with contextlib.suppress(OSError):  # on a full disk nobody learns who holds it
+    with contextlib.suppress(OSError):  # on a full disk the owner is not recorded
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, owner.encode(), 0)
     return descriptor
 
 
 def lock(descriptor: int, patience: float = 0.0, *, by_process: bool = False) -> bool:
-    """Locks an open file or folder; False when another has held it all the time.
+    """Locks an open file or folder; returns False if another process held it until the patience ended.
 
     Args:
-        descriptor: Of the file.
-        patience: How long to wait for it, in seconds.
-        by_process: Whether the lock is this process's alone, not its forked children's; then to close any descriptor
-            of the file ends it.
+        descriptor: Descriptor of the file.
+        patience: Seconds to wait for the lock.
+        by_process: Whether the lock belongs to this process alone, not to its forked children; then closing any
+            descriptor of the file releases it.
 
     Raises:
-        OSError: Its file system knows no locks.
+        OSError: Its file system has no locks.
     """
     take = fcntl.lockf if by_process else fcntl.flock
     end, pause = time.monotonic() + patience, _SHORTEST_PAUSE

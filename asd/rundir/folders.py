@@ -1,6 +1,6 @@
 """Finds the folders of runs below a root, as jobs come and go.
 
-A folder whose time of change is the same holds the same names, so that looking again costs one look at each folder.
+A folder with an unchanged time of change has the same names, so that a repeated look costs one `stat` each.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from asd.rundir.names import WITHIN_A_RUN, event_files_among, is_of_a_rank, stat
 
 _DEPTH = 3  # levels below a root, such as TEAM/JOB/ATTEMPT
 _MOST = 10_000
-_SETTLED = 2.0  # seconds; a folder changed more recently may change again without a new time of change
-_ANEW = 30.0  # seconds after which a folder is read again whatever its time says: not every file system keeps it well
+_SETTLED = 2.0  # seconds; a folder changed more recently may change without a new time of change
+_ANEW = 30.0  # seconds after which a folder is re-read in any case: not every file system keeps times well
 
 
 class _Seen(NamedTuple):
-    """What a folder held when it was read.
+    """Content of a folder when it was read.
 
     Attributes:
-        changed: Its time of change in nanoseconds; 0 when it may change again without a new one.
-        read: When it was read, in seconds since any point.
+        changed: Time of change in nanoseconds; 0 when another change may not show in it.
+        read: Time of the reading, in seconds since any point.
         is_run: Whether ranks, or `asd ingest`, wrote there.
-        below: Folders in it that may be, or hold, folders of runs.
+        below: Folders in it that may be, or contain, folders of runs.
         logs: Its event logs, the older part of a rotated one before the newer.
         statuses: The statuses of its ranks.
     """
@@ -43,18 +43,18 @@ _NOTHING = _Seen(0, 0.0, is_run=False, below=(), logs=(), statuses=())
 
 
 class RunFolders:
-    """The roots themselves and, down to three levels below them, every folder in which a rank has left something.
+    """The roots and, up to three levels below them, every folder into which a rank wrote.
 
-    Hidden folders, links, and what a run itself keeps in folders are passed over. A folder that can't be read now is
-    not gone: what was found in it stays.
+    Hidden folders, links, and a run's own subfolders are skipped. A folder that cannot be read at the moment keeps its
+    earlier content.
 
     Args:
         roots: Where to look; they need not exist.
         clock: Seconds since the epoch.
 
     Attributes:
-        roots: As above, each once.
-        found: In how many folders ranks had left something, at the last look.
+        roots: Folders to search, each once.
+        found: Number of folders with files of ranks, at the last look.
         unreadable: Folders that could not be read at the last look, with the reason.
     """
 
@@ -66,7 +66,7 @@ class RunFolders:
         self._seen: dict[Path, _Seen] = {}
 
     def look(self) -> list[Path]:
-        """The folders there are now, the roots first."""
+        """Returns the current folders, the roots first."""
         self.unreadable = {}
         seen: dict[Path, _Seen] = {}
         for root in self.roots:
@@ -83,14 +83,14 @@ class RunFolders:
         return list(dict.fromkeys([*self.roots, *runs]))
 
     def event_files(self) -> list[Path]:
-        """Every event log in these folders, as they are now."""
+        """Returns every event log in the current folders."""
         return [path for folder in self.look() for path in self._seen[folder].logs]
 
     def status_files(self, folder: Path) -> list[Path]:
-        """The statuses in one of the folders that the last look returned.
+        """Returns the statuses in a folder of the last look.
 
         Raises:
-            OSError: The folder can't be read.
+            OSError: The folder cannot be read.
         """
         if str(folder) in self.unreadable:
             return status_files(folder)
@@ -98,7 +98,7 @@ class RunFolders:
 
     @property
     def complaint(self) -> str:
-        """What to say where nothing was found; empty when something was."""
+        """Returns a message for users if no run was found; empty otherwise."""
         if self.found:
             return ""
         places = ", ".join(map(str, self.roots))
@@ -109,7 +109,7 @@ class RunFolders:
         )
 
     def _walk(self, root: Path) -> Iterator[Path]:
-        """The runs that are known, which nobody hides who makes many folders, and every folder level by level."""
+        """Yields the known runs first, so that other folders cannot hide them, then every folder level by level."""
         runs = [path for path, known in self._seen.items() if known.is_run and _is_below(path, root)]
         for run in runs:
             self._seen[run] = self._read(run)
@@ -148,6 +148,6 @@ class RunFolders:
 
 
 def _is_below(path: Path, root: Path) -> bool:
-    """Whether a path leads into a folder over no link."""
+    """Returns whether a path leads into a folder without symbolic links."""
     way = [path, *path.parents]
     return root in way and not any(each.is_symlink() for each in way[: way.index(root)])

@@ -1,10 +1,10 @@
-"""Manifests: what is known about a checkpoint file, so that a training resumes from weights that can be trusted.
+"""Manifests of checkpoint files, so that a training resumes from weights that can be trusted.
 
-Beside `X.ckpt` lies `X.ckpt.asd-manifest.json`. It holds the hash of the file, so a damaged one is noticed, and the
-health of every step that went into its weights. A refused update is healthy: it never reached the weights. A
-first-level anomaly that was applied taints this checkpoint and all that are trained from it.
+`X.ckpt.asd-manifest.json` is written beside `X.ckpt`. It has the hash of the file, so that damage is noticed, and the
+health of every step behind its weights. A refused update is healthy: it never reached the weights. An applied
+first-level anomaly taints this checkpoint and all that are trained from it.
 
-Where the checkpoints are is noted in the run directory, in a file of each rank, `checkpoints-rank0.json`.
+The folders of checkpoints are noted in the run directory, in a file of each rank, `checkpoints-rank0.json`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _VALID = "the JSON object written with a checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(FromOrigin):
-    """What is known about one checkpoint file.
+    """Health and hash of one checkpoint file.
 
     Attributes:
-        step: The last step of the training before it, from 0.
+        step: Last step of the training before the checkpoint, from 0.
         sha256: Hash of the checkpoint file, in hex.
-        size: Its size in bytes.
-        origin: Run, rank, host and device; they can be read from the manifest too.
-        tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
-        time: When it was written, in seconds since the epoch.
+        size: Size of the file in bytes.
+        origin: Run, rank, host and device; these are attributes of the manifest too.
+        tainted_from: First step whose first-level anomaly is in these weights; 0 for none.
+        time: Time of writing, in seconds since the epoch.
     """
 
     step: Count
@@ -54,36 +54,36 @@ class Manifest(FromOrigin):
 
     @property
     def clean(self) -> bool:
-        """Whether no anomaly is in the weights."""
+        """Returns whether the weights have no anomaly in them."""
         return not self.tainted_from
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """Returns one JSON object."""
         return json.dumps({"version": VERSION, **members(self)}, allow_nan=False, indent=1)
 
 
 class Health:
-    """Since when the weights can't be trusted.
+    """Health of the weights of a training.
 
     Attributes:
-        tainted_from: The first step whose weights may have a first-level anomaly in them; 0 for none.
+        tainted_from: First step whose weights may have a first-level anomaly in them; 0 for none.
     """
 
     def __init__(self, tainted_from: int = 0) -> None:
         self.tainted_from = tainted_from
 
     def add(self, event: Event) -> None:
-        """Takes in one event of this rank."""
+        """Taints the weights if this event of the rank is an applied first-level anomaly."""
         if event.kind == "anomaly" and event.level is Level.ERROR and not event.refused:
             self.taint(event.step)
 
     def taint(self, step: int) -> None:
-        """The weights can't be trusted from `step` on."""
+        """Taints the weights from `step` on."""
         self.tainted_from = self.tainted_from or step
 
 
 def manifest_path(checkpoint_file: str | Path) -> Path:
-    """Where the manifest of `checkpoint_file` is kept."""
+    """Returns the path of the manifest of `checkpoint_file`."""
     path = Path(checkpoint_file)
     return path.with_name(path.name + _SUFFIX)
 
@@ -96,19 +96,19 @@ def write_manifest(
     health: Health,
     run_dir: Path | None = None,
 ) -> Path:
-    """Writes the manifest of a checkpoint file that is complete.
+    """Writes the manifest of a complete checkpoint file.
 
-    Manifests in the same folder whose checkpoint was deleted since are deleted too.
+    Manifests in the same folder whose checkpoint no longer exists are deleted.
 
     Args:
         checkpoint_file: The file; it is read once for its hash.
-        step: The last step before it, from 0.
-        origin: Where it was trained.
-        health: Since when its weights can't be trusted.
-        run_dir: Where to note the folder of this checkpoint, so that others find it; None for nowhere.
+        step: Last step before the checkpoint, from 0.
+        origin: Run, rank, host and device of the training.
+        health: Health of its weights.
+        run_dir: Run directory in which to note the folder of this checkpoint; None for no note.
 
     Raises:
-        OSError: The checkpoint can't be read or the manifest not be written; there is none then.
+        OSError: The checkpoint cannot be read or the manifest not be written; no manifest exists then.
     """
     sha256, size = digest_of(checkpoint_file)
     manifest = Manifest(
@@ -130,13 +130,13 @@ def write_manifest(
 
 
 def taint(checkpoint_file: str | Path, step: int) -> None:
-    """Says in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights.
+    """Notes in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights.
 
     Raises:
-        OSError: The manifest can't be written.
+        OSError: The manifest cannot be written.
     """
     path = manifest_path(checkpoint_file)
-    with contextlib.suppress(StateError):  # there is none, and nobody trusts the file then
+    with contextlib.suppress(StateError):  # without a manifest the file is not trusted
         manifest = load_manifest(path)
         if manifest.clean:
             write_whole(path, replace(manifest, tainted_from=step).to_json())
@@ -146,16 +146,16 @@ def load_manifest(path: Path) -> Manifest:
     """Reads the manifest file `path`.
 
     Raises:
-        StateError: It is missing, too large, or no manifest.
+        StateError: It is missing, too large, or not a manifest.
     """
     return fill(Manifest, load(path, "manifest", _VALID, version=VERSION, most=_MOST_BYTES), f"manifest {path}")
 
 
 def digest_of(file: str | Path) -> tuple[str, int]:
-    """SHA-256 in hex, and size in bytes; the file is read block by block.
+    """Returns SHA-256 in hex and size in bytes; the file is read block by block.
 
     Raises:
-        OSError: It can't be read.
+        OSError: It cannot be read.
     """
     digest, size = hashlib.sha256(), 0
     with Path(file).open("rb", buffering=0) as opened:
@@ -166,7 +166,7 @@ def digest_of(file: str | Path) -> tuple[str, int]:
 
 
 def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
-    """Every checkpoint file below `folders`, manifests or not; each once."""
+    """Returns every checkpoint file below `folders`, with or without manifest, each once."""
     found: dict[Path, None] = {}
     for folder in folders:
         for path in [*folder.glob("**/*.ckpt"), *folder.glob("**/*.safetensors")]:
@@ -176,10 +176,10 @@ def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
 
 
 def note_checkpoint_place(run_dir: Path, rank: int, folder: Path) -> None:
-    """Notes that `rank` keeps checkpoints in `folder`; costs a file access only when that is new.
+    """Notes that `rank` keeps checkpoints in `folder`; writes only if that is new.
 
     Raises:
-        OSError: It can't be written.
+        OSError: It cannot be written.
     """
     path = run_dir / f"checkpoints-rank{rank}.json"
     known = _read(path)
@@ -189,7 +189,7 @@ def note_checkpoint_place(run_dir: Path, rank: int, folder: Path) -> None:
 
 
 def checkpoint_places(run_dir: Path) -> list[Path]:
-    """Every folder that was noted and is still there, each once."""
+    """Returns every noted folder that exists, each once."""
     found = sorted({Path(place) for path in run_dir.glob("checkpoints-rank*.json") for place in _read(path)})
     return [place for place in found if place.is_dir()]
 

@@ -1,14 +1,14 @@
-"""Where a run leaves its files: the one place that knows their names.
+"""Names and places of a run's files; no other module has them.
 
 - `events-rank0.jsonl`: events of rank 0; older ones in `events-rank0.jsonl.1`, `.2`, and so on
 - `events-ingest.jsonl`: events read from the vendor's logs
-- `events-stress.jsonl`: what stress tests of devices found
-- `status-rank0.json`: what rank 0 counted, rewritten about once a second, with a hidden lock file beside it
+- `events-stress.jsonl`: results of stress tests of devices
+- `status-rank0.json`: counts of rank 0, rewritten about once a second, with a hidden lock file beside it
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
-- `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
-- `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
-- `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
-- `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
+- `evidence/RUN/rank0-step7`: evidence about the anomalies of one step
+- `handler.sqlite`, `events-handler.jsonl`: state and isolations of the fault handler
+- `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: files of `asd run --ranks`
+- `READER.cursor.json`: position of a reader, with a lock file beside it while the reader runs
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 WITHIN_A_RUN = frozenset({"evidence", "logs"})
-"""Folders that a run has for itself."""
+"""Subfolders that belong to a run."""
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _VALUES = re.compile(r"values-rank-?\d+\.jsonl(?:\.(\d+))?", re.ASCII)
@@ -30,63 +30,63 @@ _LONGEST = 100  # characters of a run's name in a folder's name; file systems ta
 
 
 def event_file(run_dir: Path, rank: int) -> Path:
-    """The event log of `rank`."""
+    """Returns the event log of `rank`."""
     return run_dir / f"events-rank{rank}.jsonl"
 
 
 def ingest_file(run_dir: Path) -> Path:
-    """The event log of what was read from the vendor's logs."""
+    """Returns the event log of `asd ingest`, which reads the vendor's logs."""
     return run_dir / "events-ingest.jsonl"
 
 
 def stress_file(run_dir: Path) -> Path:
-    """The event log of stress tests."""
+    """Returns the event log of stress tests."""
     return run_dir / "events-stress.jsonl"
 
 
 def event_files(run_dir: Path) -> list[Path]:
-    """Every event log of a run, rotated ones included, the oldest of each first; empty when the folder is missing."""
+    """Returns every event log of a run, with rotated ones, the oldest of each first; empty without a folder."""
     return event_files_among(_files(run_dir))
 
 
 def event_files_among(paths: Iterable[Path]) -> list[Path]:
-    """Filters the files of one folder for event logs, in the order of `event_files`."""
+    """Returns the event logs among the files of one folder, in the order of `event_files`."""
     return _oldest_first(paths, _EVENTS)
 
 
 def is_of_a_rank(name: str) -> bool:
-    """Whether a file of this name makes its folder that of a run; what a fault handler writes does not."""
+    """Returns whether a file of this name makes its folder a run's; files of a fault handler do not."""
     return _OF_A_RANK.fullmatch(name) is not None
 
 
 def value_file(run_dir: Path, rank: int) -> Path:
-    """The recorded feature values of `rank`."""
+    """Returns the file of recorded feature values of `rank`."""
     return run_dir / f"values-rank{rank}.jsonl"
 
 
 def value_files(run_dir: Path) -> list[Path]:
-    """All recorded feature values of a run, in the order of `event_files`."""
+    """Returns all files of recorded feature values of a run, in the order of `event_files`."""
     return _oldest_first(_files(run_dir), _VALUES)
 
 
 def status_file(run_dir: Path, rank: int) -> Path:
-    """The counts of `rank`."""
+    """Returns the status file of `rank`."""
     return run_dir / f"status-rank{rank}.json"
 
 
 def status_files(run_dir: Path) -> list[Path]:
-    """The counts of every rank."""
+    """Returns the status file of every rank."""
     return status_files_among(_files(run_dir))
 
 
 def status_files_among(paths: Iterable[Path]) -> list[Path]:
-    """Filters what stands in one folder for statuses, in the order of `status_files`."""
+    """Returns the statuses among the files of one folder, in the order of `status_files`."""
     return sorted(path for path in paths if _STATUS.fullmatch(path.name) and path.is_file())
 
 
 def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
-    """The evidence of one step of one rank."""
-    # No slash, and "." or ".." is no folder of its own.
+    """Returns the folder with the evidence of one step of one rank."""
+    # No slash; and "." or ".." would be another folder.
     name = quote(run, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -94,7 +94,7 @@ def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
 
 
 def cursor_file(run_dir: Path, reader: str) -> Path:
-    """How far `reader` has read."""
+    """Returns the file with the position of `reader`."""
     return run_dir / f"{reader}.cursor.json"
 
 

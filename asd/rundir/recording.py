@@ -1,15 +1,15 @@
 """Recorded feature values: the format of their files, and its reader.
 
-A file is lines, each a JSON object that stands for itself: some steps of one rank with all that is needed to judge them
-again. Files can therefore be cut, rotated and joined at any line break, and a line that a kill left torn loses its own
-steps only. The keys of a line:
+Each line of a file is a complete JSON object: some steps of one rank with everything that is needed to judge them. So
+files can be cut, rotated and joined at any line break, and a line torn by a kill loses only its own steps. The keys of
+a line:
 
 - `asd_recording`: the version of this format, 3
 - `run`, `rank`: as in events
 - `rule`, `tiers`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
 - `checkpoints`: their names and kinds, `[["backbone.norm", "B"], ...]`
 - `steps`: the steps, in the order in which they were made
-- `left_out`: per index into `steps` why the step is no healthy one: `first`, `second` (the level of an event) or
+- `left_out`: per index into `steps` why the step is not healthy: `first`, `second` (the level of an event) or
   `refused`
 - `values`: per step a list with the value of each checkpoint, without loss scale; `null` where it was not checked, the
   texts `inf` and `nan` where an element was not finite
@@ -41,12 +41,12 @@ _SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
 
 
 class RecordedStep(NamedTuple):
-    """What one rank saw in one step.
+    """Values of one rank in one step.
 
     Attributes:
         rank: The rank.
         step: Training step, from 1.
-        left_out: `first`, `second` or `refused` for a step that is no healthy one, else empty.
+        left_out: `first`, `second` or `refused` for a step that is not healthy, else empty.
         values: Name, kind and value of every checkpoint that was checked.
     """
 
@@ -57,11 +57,11 @@ class RecordedStep(NamedTuple):
 
 
 class Chunk:
-    """Steps of one rank on their way to a line.
+    """Steps of one rank that will be one line.
 
     Args:
-        config: The settings in force.
-        origin: Where the steps are made.
+        config: Current settings.
+        origin: Run and rank of the steps.
         checkpoints: Name and kind of each; only these are recorded.
     """
 
@@ -79,35 +79,35 @@ class Chunk:
         self._values: list[list[float | None]] = []
 
     def add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
-        """Takes in a step; every reading must be of one of the checkpoints."""
+        """Adds a step; every reading must be of one of the checkpoints."""
         row = {reading.checkpoint: unscaled(reading, loss_scale) for reading in readings}
         self.steps.append(step)
         self._values.append([row.get(name) for name in self._names])
 
     def leave_out(self, reason: str) -> None:
-        """Says why the last step is no healthy one; a first-level event says most."""
+        """Marks the last step as not healthy; a first-level event overrides other reasons."""
         last = str(len(self.steps) - 1)
         if self.left_out.get(last) != "first":
             self.left_out[last] = reason
 
     def line(self) -> bytes:
-        """The line, with its line break."""
+        """Returns the line, with its line break."""
         body = {"steps": self.steps, "left_out": self.left_out, "values": plain(self._values)}
         return json.dumps({**self._head, **body}, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 class Recording:
-    """The recorded values of all ranks of a run.
+    """Recorded values of all ranks of a run.
 
     Args:
         run_dir: Folder of the run.
 
     Attributes:
-        settings: Those of the last line.
+        settings: Settings in the last line.
 
     Raises:
         ConfigError: The folder holds no recorded values.
-        StateError: A file is none that a run wrote.
+        StateError: A file was not written by a run.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -126,7 +126,7 @@ class Recording:
         self.settings: Config = settings
 
     def steps(self, progress: Callable[[int], object] = lambda _: None) -> Iterator[RecordedStep]:
-        """All steps, rank after rank, in the order in which they were made.
+        """Yields all steps, rank after rank, in the order in which they were made.
 
         Args:
             progress: Called with the number of bytes read so far.
@@ -143,11 +143,11 @@ class Recording:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Returns the bytes of all files."""
         return sum(path.stat().st_size for path in self._files)
 
     def _lines(self, path: Path) -> Iterator[tuple[_Line, int]]:
-        """The lines with their bytes; what is no JSON was left torn by a kill."""
+        """Yields the lines with their number of bytes; a line that is not JSON was torn by a kill and is skipped."""
         with path.open("rb") as file:
             for number in itertools.count(1):
                 text = file.readline(MAX_LINE + 1)

@@ -1,4 +1,4 @@
-"""Rule state on disk, one JSON object in a file, in which `NaN` and `Infinity` may stand."""
+"""Rule state on disk: one JSON object in a file, which may contain `NaN` and `Infinity`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Saves what `Monitor.state` returned.
+    """Saves the result of `Monitor.state`.
 
     Raises:
         OSError: As `write_whole`.
@@ -23,7 +23,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Reads what `save_state` wrote.
+    """Reads a file of `save_state`.
 
     Raises:
         StateError: The file is missing, too large, not such a state, or of another version.

@@ -1,1 +1,1 @@
-"""The settings: the table of variables, how a text becomes a value."""
+"""Settings: the table of variables, and the parsing of their texts."""

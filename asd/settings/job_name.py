@@ -1,4 +1,4 @@
-"""What the scheduler or the launcher calls a job: the same for all its processes, on all its nodes."""
+"""Name of a job by its scheduler or launcher: the same for all its processes, on all its nodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _OWN = re.compile(r"localhost|127\..*|::1|0\.0\.0\.0", re.ASCII)
 
 
 def job_name(environ: Mapping[str, str], node: str) -> str:
-    """The name of the job that a process with this environment belongs to; empty when nothing there tells.
+    """Returns the name of the job of a process with this environment; empty if unknown.
 
-    Who queued the job stands first, who started its processes behind: two launches within one allocation are two jobs.
+    The scheduler comes first, the launcher of its processes second: two launches within one allocation are two jobs.
 
     Args:
-        environ: Of the process.
+        environ: Environment of the process.
         node: Name of its machine, for a scheduler that only this machine can reach.
 
     >>> job_name({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}, "n1")
@@ -31,7 +31,7 @@ def job_name(environ: Mapping[str, str], node: str) -> str:
 
 
 def attempt_of(environ: Mapping[str, str]) -> int:
-    """Which attempt of its job this is, from 1, as far as Slurm tells."""
+    """Returns the attempt of its job, from 1, as far as Slurm reports it."""
     count = environ.get("SLURM_RESTART_COUNT", "") if environ.get("SLURM_JOB_ID") else ""
     return int(count) + 1 if re.fullmatch("[0-9]{1,6}", count, re.ASCII) else 1
 
@@ -39,7 +39,7 @@ def attempt_of(environ: Mapping[str, str]) -> int:
 def _queue(environ: Mapping[str, str], node: str, *, started_by_msrun: bool) -> str:
     job = environ.get("SLURM_JOB_ID")
     if job:
-        # Each srun is a step, and where msrun is at work each of its nodes may have one of its own.
+        # Each srun is a step, and msrun may have a separate step on each of its nodes.
         step = "" if started_by_msrun else environ.get("SLURM_STEP_ID", "")
         return f"slurm-{job}.{step}" if step else f"slurm-{job}"
     if environ.get("MINDX_TASK_ID"):

@@ -57,10 +57,10 @@ OPTIONS = (
 
 
 def option_values(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of `Config` that the options in `environ` give.
+    """Returns the fields of `Config` that the options in `environ` set.
 
     Raises:
-        ConfigError: An item is no pair, a name is unknown, or a value is not valid; the sentence names it.
+        ConfigError: An item is not a pair, a name is unknown, or a value is not valid; the message names it.
     """
     given = _pairs(environ.get(ASD_OPTIONS, ""))
     return {
@@ -71,7 +71,7 @@ def option_values(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def with_options(environ: Mapping[str, str], **defaults: str) -> dict[str, str]:
-    """`environ` with these options where it gives none of that name."""
+    """Returns `environ` with these options added; options that it has already override them."""
     given = [f"{name}:{text}" for name, text in defaults.items()]
     return {**environ, ASD_OPTIONS: ",".join(filter(None, [*given, environ.get(ASD_OPTIONS, "")]))}
 

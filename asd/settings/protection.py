@@ -1,4 +1,4 @@
-"""What one switch, `ASD_PROTECTION`, turns on where the finer variables say nothing."""
+"""Defaults of `ASD_PROTECTION`, the one switch, for settings that the user did not set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHARE_MADE_AGAIN = 0.01
 
 
 def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `Config` that a protection sets; those in `given` are the user's, and stay.
+    """Returns the fields of `Config` that a protection sets; fields in `given` are the user's and left out.
 
-    What can't work with what the user chose is left out of `full`: another rule has no tiers and suspects nothing, and
-    updates that are never refused are never made again.
+    `full` leaves out parts that do not fit the user's other settings: another rule has no tiers and no suspicions, and
+    without refusals no step is re-run.
 
     >>> brought_by("full", {"on_anomaly": "log"})
     {'rule': 'adaptive', 'tiers': ('state', 'checksum'), 'replay': False, 'manifest': True, \

@@ -1,6 +1,6 @@
-"""Formats of settings: how the text of one becomes a value, which values are valid, and how that is said.
+"""Formats of settings: parsing of their texts, valid values, and the text of an error.
 
-What parses gives None for a text that says no value at all.
+A parser returns None for a text without any value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _PAIR = re.compile(r"\s*([0-9]{1,100})\s*,\s*([0-9]{1,100})\s*", re.ASCII)
 
 
 class ValueFormat(NamedTuple):
-    """What some settings have in common.
+    """Common format of some settings.
 
     Attributes:
-        parse: The value from a text; None for a text that says no value at all.
-        accepts: Whether a value is valid.
-        valid: What is, for a sentence about a value that is not.
+        parse: Returns the value of a text; None for a text without any value.
+        accepts: Returns whether a value is valid.
+        valid: Description of valid values, for errors.
     """
 
     parse: Callable[[str], Any]
@@ -49,7 +49,7 @@ SHARE_OF_TIME = SHARE._replace(valid="it must be a share of the time of a step f
 
 
 def count(largest: int, valid: str) -> ValueFormat:
-    """A whole number from 0 to `largest`, at most nine digits in a text."""
+    """Returns the format of a whole number from 0 to `largest`, at most nine digits in a text."""
     return ValueFormat(
         lambda text: int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None,
         lambda value: type(value) is int and 0 <= value <= largest,
@@ -58,14 +58,14 @@ def count(largest: int, valid: str) -> ValueFormat:
 
 
 def choice(words: Collection[str]) -> ValueFormat:
-    """One of these words."""
+    """Returns the format of one of these words."""
     return ValueFormat(
         str, lambda value: isinstance(value, str) and value in words, f"it must be one of {', '.join(words)}"
     )
 
 
 def names(known: Collection[str]) -> ValueFormat:
-    """Some of these names with `+` or a comma between them; None is left to the rule."""
+    """Returns the format of some of these names, with `+` or a comma between them; None is left to the rule."""
     return ValueFormat(
         lambda text: tuple(name.strip() for name in re.split("[+,]", text)) if text else (),
         lambda value: (
@@ -76,7 +76,7 @@ def names(known: Collection[str]) -> ValueFormat:
 
 
 def pair(example: tuple[int, int]) -> ValueFormat:
-    """Two thresholds, the first above the second."""
+    """Returns the format of two thresholds, the first above the second."""
     return ValueFormat(
         lambda text: (int(match[1]), int(match[2])) if (match := _PAIR.fullmatch(text)) else None,
         _is_pair,

@@ -12,10 +12,10 @@ class Variable(NamedTuple):
     """A setting: an environment variable, or an option in `ASD_OPTIONS`.
 
     Attributes:
-        name: Its name.
-        field: Its field of `Config`.
-        format: How its text is read, and what is valid.
-        about: What the setting is for, as `asd env` and the documents say it.
+        name: Name of the setting.
+        field: Name of its field of `Config`.
+        format: Parsing and valid values.
+        about: Purpose of the setting, as in `asd env` and the documents.
     """
 
     name: str
@@ -24,14 +24,14 @@ class Variable(NamedTuple):
     about: str
 
     def value_of(self, text: str, name: str = "") -> Any:
-        """The value that `text` says.
+        """Returns the value of `text`.
 
         Args:
-            text: What was given.
-            name: What to call the setting in an error; `name` if not given.
+            text: Text of the setting.
+            name: Name of the setting in an error; its own `name` if not given.
 
         Raises:
-            ConfigError: It says none that is valid.
+            ConfigError: The text is not valid.
         """
         value = self.format.parse(text)
         if not self.format.accepts(value):

@@ -1,4 +1,4 @@
-"""What one attempt is like while it runs: its events, its steps, and the ends of its ranks."""
+"""Watches a running attempt: its events, its steps, and the exit codes of its ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found t
 
 
 class AttemptEnd(NamedTuple):
-    """That an attempt has ended, or has to be ended.
+    """End of an attempt, past or required.
 
     Attributes:
-        reason: Why, in words, without a full stop.
-        done: Whether every rank has ended well.
+        reason: Reason as text, without a full stop.
+        done: Whether every rank has succeeded.
     """
 
     reason: str
@@ -32,21 +32,21 @@ class AttemptEnd(NamedTuple):
 
 
 class AttemptWatch:
-    """Looks at one attempt.
+    """Watch over one attempt.
 
     Args:
         run_dir: The run directory.
         run: Name of the attempt.
         devices: The device of each rank.
-        folder: Where its ranks leave their logs and ends.
-        hang_seconds: How long to wait for a step of any rank; 0 for ever.
-        tell: Takes each line that a rank prints, with its rank.
-        since: When the attempt began, in seconds since the epoch; older events of its name are of another.
+        folder: Folder of the ranks' logs and exit codes.
+        hang_seconds: Seconds to wait for a step of any rank; 0 for ever.
+        tell: Receives each line that a rank prints, with its rank.
+        since: Beginning of the attempt, in seconds since the epoch; older events of its name are ignored.
 
     Attributes:
         events: The events of this attempt.
-        step: The last step any rank has made in this attempt; 0 before the first.
-        ranks: The device of each rank that was heard of, under the name that the rank gives it.
+        step: Last step that any rank has made in this attempt; 0 before the first.
+        ranks: Device of each rank with a status, under the name in the status.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class AttemptWatch:
         self._all_well: float | None = None
 
     def poll(self, launcher: int | None, bad: str) -> AttemptEnd | None:
-        """Looks once; returns how it ended, or None while there is nothing to do.
+        """Reads everything new; returns the end of the attempt, or None while it shall go on.
 
         Args:
-            launcher: Its exit code; None while it runs. Asked before: what is read now is all there is.
-            bad: Why a device of this attempt must not work any more; empty while all may.
+            launcher: Exit code of the launcher, fetched before this call so that no output is lost; None while it runs.
+            bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
         over = launcher is not None
         self.read()
@@ -101,7 +101,7 @@ class AttemptWatch:
         return None
 
     def read(self) -> None:
-        """Reads what is new: output, events and steps."""
+        """Reads new output, events and steps."""
         for line in self._output.poll():
             self._tell(self._logs.get(line.path, 0), line.text)
         while lines := self._follower.poll():
@@ -111,7 +111,7 @@ class AttemptWatch:
             self._look_at(path)
 
     def exits(self) -> dict[int, int]:
-        """The exit codes of the ranks that have ended."""
+        """Returns the exit codes of the ranks that have ended."""
         found = {}
         for rank in range(len(self._devices)):
             try:
@@ -121,7 +121,7 @@ class AttemptWatch:
         return found
 
     def _sign(self, launcher: int | None, bad: str) -> AttemptEnd | None:
-        """The first reason to end it."""
+        """Returns the first reason to end the attempt; None if there is none."""
         if bad:
             return AttemptEnd(bad)
         for rank, code in self.exits().items():

@@ -1,14 +1,14 @@
-"""Why an attempt ended, from its events alone; what follows for a device is decided by the fault handler.
+"""Finds why an attempt ended, from its events alone; the fault handler decides about the device.
 
 | events of the attempt | finding |
 |---|---|
-| a replay says persistent, or somebody isolated the device | persistent |
+| a replay says persistent, or the device was isolated | persistent |
 | a replay of the last step says transient or software | the same |
 | a first-level anomaly of one rank, and no verdict | suspect |
-| first-level anomalies of several ranks, whom their comparison could not tell apart | unclear |
+| first-level anomalies of several ranks, which their comparison could not distinguish | unclear |
 | nothing | None: it crashed, hung or was ended |
 
-At most one device is blamed for one attempt: if there is a second, the next attempt shows it.
+At most one device is blamed for one attempt: a second bad one shows in the next attempt.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _GAP = 10  # steps; signs of one fault are no further apart
 
 
 class Cause(NamedTuple):
-    """Why an attempt ended.
+    """Cause of the end of an attempt.
 
     Attributes:
         kind: `persistent`, `transient`, `software`, `suspect` or `unclear`.
-        reason: In words, without a full stop.
-        event: The event that says so.
-        device: Number of the device it is about; -1 for none.
-        step: The first step whose weights may have the fault in them; 0 when it is not known.
+        reason: Reason as text, without a full stop.
+        event: Event that shows it.
+        device: Number of the device; -1 for none.
+        step: First step whose weights may have the fault in them; 0 if unknown.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class Cause(NamedTuple):
 
 
 def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
-    """What the fault handler is to hear of an attempt: verdicts, and the anomalies of those that were at fault.
+    """Returns the events for the fault handler: verdicts, and the anomalies of ranks at fault.
 
-    A wrong gradient reaches every rank in the end. Of the ranks that raised in one step only those that a replay names
-    are told, or else the only one; nobody when there are several.
+    A wrong gradient reaches every rank in the end. Among ranks with anomalies in one step only those that a replay
+    names count, or else a single one; none if there are several.
 
     Args:
         events: The events of the attempt.
@@ -61,7 +61,7 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
 
 
 def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
-    """What is to end an attempt even if the ranks go on: a device that is known to be bad.
+    """Returns the cause to end an attempt while its ranks go on: a device that is known to be bad, else None.
 
     Args:
         events: The events of the attempt.
@@ -76,7 +76,7 @@ def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None
 
 
 def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
-    """Why the attempt ended; None when the events don't say.
+    """Returns why the attempt ended; None if the events do not show it.
 
     Args:
         events: The events of the attempt, in which a first-level anomaly ends the training.
@@ -107,7 +107,7 @@ def _of_ranks(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
 
 
 def _broken(events: Sequence[Event], devices: Sequence[int]) -> dict[int, list[Event]]:
-    """The first-level anomalies, by step."""
+    """Returns the first-level anomalies, by step."""
     found: dict[int, list[Event]] = {}
     for event in _of_ranks(events, devices):
         if event.kind == "anomaly" and event.level is Level.ERROR:
@@ -116,9 +116,9 @@ def _broken(events: Sequence[Event], devices: Sequence[int]) -> dict[int, list[E
 
 
 def _sign(events: Sequence[Event], found: Event) -> int:
-    """The step of the first sign of the fault that was found in `found`.
+    """Returns the step of the first sign of the fault in the event `found`.
 
-    Anomalies that were refused left nothing behind; those of the second level and those that were applied may have.
+    Refused anomalies left nothing in the weights; second-level and applied ones may have.
     """
     signs = {
         event.step

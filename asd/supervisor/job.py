@@ -1,4 +1,4 @@
-"""A job from its first start to its end: attempt after attempt, each with the devices that can be trusted."""
+"""Runs a job from its first start to its end: attempt after attempt, each on devices that can be trusted."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from asd.supervisor.record import Attempt, Record, load_record
 
 _PAUSE = 0.1
 _MOST_SKIPPED = 3
-_REPLAY_SECONDS = 30.0  # a verdict may come so long after its anomaly
+_REPLAY_SECONDS = 30.0  # longest time from an anomaly to its verdict
 _TICK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a job is to be.
+    """Settings of a job.
 
     Attributes:
         command: The training's command line, resolved.
-        environ: Its environment.
+        environ: Environment of the training.
         config: The settings in that environment.
-        devices: All devices; the first `ranks` begin, the others are spares.
-        ranks: How many work at a time.
-        max_restarts: So many restarts after a crash or a hang; those that follow from an anomaly are not among them.
-        hang_seconds: After so long without a step of any rank the job is started again; 0 for never.
+        devices: All devices; the first `ranks` are used first, the others are spares.
+        ranks: Number of ranks at a time.
+        max_restarts: Most restarts after a crash or a hang; restarts after an anomaly do not count.
+        hang_seconds: Seconds without a step of any rank after which the job is restarted; 0 for never.
     """
 
     command: Sequence[str]
@@ -51,14 +51,14 @@ class Settings:
 
 
 class Job:
-    """Runs a training until it is done, or until there is nothing left to try.
+    """Supervised training, which runs until it is done or no attempt can help.
 
     Args:
-        settings: What to run.
-        say: Takes a sentence for people.
-        tell: Takes each line that a rank prints, with its rank.
-        publish: Takes the events of devices that are left out, or given back.
-        published: Whether an event of this id was published before.
+        settings: Settings of the job.
+        say: Receives messages for users.
+        tell: Receives each line that a rank prints, with its rank.
+        publish: Receives the events of isolated and released devices.
+        published: Returns whether an event of this id was published before.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class Job:
         self._seen = 0  # events of the attempt
         self._complaint = ""
         self._signals: list[int] = []
-        self._stops = settings.config.on_anomaly == "stop"  # so that an anomaly is the end of an attempt
+        self._stops = settings.config.on_anomaly == "stop"  # if so, an anomaly ends an attempt
         self._restarts = 0  # after a crash or a hang
 
     def run(self) -> int:
-        """Runs it to its end; returns one of the exit codes of `asd.supervisor.next_move`.
+        """Runs the job to its end; returns one of the exit codes of `asd.supervisor.next_move`.
 
         Raises:
-            ConfigError: Another supervisor or fault handler is at work in this run directory.
-            StateError: What an earlier one left there is damaged.
-            OSError: The run directory can't be written.
+            ConfigError: Another supervisor or fault handler uses this run directory.
+            StateError: The record of an earlier supervisor is damaged.
+            OSError: The run directory cannot be written.
         """
-        # Whoever has the handler's database is the only one here.
+        # The lease on the handler's database excludes any other supervisor or handler.
         self._handling = OwnHandler(
             self._run_dir, self._devices, publish=self._publish, published=self._published, say=self._say
         )
@@ -110,19 +110,19 @@ class Job:
                 signal.signal(number, handler)
 
     def _take_over(self) -> None:
-        """Takes over what is known in this folder."""
+        """Loads the record of an earlier supervisor in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
         if found is None or found.done or (name and name != found.job):
             self._record = Record(name or self._settings.config.name_of_run())
-            if found is not None and found.job == self._record.job:  # a name stands for one attempt only
+            if found is not None and found.job == self._record.job:  # a name belongs to one attempt only
                 self._record.earlier = found.number
         else:
             self._record = found
             self._record.tried_again = False
 
     def _go_on(self) -> End | None:
-        """Goes on where an earlier supervisor of this folder ended, if it did not end well."""
+        """Resumes an unfinished job of an earlier supervisor; returns its end if that is decided."""
         if not self._record.attempts:
             return None
         last = self._record.attempts[-1]
@@ -131,7 +131,7 @@ class Job:
         if last.judged:
             return None
         watch = self._watch(last)
-        watch.read()  # whoever watched that one was killed before it could judge
+        watch.read()  # its supervisor was killed before it could judge
         return self._judge(last, watch)
 
     def _attempts(self) -> End:
@@ -150,7 +150,7 @@ class Job:
                 return end
 
     def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
-        """Starts the job once, and ends it."""
+        """Runs one attempt of the job to its end."""
         settings = self._settings
         choice = self._resume() if self._record.attempts else Choice(None, None, "")
         resume_from = str(choice.path) if choice.path else ""
@@ -203,7 +203,7 @@ class Job:
         return choice
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
-        """Why a device of a running attempt must not work any more; empty while all may."""
+        """Returns why a device of a running attempt must not work any more; empty if there is no reason."""
         now, seen = time.time(), len(watch.events)
         if seen != self._seen or not 0 <= now - self._ticked < _TICK_SECONDS:
             self._ticked, self._seen = now, seen
@@ -211,14 +211,14 @@ class Job:
                 self._have_decided(attempt, watch, now)
                 self._complaint = ""
             except StateError as error:
-                if not self._complaint:  # it is told again, and the training goes on
+                if not self._complaint:  # it is retried, and the training goes on
                     self._say(str(error))
                 self._complaint = str(error)
         out = [device for device in attempt.devices if device in self._devices.out]
         return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
 
     def _have_decided(self, attempt: Attempt, watch: AttemptWatch, now: float) -> None:
-        """Tells the fault handler what is certain by now: verdicts, and anomalies for which none will come."""
+        """Passes certain events to the fault handler: verdicts, and anomalies that get no verdict any more."""
         told = evidence(watch.events, attempt.devices)
         ripe = [
             each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
@@ -228,7 +228,7 @@ class Job:
         self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
-        """What follows from an attempt that was not done."""
+        """Decides what follows from an attempt that was not done."""
         attempt.step = watch.step
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices))
@@ -248,7 +248,7 @@ class Job:
         return end
 
     def _crashed(self, attempt: Attempt, ending: AttemptEnd, watch: AttemptWatch) -> End | None:
-        """An attempt that no anomaly explains: the same devices again, but not for ever."""
+        """Counts a restart after an end without an anomaly; returns an end when restarts are used up or useless."""
         logs = self._logs(attempt)
         self._restarts += 1
         if self._record.is_stuck():

@@ -1,9 +1,9 @@
-"""Stands between the supervisor and the launcher: when either dies, everything that was started dies.
+"""Keeper between the supervisor and the launcher: when either dies, it kills everything that was started.
 
     keeper.py SUPERVISOR_PID COMMAND ...
 
-The keeper adopts whatever its descendants leave behind. When the command ends, when the supervisor dies, or when it is
-told to by SIGTERM, it kills all that is left and ends with the exit code of the command. It is a program of its own.
+The keeper adopts orphans among its descendants. When the command ends, when the supervisor dies, or on SIGTERM, it
+kills everything that is left and exits with the exit code of the command. It is a separate program.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SECONDS = 10.0  # for processes that take long to die
 
 
 class _Told(BaseException):
-    """The keeper was told to end."""
+    """Raised by SIGTERM: the keeper must end."""
 
 
 def main(supervisor: int, command: list[str]) -> int:
-    """Runs `command`; returns its exit code, 128 and the signal when a signal ended it."""
+    """Runs `command`; returns its exit code, or 128 plus the signal that ended it."""
     signal.signal(signal.SIGTERM, _told)
     control = ctypes.CDLL(None).prctl
     control(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
@@ -75,7 +75,7 @@ def _wait_for(child: int) -> int:
 
 
 def _end_the_rest() -> None:
-    """Kills every descendant, again and again, until there is none: each may have started others."""
+    """Kills all descendants until none is left: each may have started others."""
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:
         for process in psutil.Process().children(recursive=True):

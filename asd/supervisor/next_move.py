@@ -1,4 +1,4 @@
-"""What follows from the end of an attempt for the job."""
+"""Decides how a job continues after an attempt."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 
 
 
 class End(NamedTuple):
-    """That there is nothing left to try.
+    """End of a job: no further attempt can help.
 
     Attributes:
         code: The exit code.
-        reason: Why, in one sentence.
+        reason: Reason, in one sentence.
     """
 
     code: int
@@ -25,13 +25,13 @@ class End(NamedTuple):
 
 
 def next_move(finding: Cause, handling: OwnHandler, record: Record, say: Callable[[str], None]) -> End | None:
-    """Says what follows from why an attempt ended; returns an end when another one is in vain.
+    """Reports what follows from the end of an attempt; returns an end when another attempt cannot help.
 
     Args:
-        finding: Why it ended. The fault handler was told of it.
-        handling: The fault handler, which has decided about the devices.
-        record: Whether the job was tried again is noted there.
-        say: Takes a sentence for people.
+        finding: Cause of the end. The fault handler has got its events.
+        handling: Fault handler, which has decided about the devices.
+        record: Record of the job, which notes a further try.
+        say: Receives messages for users.
     """
     step, device = finding.event.step, finding.device
     if device in handling.devices.out:
@@ -48,7 +48,7 @@ def next_move(finding: Cause, handling: OwnHandler, record: Record, say: Callabl
     repeated = handling.repeated(finding.event) if finding.kind == "suspect" else ""
     if finding.kind == "suspect" and not repeated:
         say(f"step {step}: device {device} is under suspicion: {finding.reason}.")
-    if finding.kind in ("persistent", "suspect") and not repeated:  # a persistent one may have been given back by hand
+    if finding.kind in ("persistent", "suspect") and not repeated:  # a persistent one may have been released by hand
         return None
     what = "nobody can be named" if finding.kind == "unclear" else "software or data"
     sentence = f"step {step}: {what}, no device is left out: {repeated or finding.reason}"

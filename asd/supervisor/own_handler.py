@@ -1,7 +1,7 @@
-"""Decides about the devices of a supervised job: the fault handler, with the supervisor as its engine.
+"""Decides about the devices of a supervised job: the fault handler, with the supervisor as its scheduler.
 
-The supervisor keeps a device out by not giving it work. So what the handler's database says is out is out, and the
-isolator `local` has nothing else to do. `asd devices` shows and releases these devices as those of every engine.
+The supervisor isolates a device by not using it. So a device is out if the handler's database lists it as out, and the
+isolator `local` has nothing else to do. `asd devices` shows and releases these devices like those of every scheduler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asd.handler.device_record import device_records
 from asd.isolator import Device
 
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
-"""Who stands out is known when the handler is told, so no strike waits; what is out comes back by hand only."""
+"""Events come after their attribution, so no strike waits; isolated devices are released by hand only."""
 
 _OUT = {"isolating", "isolated", "releasing"}
 _TOLD = {"breaker", "others", "failed", "problem"}
@@ -30,12 +30,12 @@ class Devices:
     """The devices of one job on this machine, by number.
 
     Args:
-        known: All of them: the first `ranks` begin, the rest are spares.
-        ranks: How many the job needs.
+        known: All devices: the first `ranks` are used first, the rest are spares.
+        ranks: Number of devices that the job needs.
 
     Attributes:
         out: Devices that are left out, each with the reason.
-        bench: Devices under suspicion, the latest last: they are used only when there is no other.
+        bench: Suspected devices, the latest last: used only if no other is left.
     """
 
     def __init__(self, known: Sequence[int], ranks: int) -> None:
@@ -45,9 +45,9 @@ class Devices:
         self.bench: list[int] = []
 
     def choose(self) -> list[int]:
-        """The device of each rank for the next attempt, ascending; empty when there are too few.
+        """Returns the device of each rank for the next attempt, ascending; empty when there are too few.
 
-        CANN refuses a visible list in another order, and MindSpore gives rank i the i-th of it.
+        CANN refuses a visible list in another order, and MindSpore gives rank i its i-th device.
         """
         usable = [device for device in self.known if device not in self.out]
         trusted = [device for device in usable if device not in self.bench]
@@ -56,24 +56,24 @@ class Devices:
 
 
 class LocalIsolator(NoIsolator):
-    """The engine of a supervised job: `asd run --ranks`."""
+    """Isolator of a supervised job, whose scheduler is `asd run --ranks`."""
 
     name = "local"
 
 
 class OwnHandler:
-    """Tells the fault handler what happened, and `devices` what it decided.
+    """Fault handler of a supervised job: it gets events, and its decisions update `devices`.
 
     Args:
         run_dir: The run directory.
-        devices: The devices of the job; which are out and under suspicion is kept up to date there.
-        publish: Takes the events `isolation` and `recovery`.
-        published: Whether an event of this id was published before.
-        say: Takes a sentence for people.
+        devices: Devices of the job; kept up to date with isolated and suspected ones.
+        publish: Receives the events `isolation` and `recovery`.
+        published: Returns whether an event of this id was published before.
+        say: Receives messages for users.
 
     Raises:
-        ConfigError: Another supervisor or fault handler is at work in this run directory.
-        StateError: Its database can't be used.
+        ConfigError: Another supervisor or fault handler uses this run directory.
+        StateError: Its database cannot be used.
     """
 
     def __init__(
@@ -101,24 +101,24 @@ class OwnHandler:
         self._look_up()
 
     def close(self) -> None:
-        """Lets another handler act."""
+        """Releases the database for another handler."""
         self._handler.close()
 
     def know(self, ranks: Sequence[Device]) -> None:
-        """Notes which devices there are, for `asd devices`."""
+        """Records the devices, for `asd devices`."""
         found = set(ranks)
         if found - self._known:
             self._handler.know(found - self._known)
             self._known |= found
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Has the handler decide about events of an attempt, each once.
+        """Passes events of an attempt to the handler, each once.
 
         Args:
-            events: As `asd.supervisor.cause.evidence` chose them.
+            events: Events from `asd.supervisor.cause.evidence`.
 
         Raises:
-            StateError: The database can't be written; they may be told again.
+            StateError: The database cannot be written; the events may be passed again.
         """
         new = [event for event in events if event.id not in self._told]
         if new:
@@ -127,21 +127,21 @@ class OwnHandler:
             self._tell_people(found)
 
     def tick(self) -> None:
-        """Does what somebody asked for meanwhile, such as a release; to be called about once a second.
+        """Does what users requested meanwhile, such as a release; must be called about once a second.
 
         Raises:
-            StateError: The database can't be written.
+            StateError: The database cannot be written.
         """
         self._tell_people(self._handler.tick())
 
     def repeated(self, event: Event) -> str:
-        """How an anomaly is known to be software or data; empty when it is not."""
+        """Returns the reason why an anomaly is known to be software or data; empty if it is not."""
         if not self._book.is_software(job_of(event.run), event.step, event.host):
             return ""
         return f"{event.checkpoint} had the very same value in step {event.step} before"
 
     def breaker_is_open(self) -> bool:
-        """Whether the handler only reports, after too many isolations."""
+        """Returns whether the handler only reports, after too many isolations."""
         return bool(self._store.number("breaker_opened"))
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:
@@ -151,7 +151,7 @@ class OwnHandler:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Brings `devices` up to date, and says what has changed."""
+        """Updates `devices`, and reports changes."""
         before = self.devices.out
         self._look_up()
         for device, reason in self.devices.out.items():

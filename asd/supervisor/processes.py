@@ -1,4 +1,4 @@
-"""The processes of one attempt: how MindSpore's launcher `msrun` starts them, and how all of them end."""
+"""Processes of one attempt: their start by MindSpore's launcher `msrun`, and their end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02
 _GRACE_SECONDS, _KILL_SECONDS = 5.0, 15.0
-_NO_RANK = "9999"  # the launcher is to show the output of none: the supervisor does it without losing the end
+_NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
 def resolve(command: Sequence[str], path: str) -> list[str]:
-    """`command` with the program's whole name; Python is put before a script, as `msrun` does.
+    """Returns `command` with the program's absolute path; puts Python before a script, as `msrun` does.
 
     Raises:
         ConfigError: There is no such program.
@@ -41,10 +41,10 @@ def resolve(command: Sequence[str], path: str) -> list[str]:
 
 
 def find_launcher(program: str, path: str) -> str:
-    """MindSpore's launcher: beside `program`, or else in `path`.
+    """Returns MindSpore's launcher: beside `program`, else in `path`.
 
     Raises:
-        UnsupportedError: There is none.
+        UnsupportedError: There is no launcher.
     """
     for places in (str(Path(program).parent), path, str(Path(sys.executable).parent)):
         found = shutil.which("msrun", path=places)
@@ -62,15 +62,15 @@ def launch(
     resume: tuple[str, int],
     folder: Path,
 ) -> tuple[list[str], dict[str, str]]:
-    """What to start for one attempt: the launcher's command line and its whole environment.
+    """Returns the launcher's command line and its whole environment for one attempt.
 
     Args:
         command: The training's command line, resolved.
-        environ: The environment it would have without a supervisor.
+        environ: Environment of the training without a supervisor.
         devices: The chip of each rank, ascending.
         run: Name of the attempt.
-        resume: Checkpoint file to go on from and its last step; an empty name and 0 for a training that begins.
-        folder: Where the logs go.
+        resume: Checkpoint file to resume from and its last step; an empty name and 0 for a new training.
+        folder: Folder for the logs.
 
     Raises:
         UnsupportedError: There is no launcher.
@@ -115,12 +115,12 @@ def _free_port() -> int:
 
 
 class Processes:
-    """The launcher and everything it starts, in a session of their own.
+    """The launcher and everything that it starts, in a separate session.
 
     Args:
         command: The launcher's command line.
         environ: Its whole environment.
-        folder: Where its output goes, in `msrun.log`, and where the ranks leave how they ended.
+        folder: Folder of its output, `msrun.log`, and of the ranks' exit codes.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
@@ -138,14 +138,14 @@ class Processes:
             )
 
     def poll(self) -> int | None:
-        """The launcher's exit code; None while it runs."""
+        """Returns the launcher's exit code; None while it runs."""
         return self._keeper.poll()
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Ends everything: SIGTERM, and SIGKILL for what is left after 5 seconds, or as soon as `hurry` says so."""
+        """Ends everything: SIGTERM, then SIGKILL after 5 seconds, or as soon as `hurry` returns true."""
         children = self._children()
         launcher, others = children[:1], children[1:]
-        # It would kill the other ranks as soon as the first of them has ended.
+        # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)
         end = time.monotonic() + _GRACE_SECONDS
@@ -156,7 +156,7 @@ class Processes:
             self._keeper.wait(_KILL_SECONDS)
 
     def _children(self) -> list[psutil.Process]:
-        """The launcher, and then what it started."""
+        """Returns the launcher, followed by the processes that it started."""
         try:
             keeper = psutil.Process(self._keeper.pid)
             launcher = keeper.children()

@@ -1,7 +1,7 @@
-"""What outlives a supervisor: `RUN_DIR/supervisor.json`.
+"""Record of a job that outlives its supervisor: `RUN_DIR/supervisor.json`.
 
-It tells the next `asd run` in the same folder which devices are out, and tells the training of the attempt that runs
-where to resume from.
+The next `asd run` in the same folder reads there which devices are out, and the training of the running attempt where
+to resume.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ VERSION = 1
 
 @dataclass(slots=True)
 class Attempt:
-    """One start of the job.
+    """Attempt of a job.
 
     Attributes:
-        run: Its name in events.
+        run: Name in events.
         devices: The device of each rank.
-        resume_from: Checkpoint file it goes on from; empty when it begins.
-        resume_step: The last step in it; 0 when it begins, -1 when it is not known.
-        began: When, in seconds since the epoch.
-        ended: When; 0 while it runs.
-        judged: Whether it was done, or what follows from its end was decided.
-        step: The last step that any rank has made; 0 before the first.
+        resume_from: Checkpoint file from which it resumes; empty for a start from the beginning.
+        resume_step: Last step in that file; 0 for a start from the beginning, -1 if unknown.
+        began: Time of the start, in seconds since the epoch.
+        ended: Time of the end; 0 while it runs.
+        judged: Whether it was done, or its consequences are decided.
+        step: Last step that any rank has made; 0 before the first.
     """
 
     run: Text
@@ -46,15 +46,15 @@ class Attempt:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of a job in a run directory.
+    """History of a job in a run directory.
 
     Attributes:
-        job: Its name; that of its first attempt.
-        earlier: How many attempts earlier jobs of this name had.
-        done: Whether it ended well.
+        job: Name of the job and of its first attempt.
+        earlier: Number of attempts of earlier jobs with this name.
+        done: Whether it ended successfully.
         attempts: Its attempts; the last one may be running.
-        distrusted: Per run the first step that is not trusted in its checkpoints.
-        tried_again: Whether the job was tried again after a fault that is no device's.
+        distrusted: First step by run whose checkpoints are not trusted.
+        tried_again: Whether the job was retried after a fault that no device caused.
     """
 
     job: Text
@@ -66,48 +66,48 @@ class Record:
 
     @property
     def number(self) -> int:
-        """How many attempts there were, those of earlier jobs of this name included."""
+        """Returns the number of attempts, with those of earlier jobs of this name."""
         return self.earlier + len(self.attempts)
 
     def next_run(self) -> str:
-        """The name of the next attempt."""
+        """Returns the name of the next attempt."""
         return f"{self.job}+{self.number + 1}" if self.number else self.job
 
     def runs(self) -> set[str]:
-        """The names of all attempts of this job."""
+        """Returns the names of all attempts of this job."""
         return {attempt.run for attempt in self.attempts}
 
     def distrust(self, step: int) -> None:
-        """Trusts no checkpoint of any attempt so far from `step` on."""
+        """Distrusts the checkpoints of all attempts so far from `step` on."""
         for attempt in self.attempts:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
 
     def is_stuck(self) -> bool:
-        """Whether the last two attempts went on from the same place, and came no further."""
+        """Returns whether the last two attempts resumed from the same checkpoint and made no progress."""
         last = self.attempts[-2:]
         stuck = [each.step <= each.resume_step + bool(each.resume_from) for each in last]
         return len(last) == 2 and all(stuck) and last[0].resume_from == last[1].resume_from
 
     def attempt(self, run: str) -> Attempt | None:
-        """The attempt of that name."""
+        """Returns the attempt of that name; None if there is none."""
         return next((attempt for attempt in reversed(self.attempts) if attempt.run == run), None)
 
     def save(self, run_dir: Path) -> None:
-        """Writes it whole.
+        """Writes the record as a whole file.
 
         Raises:
-            OSError: It can't be written.
+            OSError: It cannot be written.
         """
         write_whole(record_file(run_dir), json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
 
 
 def record_file(run_dir: Path) -> Path:
-    """Where the record is."""
+    """Returns the path of the record."""
     return run_dir / "supervisor.json"
 
 
 def load_record(run_dir: Path) -> Record | None:
-    """The record in `run_dir`; None when there is none.
+    """Returns the record in `run_dir`; None if there is none.
 
     Raises:
         StateError: It is damaged.

@@ -1,10 +1,10 @@
-"""Runs one rank for the launcher: gives it its device, and keeps how it ended.
+"""Runs one rank for the launcher: sets its device, and keeps its exit code.
 
     worker.py FOLDER DEVICES COMMAND ...
 
-The launcher kills all ranks as soon as one fails. This program outlives a rank that failed, until the supervisor has
-seen the exit code in `FOLDER/rank0.exit` and the other ranks have had the time to end by themselves. The rank dies with
-it, and it dies with the launcher. Nothing but the standard library, for it runs in the Python of the training.
+The launcher kills all ranks as soon as one fails. This program outlives a failed rank until the supervisor has read the
+exit code in `FOLDER/rank0.exit` and the other ranks had time to end by themselves. The rank dies with it, and it dies
+with the launcher. It uses the standard library alone, since it runs in the Python of the training.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import NoReturn
 
 _SET_PARENT_DEATH_SIGNAL = 1
-_LINGER_SECONDS = 120.0  # when there is no supervisor any more, the launcher learns of the failure all the same
+_LINGER_SECONDS = 120.0  # without a supervisor the launcher gets the failure after this time
 _signals: list[int] = []
 
 
 def main(folder: Path, devices: list[str], command: list[str]) -> int:
-    """Runs `command` as the rank that the launcher says; returns its exit code."""
+    """Runs `command` as the rank given by the launcher; returns its exit code."""
     environ = os.environ  # noqa: TID251 - a program of its own: the launcher tells it nothing in any other way
     if environ.get("MS_ROLE") == "MS_SCHED":
         _become(command, os.getppid())

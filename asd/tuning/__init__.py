@@ -1,1 +1,1 @@
-"""Thresholds for a stated budget of false alarms, from recorded feature values."""
+"""Thresholds for a given budget of false alarms, from recorded feature values."""

@@ -1,4 +1,4 @@
-"""Thresholds that keep to a budget of false alarms, from the values that a run has recorded."""
+"""Proposes thresholds for a budget of false alarms, from the recorded values of a run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from asd.rundir.recording import RecordedStep
 from asd.tuning.replay import Replayed, replay, tests_of
 
 LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
-"""What the settings take; a second threshold this large leaves room for a first one above it, as floats too."""
+"""Range of the settings; a second threshold this large leaves room for a first one above it, as floats too."""
 _WIDEN: Final = 128 / 101.15
 """95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
 
 
 @dataclass
 class Proposal:
-    """Proposed settings, and what they rest on.
+    """Proposed settings, and their basis.
 
     Attributes:
-        pairs: The thresholds by field of `Config`; those for which too few values were seen are left out.
-        today: What the thresholds of the run would have raised.
-        proposed: What the proposed ones would have raised, by margins of the rule itself; it has the scores.
+        pairs: Thresholds by field of `Config`; without those for which too few values were seen.
+        today: Alarms by the thresholds of the run.
+        proposed: Alarms by thresholds out of reach, with the scores on which the proposal rests.
     """
 
     pairs: dict[str, tuple[int, int]]
@@ -36,15 +36,15 @@ class Proposal:
 def propose(
     source: Callable[[], Iterable[RecordedStep]], config: Config, first: float = 1e-6, second: float = 1e-4
 ) -> Proposal:
-    """Proposes thresholds for a budget of false alarms, none of them below a value that was seen.
+    """Proposes thresholds for a budget of false alarms, none of them below a seen value.
 
     All tests of a rule share the budget evenly.
 
     Args:
-        source: Gives all steps anew with every call.
+        source: Returns all steps, from the beginning at every call.
         config: The rule, its tiers and today's thresholds.
-        first: First-level anomalies per check that are accepted.
-        second: Anomalies of either level per check that are accepted.
+        first: Accepted first-level anomalies per check.
+        second: Accepted anomalies of either level per check.
 
     Raises:
         ConfigError: The rule has no thresholds to propose.
@@ -55,26 +55,26 @@ def propose(
     seen = replay(source(), replace(config, upper=out_of_reach, sigma=out_of_reach), measure=True)
     highs, lows = (_per_setting(seen, share / len(tests)) for share in (first, second))
     lows = {setting: min(low, HIGHEST_SECOND) for setting, low in lows.items()}
-    # Apart as floats too.
+    # Distinct as floats too.
     pairs = {setting: (max(highs[setting], low + (low >> 50) + 1), low) for setting, low in lows.items()}
     return Proposal(pairs, today, seen)
 
 
 def _per_setting(seen: Replayed, share: float) -> dict[str, int]:
-    """Per setting the threshold that suits all its tests; settings with too few values are left out."""
+    """Returns per setting the threshold that suits all its tests; settings with too few values are left out."""
     found = {test.setting: threshold(scores.largest, scores.count, share) for test, scores in seen.scores.items()}
     return {setting: level for setting, level in found.items() if level is not None}
 
 
 def threshold(largest: Sequence[float], count: int, share: float) -> int | None:
-    """The smallest setting that no score was above and that keeps to the budget; None where too few were seen.
+    """Returns the smallest setting that no score exceeds and that keeps to the budget; None with too few scores.
 
     Beyond the largest score the tail is extrapolated: log2 of the scores falls off exponentially, with the upper 95 %
     bound of its mean excess.
 
     Args:
-        largest: The largest scores, in any order; fewer than 64 where fewer are above 0.
-        count: How many scores were seen, those of 0 among them.
+        largest: Largest scores, in any order; fewer than 64 if fewer are above 0.
+        count: Number of scores seen, zeros included.
         share: The budget.
     """
     if count < ENOUGH or len(largest) < KEPT:

@@ -1,4 +1,4 @@
-"""Judges recorded values again, by the real rules, and keeps what their tests compare with the thresholds."""
+"""Judges recorded values by the real rules, and keeps the scores that their tests compare with thresholds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from asd.verdict import Level
 
 
 class Test(NamedTuple):
-    """One test of a rule.
+    """Test of a rule.
 
     Attributes:
-        setting: The field of `Config` that holds its thresholds, `upper` or `sigma`.
-        what: What its score is, in words.
+        setting: Field of `Config` with its thresholds, `upper` or `sigma`.
+        what: Description of its score.
     """
 
     setting: str
@@ -37,10 +37,10 @@ RATIO = Test("upper", "max(g²) over its running mean")
 
 
 def tests_of(config: Config) -> tuple[Test, ...]:
-    """The tests of the rule in `config` that have thresholds.
+    """Returns the tests of the rule in `config` that have thresholds.
 
     Raises:
-        ConfigError: The rule has none that the two settings hold.
+        ConfigError: The rule has no thresholds in the two settings.
     """
     takes = RULES[config.rule].takes
     if "upper" not in takes:
@@ -52,12 +52,12 @@ def tests_of(config: Config) -> tuple[Test, ...]:
 
 
 class Scores:
-    """The scores of one test.
+    """Scores of one test.
 
     Attributes:
-        count: How many there were.
-        largest: The 64 largest of those above 0, in no order.
-        extreme: The largest, and the words that say where it was.
+        count: Number of scores.
+        largest: The 64 largest scores above 0, in any order.
+        extreme: Largest score, and a text with its place.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Scores:
         self.extreme = 0.0, ""
 
     def add(self, score: float, name: str, step: RecordedStep) -> None:
-        """Takes in one score, of checkpoint `name` in `step`."""
+        """Adds one score, of checkpoint `name` in `step`."""
         self.count += 1
         if score <= 0.0:
             return
@@ -80,16 +80,16 @@ class Scores:
 
 @dataclass
 class Replayed:
-    """What came of it.
+    """Result of judging recorded values.
 
     Attributes:
         steps: Steps that were counted.
         checks: Values in them.
         first: First-level anomalies.
         second: Second-level anomalies.
-        left_out: Steps that were not counted, by the reason.
-        places: Rank and checkpoint of all values that were counted.
-        scores: The scores of the values by their test, if they were wanted.
+        left_out: Steps that were not counted, by reason.
+        places: Rank and checkpoint of all counted values.
+        scores: Scores of the values by their test, if measured.
     """
 
     steps: int = 0
@@ -104,13 +104,13 @@ class Replayed:
 def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = False) -> Replayed:
     """Judges `steps` as a training with `config` would have.
 
-    Flagged and refused steps pass through the rules as they did in the training, which learn from their other values;
-    they are not counted and have no scores. A training that begins at step 1 begins with new rules; one that resumes
-    goes on with those it has.
+    Flagged and refused steps pass through the rules as in the training, and their other values are learned; they are
+    not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
+    rules it has.
 
     Args:
-        steps: In the order in which each rank made them.
-        config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint take no part.
+        steps: Steps in the order in which each rank made them.
+        config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint are not used.
         measure: Whether scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
@@ -126,7 +126,7 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
 
 
 class _Training:
-    """The rules of one rank from its first step on."""
+    """Rules of one rank from its first step on."""
 
     def __init__(self, config: Config, done: Replayed) -> None:
         self._config, self._done = config, done
@@ -152,7 +152,7 @@ class _Training:
 
 
 class _Scorer:
-    """Scores the values of one checkpoint as the published tests of a rule do, and learns as they learn."""
+    """Scorer of the values of one checkpoint by the published tests of a rule; it learns as they do."""
 
     def __init__(self, config: Config, kind: str) -> None:
         tests = tests_of(config)
@@ -161,7 +161,7 @@ class _Scorer:
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
 
     def scores(self, value: float) -> Iterator[tuple[Test, float]]:
-        """The scores of a finite value with their tests, before it is learned."""
+        """Yields the scores of a finite value with their tests, before it is learned."""
         if self._norm is not None:
             yield NORM, value
             jump = self._norm.jump(value)
