@@ -42,16 +42,16 @@ GROUPS = {
         "run_ut": "make every API call of a dump again and check it against float64",
     },
 }
-"""One line about each sub-command, by who needs it; its module has its name, in the folder of the group."""
+"""One line about each sub-command, by group of users; its module has its name, in the folder of the group."""
 
 COMMANDS = {name: (f"asd.cli.{group}.{name}", line) for group, lines in GROUPS.items() for name, line in lines.items()}
 """Each sub-command: its module, and one line about it."""
 
 ALIASES = {"run_ut": "acc_check"}
-"""The other name of a sub-command, by which other tools know it."""
+"""Names of sub-commands in other tools."""
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "lightkube": "k8s", "yaml": "web"}
-"""Packages a command may lack on a machine that does without them, and the extra that brings each."""
+"""Optional packages of commands, and the extra that installs each."""
 
 _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
 
@@ -68,7 +68,7 @@ exit codes: 0 done, 1 the job failed, 2 wrong usage or a wrong setting, 130 inte
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one sentence what was wrong, instead of a usage block."""
+    """Parser that reports wrong usage in one sentence, without a usage block."""
 
     def error(self, message: str) -> NoReturn:
         argument, colon, valid = message.partition(": has the value ")
@@ -78,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Grouped(argparse.RawDescriptionHelpFormatter):
-    """Lists the commands under the headings of `GROUPS`."""
+    """Formatter that lists the commands under the headings of `GROUPS`."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34)
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_framework(arguments: list[str]) -> list[str]:
-    """Leaves out `-f mindspore` before the command, as other tools have it: the dumps say themselves whose they are."""
+    """Removes `-f mindspore` before the command, as other tools have it: the dumps name their framework themselves."""
     given = arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"])
     return arguments[2:] if given else arguments
 
@@ -156,7 +156,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of one sub-command with its description and options, for documents and for checks of them.
+    """Returns the parser of one sub-command with its description and options, for documents and their checks.
 
     Raises:
         KeyError: There is no such command.
@@ -169,7 +169,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """The parser; only the arguments of the chosen command are loaded."""
+    """Returns the parser; only the arguments of the chosen command are loaded."""
     parser = _Parser(
         prog="asd",
         description="Detects silent data corruption while a MindSpore model trains.",
@@ -207,14 +207,14 @@ def _os_sentence(error: OSError) -> str:
 
 
 def _forget_stdout() -> None:
-    """Lets the interpreter's last flush go nowhere: the reader has left, and that is not our error."""
+    """Redirects the interpreter's last flush to the null device: a reader that has gone is not an error of ours."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def of_today(arguments: list[str]) -> list[str]:
-    """Puts `compare --gradients` in the place of `grad_compare`, the name that other tools have for it.
+    """Replaces `grad_compare`, the name in other tools, by `compare --gradients`.
 
     `arguments` are without the program's name.
     """

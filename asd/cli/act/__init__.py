@@ -1,1 +1,1 @@
-"""Commands of who acts: `handler`, `devices`."""
+"""Commands for acting on faults: `handler`, `devices`."""

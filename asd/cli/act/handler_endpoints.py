@@ -1,4 +1,4 @@
-"""What `asd handler` serves: its metrics and what it published."""
+"""Endpoints of `asd handler`: its metrics and the events that it published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asd.handler.handler_counts import HandlerCounts
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of what is served."""
+    """Adds the options of the endpoints."""
     parser.add_argument("--metrics", type=_place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there")
     parser.add_argument(
         "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
@@ -37,13 +37,13 @@ def metrics_served(
     published: Callable[[], Sequence[Event]],
     ready: Callable[[], str],
 ) -> Iterator[None]:
-    """Serves metrics and what was published while it lasts, if the options say where.
+    """Serves metrics and published events while it lasts, if the options give an address.
 
     Args:
         args: The options.
-        counts: For `/metrics`.
-        published: For `/events`.
-        ready: For `/readyz`: why it is not ready; empty when it is.
+        counts: Counts for `/metrics`.
+        published: Returns the events for `/events`.
+        ready: Returns for `/readyz` the reason why it is not ready; empty when it is.
     """
     if args.metrics is None:
         if args.web_config is not None:
@@ -71,5 +71,5 @@ def metrics_served(
 
 
 def say(sentence: str) -> None:
-    """Tells people something on standard error."""
+    """Prints a sentence on standard error."""
     print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)

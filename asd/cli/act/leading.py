@@ -1,4 +1,4 @@
-"""The option `--lease`: of several handlers one acts, and the others stand by."""
+"""The option `--lease`: one of several handlers acts, and the others stand by."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
     """Reads the option; None without it.
 
     Raises:
-        ConfigError: It is not valid, or does not go with another option.
+        ConfigError: It is not valid, or excluded by another option.
         ModuleNotFoundError: lightkube is not installed.
     """
     if args.lease is None:
@@ -47,7 +47,7 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
 
 
 def check_leads(store: Store) -> None:
-    """Refuses to change what another handler decides.
+    """Raises if another handler acts, so that a command cannot change its decisions.
 
     Raises:
         StateError: Another one acts.
@@ -58,14 +58,14 @@ def check_leads(store: Store) -> None:
 
 
 class Leading:
-    """Says who acts, and ends this process at once when it may act no more.
+    """Leadership of this process: it reports which handler acts, and exits at once when it may act no more.
 
     Args:
         lease: The Lease; None where this handler is the only one.
-        wake: Is called, in another thread, when this one begins to act.
+        wake: Called in another thread when this handler begins to act.
 
     Attributes:
-        waiting: Why it is not known yet who acts; empty when it is.
+        waiting: Why the acting handler is not known yet; empty when it is.
     """
 
     def __init__(self, lease: KubeLease | None, wake: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class Leading:
             stop: Ends the waiting.
 
         Yields:
-            Whether it is known who acts.
+            Whether the acting handler is known.
         """
         if self._lease is None:
             yield True
@@ -99,7 +99,7 @@ class Leading:
             self._lease.close()
 
     def tell(self, *, acts: bool) -> None:
-        """Says who acts, when that has changed."""
+        """Reports which handler acts, when that has changed."""
         if self._lease is None:
             return
         self._tell_problem()
@@ -117,4 +117,4 @@ class Leading:
 
     def _lost(self) -> None:
         say("the Lease could not be renewed in time; another handler may act soon, so this one ends now.")
-        os._exit(1)  # whatever it is doing: what is on the disk is whole, and it goes on from there
+        os._exit(1)  # at any point: the files are whole, and the next start resumes from them

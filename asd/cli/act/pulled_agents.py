@@ -1,4 +1,4 @@
-"""The options of `asd handler` about the agents that it pulls from."""
+"""Options of `asd handler` for the agents that it pulls from."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KUBERNETES = "kubernetes:"
 
 
 class Agents(NamedTuple):
-    """What to pull from.
+    """Agents to pull from.
 
     Attributes:
-        sources: What knows the agents.
-        access: How to speak to them.
-        hosts_of: On which hosts a job runs, by who knows.
+        sources: Sources of agents.
+        access: Returns the TLS settings of connections.
+        hosts_of: Returns the hosts of a job.
     """
 
     sources: list[TargetSource]
@@ -59,11 +59,11 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_agents(args: argparse.Namespace) -> Agents | None:
-    """Reads the options; None when there is nothing to pull from.
+    """Reads the options; None without agents.
 
     Raises:
-        ConfigError: One has no valid value.
-        UnsupportedError: PyYAML is needed and not there.
+        ConfigError: A value is not valid.
+        UnsupportedError: PyYAML is needed and not installed.
     """
     sources: list[TargetSource] = [_source(text) for text in args.agents]
     if not sources:
@@ -102,7 +102,7 @@ def _access(path: Path | None) -> Callable[[], Access]:
 
 
 def allow_many_files() -> None:
-    """Lets this process have a connection to every agent of a large cluster."""
+    """Raises the limit of open files, for a connection to every agent of a large cluster."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,1 +1,1 @@
-"""Commands of who looks for the cause: `compare`, `run_ut`."""
+"""Commands for finding the cause: `compare`, `run_ut`."""

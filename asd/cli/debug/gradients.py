@@ -1,7 +1,7 @@
-"""`asd compare --gradients`: compares what two gradient monitors recorded and names the step where the runs part.
+"""`asd compare --gradients`: compares the records of two gradient monitors and names the step where the runs part.
 
-The similarity of a parameter in a step is the share of its elements whose gradients point in the same direction.
-Suspect is one below 0.97 in the first step, or one that falls by more than 0.03 from one step to the next.
+The similarity of a parameter in a step is the share of its elements whose gradients point in the same direction. A
+similarity is suspect below 0.97 in the first step, or after a fall of more than 0.03 from one step to the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asd.errors import ConfigError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compares, writes the tables and pictures, and says where the runs part."""
+    """Compares, writes the tables and pictures, and prints where the runs part."""
     from asd.dumps.compare.similarity import GradComparator
     from asd.exporters.pictures.gradients import draw_similarities
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Checks all calls, writes the tables and says what was found."""
+    """Checks all calls, writes the tables and prints the result."""
     from asd.dumps.precheck.calls import read_calls
     from asd.dumps.precheck.tables import Tables
 

@@ -1,1 +1,1 @@
-"""What several commands share: options, tables, progress."""
+"""Common parts of several commands: options, tables, progress."""

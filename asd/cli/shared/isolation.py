@@ -1,4 +1,4 @@
-"""What every command that isolates needs: an isolator of a name, and the event log of isolations and recoveries."""
+"""Common parts of commands that isolate: isolators by name, and the event log of isolations and recoveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asd.rundir.disk import sync
 
 
 class IsolationLog:
-    """Writes to `RUN_DIR/events-handler.jsonl`; an event is on the disk once it was taken.
+    """Event log `RUN_DIR/events-handler.jsonl`; an event is on the disk when the call returns.
 
     Args:
         run_dir: The run directory.
@@ -29,24 +29,24 @@ class IsolationLog:
         """Writes one event.
 
         Raises:
-            OSError: It can't be written.
+            OSError: It cannot be written.
         """
         self._log(event)
         sync(self._log.path)
 
     def has(self, event_id: str) -> bool:
-        """Whether an event of this id is there."""
+        """Returns whether the log has an event of this id."""
         folder, name = self._log.path.parent, self._log.path.name
         return any(event.id == event_id for path in folder.glob(f"{name}*") for event in read_events(path))
 
 
 def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
-    """The isolator of a name; `none` records only.
+    """Returns the isolator of a name; `none` records only.
 
     Args:
-        name: As `asd.exporters.isolators.make_isolator` knows it; `local` is that of `asd run --ranks`.
+        name: Name in `asd.exporters.isolators.make_isolator`; `local` is the isolator of `asd run --ranks`.
         options: Its options, each `K=V`.
-        store: The handler's.
+        store: Store of the handler.
 
     Raises:
         ConfigError: There is no such isolator, or it does not have such an option.

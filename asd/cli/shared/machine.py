@@ -1,4 +1,4 @@
-"""What this machine has, found out without importing any of it."""
+"""Describes this machine without importing any of its packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("mindspore", "mindformers", "numpy", "prometheus_client")
 
 
 def describe_machine() -> dict[str, str | None]:
-    """Python and the packages that matter; None for what is not installed."""
+    """Returns the versions of Python and of the packages that matter; None for packages that are not installed."""
     return {
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{package: _version(package) for package in _PACKAGES},
@@ -19,7 +19,7 @@ def describe_machine() -> dict[str, str | None]:
 
 
 def machine_of(device: str) -> dict[str, str | None]:
-    """The same with the node and the device that is tested."""
+    """Returns the same with the node and the tested device."""
     return {"host": Config.of_process().name_of_node(), "device": device, **describe_machine()}
 
 

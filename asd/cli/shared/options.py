@@ -1,4 +1,4 @@
-"""Options that several commands have, and types that check an option as it is read."""
+"""Common options of commands, and types that check an option when it is parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asd.handler.policy import WINDOW_SECONDS
 
 
 def number(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
-    """The type of a number in this range, a whole one where the kind is `int`."""
+    """Returns the type of a number in this range, a whole one if the kind is `int`."""
 
     def read(text: str) -> float:
         with contextlib.suppress(ValueError):
@@ -27,12 +27,12 @@ def number(least: float, most: float, kind: Callable[[str], float] = float) -> C
 
 
 def whole_number(least: int, most: int = 10**9 - 1) -> Callable[[str], float]:
-    """The type of a whole number in this range."""
+    """Returns the type of a whole number in this range."""
     return number(least, most, int)
 
 
 def wrong(text: str, valid: str) -> argparse.ArgumentTypeError:
-    """What a type raises about a value."""
+    """Returns the error of a type about a value."""
     return argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}")
 
 
@@ -42,12 +42,12 @@ def add_run_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def run_dir_of(args: argparse.Namespace) -> Path:
-    """The folder of the run, given or from the settings."""
+    """Returns the folder of the run, from the option or the settings."""
     return Path(args.run_dir or Config.of_process().run_dir)
 
 
 def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that decide what a strike is: whoever shows strikes takes the same as the fault handler."""
+    """Adds the options that define a strike: commands that show strikes have the same ones as the fault handler."""
     _add(parser, "--strikes", whole_number(1, 1000), 3, "so many take a device out")
     _add(parser, "--window", number(0.01, 527_040), 480, "minutes a strike counts")
     _add(parser, "--many", whole_number(2), 3, "so many devices at once are software")
@@ -70,7 +70,7 @@ def _add(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], float
 
 
 def read_policy(args: argparse.Namespace) -> Policy:
-    """The policy that the options of `add_policy_arguments` and `--dry-run` make."""
+    """Returns the policy from the options of `add_policy_arguments` and `--dry-run`."""
     return replace(
         read_strike_policy(args),
         half_life_seconds=args.half_life * 86400,
@@ -83,7 +83,7 @@ def read_policy(args: argparse.Namespace) -> Policy:
 
 
 def read_strike_policy(args: argparse.Namespace) -> Policy:
-    """The policy that the options of `add_strike_arguments` make."""
+    """Returns the policy from the options of `add_strike_arguments`."""
     window = args.window * 60.0
     return Policy(
         strikes=args.strikes,

@@ -1,4 +1,4 @@
-"""Texts for a terminal: those of others made harmless, rows made into aligned lines."""
+"""Prepares texts for a terminal: escapes foreign texts, aligns rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    r"""`text` for one line: no line break in a name may break a line, and no control sequence may reach a terminal.
+    r"""Returns `text` for one line: without line breaks and control sequences, which names may contain.
 
     >>> printable("a\x1b[2Jb")
     'a\\x1b[2Jb'
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """One line for each row, the first of which is mostly the head; columns have two spaces between them.
+    """Returns one line for each row; the first is mostly the head, and columns have two spaces between them.
 
     >>> print(aligned([("name", "value"), ("a", "1")]))
     name  value

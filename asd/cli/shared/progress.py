@@ -10,12 +10,12 @@ _WIDTH = 30
 
 
 class Bar:
-    """Shows how far some work is.
+    """Progress bar for some work.
 
     Args:
-        label: Stands before the bar.
-        total: Where it ends, in any unit.
-        stream: Where it goes; a bar if that is a terminal, else nothing but the end.
+        label: Text before the bar.
+        total: End of the work, in any unit.
+        stream: Output: a bar if it is a terminal, else only the last line.
         silent: Whether nothing is shown at all.
     """
 
@@ -26,7 +26,7 @@ class Bar:
         self._shown, self._text = 0.0, ""
 
     def show(self, done: float, text: str) -> None:
-        """Tells that the work is at `done`; `text` stands behind the bar."""
+        """Shows that the work is at `done`; `text` comes after the bar."""
         now, self._text = time.monotonic(), text
         if self._is_terminal and not self._silent and (now - self._shown > 0.1 or done == self._total):
             self._shown = now
@@ -36,7 +36,7 @@ class Bar:
             self._stream.flush()
 
     def end(self, text: str = "") -> None:
-        """Ends the line with `text`, or what was shown last, and the time it took."""
+        """Ends the line with `text`, or the last text shown, and the duration."""
         if not self._silent:
             line = f"  {self._label:<34} {text or self._text}, {time.monotonic() - self._began:.1f} s"
             self._stream.write(("\r\x1b[K" if self._is_terminal else "") + line + "\n")

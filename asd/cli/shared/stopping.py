@@ -1,4 +1,4 @@
-"""How a signal ends a command: one that follows something, or one inside MindSpore."""
+"""Ends a command by a signal: one that follows something, or one inside MindSpore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 @contextlib.contextmanager
 def stopped(then: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
-    """An event that SIGTERM sets; `then` is called after it. In another thread than the first nothing sets it."""
+    """Yields an event that SIGTERM sets, followed by a call of `then`; only in the main thread."""
     stop = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -32,10 +32,10 @@ def stopped(then: Callable[[], None] = lambda: None) -> Iterator[threading.Event
 
 
 def quiet() -> None:
-    """Keeps MindSpore from burying the story in chatter; call it before it is imported.
+    """Silences MindSpore's log; must be called before MindSpore is imported.
 
-    And an interrupt ends the process at once: a KeyboardInterrupt inside MindSpore's C++ aborts it, and while a graph
-    runs MindSpore has a handler of its own, which sends SIGTERM.
+    An interrupt then ends the process at once: a KeyboardInterrupt inside MindSpore's C++ aborts it, and MindSpore's
+    own handler while a graph runs sends SIGTERM.
     """
     os.environ.setdefault("GLOG_v", "3")
 

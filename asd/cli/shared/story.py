@@ -1,4 +1,4 @@
-"""What the parts of the demo have in common: they train, say what happens, and check what came true."""
+"""Common base of the demo's parts: they train, print what happens, and check the result."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from asd.cli.shared.progress import Bar
 
 
 class Story:
-    """One part of the demo.
+    """Part of the demo.
 
     Args:
         args: The options of the command.
-        out: Folder for what it leaves.
+        out: Folder for its files.
     """
 
     def __init__(self, args: argparse.Namespace, out: Path) -> None:
         self.args, self.out = args, out
 
     def say(self, text: str) -> None:
-        """Prints a line, unless the result is wanted as JSON."""
+        """Prints a line, unless the result is printed as JSON."""
         if not self.args.json:
             print(text, flush=True)
 
@@ -37,6 +37,6 @@ class Story:
         return done
 
     def tell_checks(self, checks: dict[str, bool]) -> None:
-        """Prints what came true and what not."""
+        """Prints which checks passed and which failed."""
         for check, came_true in checks.items():
             self.say(f"   {'yes' if came_true else 'NO '}  {check}")

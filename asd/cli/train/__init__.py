@@ -1,1 +1,1 @@
-"""Commands of who trains: `demo`, `run`, `selftest`, `env`, `tune`."""
+"""Commands for training: `demo`, `run`, `selftest`, `env`, `tune`."""

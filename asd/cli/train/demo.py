@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the story; 0 if everything came true."""
+    """Runs the story; returns 0 if all checks passed, else 1."""
     fault = Fault.parse(_FAULT if args.fault is None else args.fault)
     config = Config.from_env({**os.environ, "NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _help_on_faults() -> str:
-    """How a fault is written, with every target and pattern."""
+    """Returns the help on faults, with every target and pattern."""
     lines = [
         "A fault is target:where:pattern=amount:step=N, with :duration=N :rank=N :elements=N :seed=N as options.",
         "With :chance=P it is an intermittent device: each call of all matching places is struck with that chance.",
@@ -107,7 +107,7 @@ def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespa
 
 
 def _clear(out: Path) -> None:
-    """Makes room, but never deletes what an earlier demo did not leave."""
+    """Empties the folder, but raises if an earlier demo did not write its files."""
     marker = out / ".asd-demo"
     if out.exists() and any(out.iterdir()) and not marker.exists():
         raise ConfigError("--out", str(out), "valid is a new or empty folder, or one that an earlier demo left")

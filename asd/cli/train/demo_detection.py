@@ -1,4 +1,4 @@
-"""The first parts of the demo: a gradient is corrupted, found, refused and survived; and one that is hard to see."""
+"""First parts of the demo: a corrupted gradient is found, refused and survived; a second one is hard to see."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from asd.verdict import Level
 
 _STEPS = 40
 _FAULT = "output:layers.0.ffn_norm:factor=4:step=30"
-"""A whole tensor four times too large: nothing is enormous, and nothing is no number."""
+"""A whole tensor four times too large: no value is enormous, and all are finite."""
 
 
 class Detection(Story):
-    """Trains three times: without detection, with it, and with a fault.
+    """Three trainings: without detection, with it, and with a fault.
 
     Args:
         args: The options of the command.
-        out: An empty folder for what it leaves.
-        config: How to detect.
-        fault: What goes wrong.
+        out: Empty folder for its files.
+        config: Settings of detection.
+        fault: Fault to inject.
     """
 
     def __init__(self, args: argparse.Namespace, out: Path, config: Config, fault: Fault) -> None:
@@ -48,10 +48,10 @@ class Detection(Story):
         self._sinks: list[Any] = [self._events.append, *(each(config, origin_of_process(config)) for each in files)]
         if not args.json:
             self._sinks.append(LogSink())
-            logging.getLogger("asd").setLevel(logging.WARNING)  # the story tells the rest
+            logging.getLogger("asd").setLevel(logging.WARNING)  # the story prints the rest
 
     def tell(self) -> dict[str, Any]:
-        """Tells the story; returns what came true and where the pieces are."""
+        """Runs the story; returns the checks and the paths of the files."""
         fault, steps = self._fault, self._steps
         self.say(f"mindformers LlamaForCausalLM, {self.args.mode} mode, {steps} steps, rule {self._config.rule}\n")
         self.say("1. The same training twice: without detection, then with it.")
@@ -67,7 +67,7 @@ class Detection(Story):
         for change in broken.changes[:1]:
             self.say(f"   what it did: {broken.where}{list(change.at)} {change.before:.6g} -> {change.after:.6g}")
         event = broken.anomaly
-        # Of the step before, or, where a second look made the step again, of the step without the fault.
+        # Digest of the step before, or of the step without the fault if a confirmation re-run healed it.
         kept_away = event is not None and event.refused and broken.digest in (broken.digest_then, bare.digest_then)
         struck = broken.changes[0].step if broken.changes else fault.step
         checks = {
@@ -127,10 +127,10 @@ class Detection(Story):
 
 
 class Unseen(Story):
-    """Trains three times: without a fault, with it by the document's rule, and with it by the default."""
+    """Three trainings: without a fault, with it by the document's rule, and with it by the default."""
 
     def tell(self) -> dict[str, bool]:
-        """Tells the story; returns what came true."""
+        """Runs the story; returns the checks."""
         self.say(f"\nA fault that the document's rule does not see: {_FAULT}")
         fault = Fault.parse(_FAULT)
         clean, _ = self._train("without a fault", Config(), None)
@@ -154,7 +154,7 @@ class Unseen(Story):
         return Config(enable=1, on_anomaly="skip", run_dir=str(self.out / "unseen"), protection=protection)
 
     def _train(self, label: str, config: Config, fault: Fault | None) -> tuple[Any, Sequence[Event]]:
-        """A training and its first-level events."""
+        """Trains; returns the result and the first-level events."""
         events: list[Event] = []
         done = self.train(label, _STEPS, config=config, sinks=[events.append], fault=fault)
         return done, [event for event in events if event.level is Level.ERROR]

@@ -1,7 +1,7 @@
 """The second part of the demo: a job of two devices and a spare, under `asd run`, in three acts.
 
 Everything here is real: processes started by MindSpore's launcher, a fault bound to a device, replays, isolation, and
-checkpoints from which the job goes on. What is told and checked was read from what the job left behind.
+checkpoints from which the job resumes. All output and checks are read from the files of the job.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _ACTS = {
 
 @dataclass
 class Told:
-    """What a job came to.
+    """Result of a job.
 
     Attributes:
         code: Exit code of `asd run`.
-        said: Its sentences, without `asd: `; they are shown where something did not come true.
-        ends: Per rank what it had in the end: `digest` and `loss`.
-        losses: The loss of each step of rank 0, attempt after attempt: `(seconds since the epoch, step, loss)`.
-        attempts: From the record of the supervisor.
-        events: Of all ranks and of the supervisor, by time; anomalies of the first level only.
+        said: Its messages, without `asd: `; shown if a check failed.
+        ends: Last results by rank: `digest` and `loss`.
+        losses: Loss of each step of rank 0, attempt after attempt: `(seconds since the epoch, step, loss)`.
+        attempts: Attempts in the record of the supervisor.
+        events: Events of all ranks and of the supervisor, by time; anomalies of the first level only.
     """
 
     code: int = -1
@@ -66,15 +66,15 @@ class Told:
     events: list[Event] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Event]:
-        """The events of a kind."""
+        """Returns the events of a kind."""
         return [event for event in self.events if event.kind == kind]
 
 
 class Acts(Story):
-    """Plays the acts and tells what came true."""
+    """Acts of the demo: it runs jobs and prints which checks passed."""
 
     def tell(self, acts: Sequence[str]) -> dict[str, Any]:
-        """Plays `acts`; returns the checks and where the pieces are."""
+        """Runs `acts`; returns the checks and the path of the picture."""
         self.say(
             "\nA job of two devices and a spare, each time `asd run --ranks 2 --spares 1 -- python ...`\n"
             "Without a fault and without detection, to know how it should end:"
@@ -159,7 +159,7 @@ def _check(act: str, told: Told, clean: Told) -> dict[str, bool]:
         {event.verdict for event in told.of("replay")},
         {event.device for event in told.of("isolation")},
     )
-    # Attempts that follow one another with the same devices count once: MindSpore may crash at a job's end.
+    # Consecutive attempts with the same devices count once: MindSpore may crash at a job's end.
     devices = [each for each, _ in groupby(attempt.devices for attempt in told.attempts)]
     culprit = 0 if act == "poisoned" else 1
     as_clean = {
@@ -207,7 +207,7 @@ def _take(line: str, told: Told, bar: Bar) -> None:
     if not (rank.startswith("rank") and rank[4:].isdigit()):
         return
     if word == "DONE":
-        # An attempt that had no step left to make knows no loss; that of the one before stands.
+        # An attempt without a remaining step has no loss; the loss of the one before is kept.
         found = {name: value for name, value in json.loads(rest).items() if value is not None}
         told.ends[int(rank[4:])] = {**told.ends.get(int(rank[4:]), {}), **found}
     elif word == "STEP" and rank == "rank0":

@@ -1,4 +1,4 @@
-"""`asd selftest --seconds`: computes for a time what has a known answer, and compares bit for bit."""
+"""`asd selftest --seconds`: runs known-answer tests for a time, and compares bit for bit."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 _CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
 _VENDOR_FOUND = 2
 _LONGEST = 7 * 86400.0
-_SILENT_SECONDS = 60.0  # a training that has not written its status for so long is at work no more
+_SILENT_SECONDS = 60.0  # a training without a status for so long has ended
 _AREA = "known answers"
 
 
 def add_work_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of work whose answers are known."""
+    """Adds the options of known-answer tests."""
     work = parser.add_argument_group("work whose answers are known")
     work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
     work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
 
 
 def run_work(args: argparse.Namespace, device: str) -> int:
-    """Tests the device; 0 when it made no mistake, 1 when it did, 3 when it could not be tested."""
+    """Tests the device; returns 0 without a mistake, 1 with one, 3 if it could not be tested."""
     config = Config.of_process()
     is_told = "ASD_RUN_DIR" in os.environ or Path(config.run_dir).is_dir()
     run_dir = args.run_dir or (Path(config.run_dir) if is_told else None)
@@ -59,7 +59,7 @@ def run_work(args: argparse.Namespace, device: str) -> int:
         outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; pip install '.[mindspore]' in the checkout brings it.")
-    except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
+    except (UnsupportedError, OSError) as error:  # `main` would turn an OSError into the exit code of a faulty device
         return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, outcome, run_dir)
 
@@ -75,7 +75,7 @@ def _test(args: argparse.Namespace, label: str) -> StressOutcome:
 
 
 def _finish(args: argparse.Namespace, config: Config, device: str, outcome: StressOutcome, run_dir: Path | None) -> int:
-    """Says what was found, and writes the event."""
+    """Prints the result, and writes the event."""
     failed = outcome.finding is not None or outcome.vendor_code == _VENDOR_FOUND
     sentence = _sentence(device, outcome)
     event = None
@@ -131,12 +131,12 @@ def _event(config: Config, device: str, outcome: StressOutcome, reason: str, *, 
         refused=False,
         time=now,
         verdict="persistent" if failed else "",
-        key=f"{now!r} {os.getpid()}",  # each test is a fact of its own
+        key=f"{now!r} {os.getpid()}",  # each test is a separate event
     )
 
 
 def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None) -> dict[str, Any]:
-    """The same form as that of a self-test, with the time and the event beside it."""
+    """Returns the same form as a self-test, with the time and the event added."""
     wrong, mode = outcome.finding, "pynative" if args.mode == "pynative" else "graph"
     found = [
         Finding(_AREA, name, WRONG, mode, detail=wrong.sentence())
@@ -153,7 +153,7 @@ def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event
 
 
 def user_of(run_dir: Path | None, device: str, now: float) -> str:
-    """Which training works on `device` of this host now, by what ranks left in a folder or below; empty for none."""
+    """Returns the training that uses `device` of this host now, by statuses in `run_dir` or below; empty for none."""
     host, folders = Config.of_process().name_of_node(), RunFolders([run_dir] if run_dir is not None else [])
     for status in StatusFiles(folders.look(), folders.status_files).poll():
         is_its_own = (status.host, status.device) == (host, device)

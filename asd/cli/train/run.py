@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Becomes the command, and returns only when it can't be started; with `--ranks` watches the job to its end."""
+    """Becomes the command, so it returns only if that cannot start; with `--ranks` watches the job to its end."""
     command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
     if not command:
         raise ConfigError("COMMAND", "", "valid is a command, for example `asd run python train.py`")
@@ -96,7 +96,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
     devices = [mounted[each] if each < len(mounted) else each for each in all_devices(args, environ)]
     resolved = resolve(command, environ.get("PATH", os.defpath))
     find_launcher(resolved[0], environ.get("PATH", os.defpath))
-    # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
+    # A decision about a device needs a verdict; a resume needs a checkpoint that is known to be whole and clean.
     environ = with_options(environ, replay="1", manifest="1")
     settings = Settings(
         command=resolved,
@@ -112,7 +112,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
 
 
 def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[int]:
-    """The numbers of all devices of a job, the spares last; where only some are visible, of those.
+    """Returns the numbers of all devices of a job, the spares last; among the visible ones if only some are.
 
     Raises:
         ConfigError: They are not numbers, or too few.
@@ -136,5 +136,5 @@ def _say(sentence: str) -> None:
 
 
 def _tell(rank: int, line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # whoever read has left; the training goes on
+    with contextlib.suppress(BrokenPipeError):  # the reader has gone; the training goes on
         print(f"rank{rank}: {line}", flush=True)

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tests the device; 0 when nothing is wrong."""
+    """Tests the device; returns 0 when nothing is wrong, else 1, or 2 without such a device."""
     device = args.device or ("Ascend" if Path("/dev/davinci_manager").exists() else "CPU")
     if args.seconds is not None and args.only:
         raise ConfigError("--only", args.only, "it is valid without --seconds only")
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
-    """What a child finds, how it ends, and its last words on standard error."""
+    """Runs a child; returns its findings, its exit code, and its last line on standard error."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
     environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3"}
     with tempfile.TemporaryDirectory() as folder:

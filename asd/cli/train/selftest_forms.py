@@ -1,4 +1,4 @@
-"""What a self-test found: as a text for people, and as JSON."""
+"""Result of a self-test as a text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 
 def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> dict[str, Any]:
-    """One object with all there is to know."""
+    """Returns one object with all results."""
     return {
         "machine": dict(machine),
         "failed": any(each.state == WRONG for each in findings),
@@ -21,7 +21,7 @@ def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> d
 
 
 def as_text(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> str:
-    """How much is right, then in sentences what is wrong and what is absent."""
+    """Returns the number of right checks, followed by the wrong and the absent ones in sentences."""
     lines = [f"{name}: {value or 'not installed'}" for name, value in machine.items()]
     right = Counter(each.area for each in findings if each.state == OK)
     lines += ["", "Right:", *(f"  {area}: {count} checks" for area, count in right.items())]

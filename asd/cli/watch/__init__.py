@@ -1,1 +1,1 @@
-"""Commands of who watches: `events`, `exporter`, `ingest`, `report`."""
+"""Commands for watching: `events`, `exporter`, `ingest`, `report`."""

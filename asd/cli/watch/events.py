@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the events; 1 if a file could not be read."""
+    """Prints the events; returns 1 if a file could not be read, else 0."""
     run_dir = run_dir_of(args)
     if not run_dir.is_dir():
         raise StateError(f"there is no run folder {run_dir}; valid is the ASD_RUN_DIR of a run, see --run-dir.")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _EventReader:
-    """Reads the events of a run that pass a filter, each once."""
+    """Reader of the events of a run that pass a filter, each once."""
 
     def __init__(self, run_dir: Path, args: argparse.Namespace) -> None:
         self._run_dir = run_dir
@@ -80,7 +80,7 @@ class _EventReader:
         self._found = False
 
     def read(self) -> list[tuple[Event, str]]:
-        """The events that are new, each with its line, by time."""
+        """Returns new events, each with its line, by time."""
         new: list[tuple[Event, str]] = []
         while lines := self.follower.poll():
             new += [(event, line.text) for line in lines if (event := self._event(line)) is not None]
@@ -89,7 +89,7 @@ class _EventReader:
         return sorted(new, key=lambda item: item[0].time)
 
     def report(self) -> None:
-        """Says on standard error what could not be shown."""
+        """Reports on standard error what could not be shown."""
         for path, reason in self.follower.unreadable.items():
             print(f"asd: {path} can't be read: {reason}.", file=sys.stderr)
         bad = self._bad + self.follower.skipped
@@ -99,7 +99,7 @@ class _EventReader:
             print(f"asd: no {'such event' if self._known else 'events'} in {self._run_dir}.", file=sys.stderr)
 
     def _event(self, line: Line) -> Event | None:
-        """The event of a line, when it is wanted and was not read before."""
+        """Returns the event of a line, if it passes the filter and is new."""
         try:
             event = Event.from_json(line.text)
         except StateError:
@@ -123,7 +123,7 @@ class _EventReader:
 
 
 def _print(found: Sequence[tuple[Event, str]], heads: list[tuple[str, ...]], *, as_json: bool) -> None:
-    """Prints events; the head of the table stands above the first ones alone."""
+    """Prints events; only the first ones have the head of the table."""
     if found and as_json:
         print("".join(f"{text}\n" for _, text in found), end="", flush=True)
     elif found:

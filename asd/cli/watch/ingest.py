@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Reads the logs, until they end with `--once`, or until it is stopped."""
+    """Reads the logs: with `--once` to their ends, else until it is stopped."""
     config = Config.of_process()
     alarms = Alarms(args.host or config.name_of_node())
     folder = run_dir_of(args)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _IngestJob:
-    """One run of the command."""
+    """Run of the command."""
 
     def __init__(self, folder: Path, files: LogFiles, alarms: Alarms) -> None:
         self._folder, self._files = folder, files
@@ -79,18 +79,18 @@ class _IngestJob:
         self.ingest = Ingest(files, alarms, self._append, folder)
 
     def read_all(self) -> None:
-        """Reads what is there."""
+        """Reads the logs to their present ends."""
         while self.ingest.step():
             self._complain()
         self._complain()
 
     def follow(self, stop: threading.Event) -> None:
-        """Reads on until `stop` is set."""
+        """Reads until `stop` is set."""
         while not stop.is_set():
             try:
                 more = self.ingest.step()
                 self._said.discard("write")
-            except BrokenPipeError:  # nobody reads what is printed any more; the event itself is written
+            except BrokenPipeError:  # the reader of the output has gone; the event itself is written
                 raise
             except OSError as error:
                 more = False
@@ -100,7 +100,7 @@ class _IngestJob:
                 stop.wait(_PAUSE)
 
     def summary(self) -> str:
-        """What was read."""
+        """Returns the numbers of files, lines and events."""
         ingest, events = self.ingest, self.ingest.events
         return (
             f"{len(self._files())} files, {ingest.lines} lines, {sum(events.values())} new events ({events['first']} "
@@ -142,7 +142,7 @@ def _files(args: argparse.Namespace) -> LogFiles:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lets one process ingest into a folder; the lock ends with the process, however it ends."""
+    """Locks a folder, so that one process ingests into it; the lock ends with the process, however that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = take_lock(folder / "ingest.lock", str(os.getpid()))

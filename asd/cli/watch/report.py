@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the report and says where."""
+    """Writes the report and prints its path."""
     from asd import __version__
     from asd.exporters.report.data import read_run
     from asd.exporters.report.page import render, summary
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def _output(given: str | None, run_dir: Path) -> Path:
     if given is None:
         return run_dir / "report.html"
-    # What is there is replaced, so it must not be a folder, a pipe or a device.
+    # An existing file is replaced, so it must not be a folder, a pipe or a device.
     if Path(given).exists() and not Path(given).is_file():
         raise ConfigError("--output", given, "it must be the name of a file, new or to be replaced")
     return Path(given)
