@@ -1,1 +1,1 @@
-"""What is looked at after an alarm: dumps, their formats, and what is told from them. No MindSpore."""
+"""Tools for the time after an alarm: dumps, their formats, and conclusions from them. No MindSpore."""

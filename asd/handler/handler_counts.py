@@ -1,4 +1,4 @@
-"""What a fault handler counted since it began, for those who watch it."""
+"""Counts of a fault handler since it began, for its metrics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from asd.handler.handler import FaultHandler
 
 
 class HandlerCounts:
-    """Plain numbers, so that another thread may read them at any time.
+    """Counts as plain numbers, which another thread may read at any time.
 
     Attributes:
-        numbers: By the name of their metric behind `asd_handler_`, whose help says what each is.
+        numbers: Numbers by the name of their metric without `asd_handler_`, whose help describes them.
         actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
-        agents: Whether each agent that is pulled from is heard, by where it is.
-        out: Devices that the engine has taken out, each as host and name.
+        agents: Whether each agent that is pulled from answers, by its address.
+        out: Devices that the scheduler has isolated, each as host and name.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class HandlerCounts:
             self.actions[decision.action] += 1
 
     def look(self, handler: FaultHandler, events: int, now: float) -> None:
-        """Looks at the handler's store, in its thread, when so many events were taken in."""
+        """Updates the numbers from the handler's store, in its thread, after `events` events in all."""
         db, numbers = handler.store.db, self.numbers
         if events > numbers.get("events", 0):
             numbers["last_event"] = now

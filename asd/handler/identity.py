@@ -1,4 +1,4 @@
-"""What tells jobs and devices apart."""
+"""Identities of jobs, moments and devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
 
 def job_of(run: str) -> str:
-    """The job that `run` is an attempt of: relaunches of `NAME` are called `NAME+2`, `NAME+3` and so on.
+    """Returns the job of which `run` is an attempt: relaunches of `NAME` are called `NAME+2`, `NAME+3` and so on.
 
     >>> job_of("llama+2"), job_of("llama")
     ('llama', 'llama')
@@ -20,26 +20,26 @@ def job_of(run: str) -> str:
 
 
 def moment(event: Event) -> int:
-    """The step that tells when `event` was; 0 when none does.
+    """Returns the step as the moment of `event`; 0 if its step is not a moment.
 
-    What was read from the vendor's logs has a key, and its step counts the checks since the start of one process, of
-    which many share a run: the same number is not the same moment.
+    Events from the vendor's logs have a key. Their step counts the checks since the start of one process, and many
+    processes share a run: the same number is not the same moment.
     """
     return 0 if event.key else event.step
 
 
 def names_device(event: Event) -> bool:
-    """Whether `event` says which device it is about; what nobody can name nobody can take out."""
+    """Returns whether `event` names its device; an unnamed device cannot be isolated."""
     return bool(event.host) and event.device not in ("", "unknown")
 
 
 def whole(text: str) -> str:
-    """`text` without halves of surrogate pairs, which JSON can spell and a database can't keep."""
+    """Returns `text` without halves of surrogate pairs, which JSON can contain and a database cannot."""
     return text.encode(errors="replace").decode()
 
 
 def whole_event(event: Event) -> Event:
-    """`event` with all its texts `whole`; nearly always the very same."""
+    """Returns `event` with all its texts `whole`; nearly always the same object."""
     try:
         "".join(value for value in members(event).values() if isinstance(value, str)).encode()
     except UnicodeEncodeError:

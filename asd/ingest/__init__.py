@@ -1,1 +1,1 @@
-"""The vendor's own alarms, read from its logs, as the same events: what a line means stands in `patterns`."""
+"""Reads the vendor's own alarms from its logs as events; `alarm_patterns` has the meaning of a line."""

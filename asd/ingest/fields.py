@@ -1,4 +1,4 @@
-"""Numbers and fields as C++ and Python print them into logs."""
+"""Parses numbers and fields in logs of C++ and Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELD = re.compile(
 
 
 def number(text: str) -> float | None:
-    """The number that `text` is, spaces aside; None when it is none.
+    """Returns the number in `text`, spaces aside; None if it is not a number.
 
     >>> number(" -nan "), number("1.0e+06"), number("none")
     (nan, 1000000.0, None)
@@ -26,15 +26,15 @@ def number(text: str) -> float | None:
 
 
 def whole(text: str) -> int:
-    """The whole number from 0 on that `text` is; 0 when it is none."""
+    """Returns the whole number from 0 on in `text`; 0 if it is not one."""
     found = number(text)
     return int(found) if found is not None and 0 <= found < 2**53 else 0
 
 
 def fields(text: str) -> dict[str, str]:
-    """Every `name = [value]`, `name=value` or `name: value` with a number, in any order.
+    """Returns every `name = [value]`, `name=value` or `name: value` with a number, in any order.
 
-    Names come in small letters and without underscores, and `threshold` as `thresh`, so that all spellings agree.
+    Names are converted to small letters without underscores, and `threshold` to `thresh`, so that all spellings agree.
 
     >>> fields("c_threshold_l1=[1e6], cThreshL2 : 5")
     {'cthreshl1': '1e6', 'cthreshl2': '5'}
@@ -48,7 +48,7 @@ def fields(text: str) -> dict[str, str]:
 
 
 def labelled(label: re.Pattern[str], text: str) -> dict[str, str]:
-    """The values behind labels, by label in small letters; a value ends where the next label begins.
+    """Returns the values after labels, by label in small letters; a value ends where the next label begins.
 
     >>> labelled(re.compile("(?:^|, )(name|avg)"), "name a, b, avg 3.")
     {'name': 'a, b', 'avg': '3'}

@@ -1,7 +1,7 @@
-"""Follows the logs and hands every alarm to a sink once, whatever happens to the logs or to this process.
+"""Follows the logs and passes every alarm to a sink once, despite crashes and rotated logs.
 
-The order is: read lines, write their events, save how far was read. A process that dies in between reads the same lines
-again, and their events, which have the same ids, are known from the event log.
+The order is: read lines, write their events, save the position. A process that dies in between re-reads the same lines;
+their events have the same ids, and are known from the event log.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from asd.rundir.names import cursor_file, event_files, ingest_file
 
 
 class Ingest:
-    """One reader of many logs.
+    """Reader of many logs.
 
     Args:
-        files: Lists the logs; asked in every step.
-        alarms: Reads the lines.
-        sink: Is called with every new event, and raises OSError when it can't be written.
-        run_dir: Where the sink writes, and where it is kept how far the logs were read.
+        files: Returns the logs; called in every step.
+        alarms: Parses the lines.
+        sink: Called with every new event; raises OSError when it cannot be written.
+        run_dir: Folder of the sink's log and of the position in the logs.
 
     Attributes:
         lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
-        unexplained: Files that hold our fault code, of which nothing came.
-        follower: Reads the files, and knows what it could not read.
+        unexplained: Files that contain our fault code but gave no event.
+        follower: Reads the files, and lists those that it could not read.
 
     Raises:
-        StateError: How far the logs were read is not known, for what was kept is damaged.
+        StateError: The saved position is damaged.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Ingest:
         self.follower = Follower(files, self._saved)
 
     def step(self, limit: int = 10_000) -> bool:
-        """Reads some lines and writes their events; returns whether there is more to read now.
+        """Reads some lines and writes their events; returns whether more can be read now.
 
-        Nothing is read before everything that was read is written, so after an OSError it can be called again.
+        Everything that was read is written before more is read, so that it can be called again after an OSError.
 
         Args:
-            limit: Lines to read, at most.
+            limit: Most lines to read.
 
         Raises:
-            OSError: The sink or the state can't be written.
+            OSError: The sink or the position cannot be written.
         """
         if self._unwritten:
             self._write()
@@ -92,7 +92,7 @@ class Ingest:
             self._pending.popleft()
         state = self.follower.state()
         if state != self._saved:
-            if self._log.exists():  # the cursor must never be ahead of the events, not even after a power cut
+            if self._log.exists():  # the position must never be ahead of the events, not even after a power cut
                 sync(self._log)
             write_whole(self._cursor, json.dumps(state))
             self._saved = state
@@ -103,7 +103,7 @@ class Ingest:
 
 
 def _ids(paths: Iterable[Path]) -> Iterator[str]:
-    """The ids of the events in these files; what is torn or none of ours is passed over."""
+    """Yields the ids of the events in these files; torn and foreign lines are skipped."""
     for path in paths:
         with path.open("rb") as file:
             for line in file:

@@ -1,6 +1,6 @@
-"""Two runs compared.
+"""Compares two runs.
 
-To be read in this order:
+Reading order:
 
     formats/dump_folder   a dump as it lies on disk
     matching              which call of one run belongs to which of the other

@@ -1,4 +1,4 @@
-"""What to compare, as compare.json says it: in the words of today's tools and of the older ones."""
+"""Parses compare.json, which names two runs to compare: with the keys of today's tools and of the older ones."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LOG = "is_print_compare_log"
 
 @dataclass(frozen=True)
 class Request:
-    """Two runs to compare.
+    """Request to compare two runs.
 
     Attributes:
         tested: dump.json of the run under test, or the folder of a rank, a step or a whole dump.
         trusted: The same of the trusted run.
         stack: stack.json of the run under test, for the column of call stacks; None for no such column.
-        tested_data: Folder of the tensors of the run under test, when they are not beside its dump.
+        tested_data: Folder of the tensors of the run under test, if not beside its dump.
         trusted_data: The same of the trusted run.
-        log: Whether every row is told while it is compared.
+        log: Whether every compared row is logged.
     """
 
     tested: Path
@@ -48,8 +48,8 @@ def read_request(path: Path) -> Request:
     """Reads a compare.json; paths in it are relative to the current folder.
 
     Raises:
-        ConfigError: It is no such file, or names what is not there.
-        OSError: It can't be read.
+        ConfigError: It is not such a file, or names missing paths.
+        OSError: It cannot be read.
     """
     try:
         found = read_json(path, 1 << 20)
@@ -61,10 +61,10 @@ def read_request(path: Path) -> Request:
 
 
 def parse_request(found: Mapping[str, object]) -> Request:
-    """The request that the keys of a compare.json make.
+    """Returns the request in the keys of a compare.json.
 
     Raises:
-        ConfigError: A key is unknown or missing, or a path is not there.
+        ConfigError: A key is unknown or missing, or a path does not exist.
     """
     values: dict[str, Path] = {}
     for key, value in found.items():

@@ -1,4 +1,4 @@
-"""How alike the gradients of two runs are, step by step, and the step where the runs part."""
+"""Compares the gradients of two runs step by step, and finds the step where the runs part."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from asd.errors import ConfigError, StateError
 _FIRST_LIMIT, _LARGEST_FALL = 0.97, 0.03
 _RANK, _STEP = re.compile(r"rank(\d{1,7})"), re.compile(r"step(\d{1,7})|grad_summary_(\d{1,7})\.csv")
 _SUMMARY = "grad_summary_{}.csv"
-_TOLERANCE = 1e-12  # 0.98 - 0.95 is not more than 0.03, whatever binary fractions say
+_TOLERANCE = 1e-12  # 0.98 - 0.95 is not more than 0.03, despite binary rounding
 
 
 @dataclass(frozen=True, order=True)
 class Suspect:
-    """A parameter whose gradients part.
+    """Parameter whose gradients part.
 
     Attributes:
-        step: The first step in which it is suspect.
-        similarity: In that step.
-        rank: Of both runs.
-        parameter: Its name.
-        before: The similarity in the step before; None in the first one.
+        step: First step in which it is suspect.
+        similarity: Similarity in that step.
+        rank: Rank in both runs.
+        parameter: Name of the parameter.
+        before: Similarity in the step before; None in the first step.
     """
 
     step: int
@@ -43,16 +43,16 @@ class Suspect:
 
 @dataclass
 class RankSimilarity:
-    """What one rank gave.
+    """Result of comparing one rank.
 
     Attributes:
-        rank: Its number.
-        steps: The steps that both runs have.
-        rows: By parameter, and last `summary` over all elements: the similarity in each step, None where a run has not
-            that parameter.
+        rank: Number of the rank.
+        steps: Steps that both runs have.
+        rows: Similarity in each step by parameter, and last `summary` over all elements; None where a run lacks the
+            parameter.
         suspects: The first suspect step of each parameter, earliest and least alike first.
-        first_difference: The first step whose statistics differ at all, and the first parameter there; None without.
-        file: The table.
+        first_difference: First step whose statistics differ at all, and the first parameter there; None if equal.
+        file: Path of the table.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class RankSimilarity:
 
 
 class GradComparator:
-    """Compares what two runs of the gradient monitor wrote."""
+    """Comparison of the files of two runs of the gradient monitor."""
 
     @staticmethod
     def compare_distributed(
@@ -77,17 +77,17 @@ class GradComparator:
 
         Args:
             path1: The `dump_path` of one run.
-            path2: That of the other.
-            output_dir: Where the tables go; one that is there is not overwritten.
+            path2: The `dump_path` of the other run.
+            output_dir: Folder for the tables; an existing table is not overwritten.
             draw: Draws the pictures of a rank into a folder; see `asd.exporters.pictures.gradients`.
 
         Returns:
-            What each rank gave.
+            Result of each rank.
 
         Raises:
-            ConfigError: The runs have no rank or no step in common, or a result is there already.
-            StateError: A file is not what the monitor writes, or the shapes differ.
-            OSError: A file can't be read or written.
+            ConfigError: The runs have no rank or no step in common, or a result exists already.
+            StateError: A file is not a gradient monitor's, or the shapes differ.
+            OSError: A file cannot be read or written.
         """
         runs = [_steps_of(Path(path)) for path in (path1, path2)]
         common = {rank: sorted(runs[0][rank] & runs[1][rank]) for rank in sorted(runs[0]) if rank in runs[1]}
@@ -115,7 +115,7 @@ class GradComparator:
 
     @staticmethod
     def sentence(results: list[RankSimilarity]) -> str:
-        """Where the runs part, in one sentence."""
+        """Returns where the runs part, in one sentence."""
         suspects = sorted(each for result in results for each in result.suspects)
         if suspects:
             first = suspects[0]

@@ -1,1 +1,1 @@
-"""The files of dumps, read and never unpickled, and the numbers in them."""
+"""Files of dumps, read without unpickling, and the numbers in them."""

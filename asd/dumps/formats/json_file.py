@@ -1,4 +1,4 @@
-"""A JSON file of bounded length; `NaN`, `Infinity` and `-Infinity` are numbers."""
+"""Reads a JSON file of bounded length; `NaN`, `Infinity` and `-Infinity` are numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from asd.errors import StateError
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Opens a regular file for reading; a pipe or a device is refused instead of waited for.
+    """Opens a regular file for reading; raises for a pipe or a device, without blocking.
 
     Raises:
-        StateError: It is no regular file, or not UTF-8.
-        OSError: It can't be read.
+        StateError: It is not a regular file, or not UTF-8.
+        OSError: It cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, encoding="utf-8-sig") as file:
@@ -32,11 +32,11 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def read_json(path: Path, longest: int = 1 << 28) -> object:
-    """The one JSON value a file holds.
+    """Returns the one JSON value in a file.
 
     Raises:
         StateError: The file is longer than `longest` characters or is not JSON.
-        OSError: It can't be read.
+        OSError: It cannot be read.
     """
     with open_text(path) as file:
         content = file.read(longest + 1)

@@ -1,4 +1,4 @@
-"""A result file that appears whole, and never in place of one that is there."""
+"""Result files that appear whole, and never replace an existing file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from asd.rundir.disk import whole_file
 
 
 def check_writable(folder: Path) -> None:
-    """Checks that a dump can be written below `folder`, which need not be there.
+    """Checks that a dump can be written below `folder`, which need not exist.
 
     Raises:
-        ConfigError: It can't.
+        ConfigError: It cannot be written.
     """
     above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not above.is_dir():
         raise ConfigError("dump_path", str(folder), f"{above} is no folder; valid is one that this user can write")
-    try:  # rights do not say it all: root has them in /proc too
+    try:  # permissions are not enough: root has them in /proc too
         os.rmdir(tempfile.mkdtemp(prefix=".asd-", dir=above))
     except OSError as error:
         raise ConfigError("dump_path", str(folder), f"this user can't write in {above} ({error.strerror})") from error
 
 
 def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
-    """The first second from `now` on, as `YYYYmmddHHMMSS`, of which the folder has no file yet.
+    """Returns the first second from `now` on, as `YYYYmmddHHMMSS`, for which the folder has no file.
 
     Args:
-        folder: Where the files will lie.
-        patterns: Their names with `{}` in place of the timestamp.
+        folder: Folder of the files.
+        patterns: Names of the files, with `{}` in place of the timestamp.
         now: The time.
     """
     names = list(patterns)
@@ -46,10 +46,10 @@ def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
 
 
 def move_aside(folder: Path) -> Path | None:
-    """Renames what an earlier run left in a folder to `<name>.earlier<k>` and returns that; None: it left nothing.
+    """Renames a folder with files of an earlier run to `<name>.earlier<k>` and returns that; None if empty.
 
     Raises:
-        OSError: It can't be renamed.
+        OSError: It cannot be renamed.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
@@ -61,11 +61,11 @@ def move_aside(folder: Path) -> Path | None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write; it stands at `path` when the block ends well, and not at all otherwise.
+    """Yields a file to write; it appears at `path` when the block ends without an error, else not at all.
 
     Raises:
-        FileExistsError: Something is at `path`, and stays as it is.
-        OSError: The folder can't be written or the disk is full.
+        FileExistsError: `path` exists; it is unchanged.
+        OSError: The folder cannot be written or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, replace=False) as file:

@@ -1,4 +1,4 @@
-"""A `.npy` file read piece by piece; nothing in it is ever unpickled, and its header must fit its size."""
+"""A `.npy` file read piece by piece; nothing in it is unpickled, and its header must fit its size."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _parsing = threading.Lock()  # NumPy parses a header as Python, which in Python 
 
 
 class TensorFile:
-    """A tensor that lies in a file as one run of elements.
+    """Tensor in a file, as one run of elements.
 
     Attributes:
         path: The file.
         dtype: NumPy's type of the elements as stored; `uint16` for bfloat16.
         shape: Sizes of the dimensions.
-        fortran: Whether the first index runs fastest.
+        fortran: Whether the first index varies fastest.
         is_bfloat16: Whether the elements are the bit patterns of bfloat16.
     """
 
@@ -44,16 +44,16 @@ class TensorFile:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Returns the number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Returns the bytes of all elements."""
         return self.size * self.dtype.itemsize
 
     def read(self, start: int, buffer: memoryview) -> None:
-        """Fills `buffer` with the bytes from byte `start` of the elements on, in the order of the file.
+        """Fills `buffer` with the elements' bytes from `start` on, in the order of the file.
 
         Raises:
             StateError: The file became shorter.
@@ -66,7 +66,7 @@ class TensorFile:
             done += count
 
     def pieces(self, elements: int) -> Iterator[np.ndarray[Any, Any]]:
-        """Flat pieces in C order, whatever the order of the file."""
+        """Yields flat pieces in C order, whatever the order of the file."""
         if not self.fortran:
             for start in range(0, self.size, elements):
                 piece = np.empty(min(elements, self.size - start), self.dtype)
@@ -81,7 +81,7 @@ class TensorFile:
             del whole
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -99,13 +99,13 @@ class NpyFile(TensorFile):
     """A `.npy` file.
 
     Raises:
-        StateError: It is no npy file of numbers, its header does not fit its size, or it would need unpickling.
-        OSError: It can't be read; `FileNotFoundError` when there is none.
+        StateError: It is not an npy file of numbers, its header does not fit its size, or it would need unpickling.
+        OSError: It cannot be read; `FileNotFoundError` if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A pipe would keep the opener waiting.
+        # A pipe would block the opener.
         self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._read_header()
@@ -131,7 +131,7 @@ class NpyFile(TensorFile):
         self.shape = tuple(int(size) for size in shape)
         if dtype.hasobject:
             raise StateError(f"{self.path} holds Python objects, which would have to be unpickled; that is refused.")
-        # np.save writes the bfloat16 of other packages as two bytes of nothing known.
+        # np.save writes the bfloat16 of other packages as two untyped bytes.
         self.is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
         self.dtype = np.dtype("<u2") if self.is_bfloat16 else dtype
         if self.dtype.kind not in _KINDS:

@@ -1,4 +1,4 @@
-"""Max, Min, Mean and Norm of a tensor, and its check sum, as a dump of MindSpore holds them."""
+"""Max, Min, Mean and Norm of a tensor, and its check sum, as in a dump of MindSpore."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 
 class Moments(NamedTuple):
-    """What one read of a floating-point tensor gives.
+    """Statistics of a floating-point tensor from one pass.
 
     Attributes:
-        largest: Of all elements; nan when one is nan.
-        smallest: The same.
+        largest: Largest element; nan when one is nan.
+        smallest: Smallest element; nan when one is nan.
         total: Sum of all elements.
         squares: Sum of the squares of all elements.
         non_finite: Number of elements that are inf or nan.
@@ -30,10 +30,10 @@ class Moments(NamedTuple):
 
 
 def moments(array: np.ndarray[Any, Any]) -> Moments:
-    """The moments of `array` by NumPy.
+    """Returns the moments of `array` by NumPy.
 
     Args:
-        array: Any shape but empty; a floating-point type.
+        array: Any shape that is not empty; a floating-point type.
     """
     with np.errstate(all="ignore"):
         largest, smallest = float(array.max()), float(array.min())
@@ -49,15 +49,15 @@ def _squares(flat: np.ndarray[Any, Any]) -> float:
 
 
 def statistics(array: np.ndarray[Any, Any], *, high: bool = False) -> tuple[dict[str, Any], Moments]:
-    """The four fields of a tensor in `dump.json`, and the moments they were made from.
+    """Returns the four fields of a tensor in `dump.json`, and the moments behind them.
 
-    A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is cut to it, a
-    complex number counts with its absolute value. Without dimensions the norm is the value itself, its sign
-    included. Mean and Norm of a float16 are rounded to float16 unless `high` is true. An empty tensor has four nulls.
+    A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is rounded to
+    it, a complex number counts with its absolute value. Without dimensions the norm is the value itself, with its sign.
+    Mean and Norm of a float16 are rounded to float16 unless `high` is true. An empty tensor has four nulls.
 
     Args:
         array: Any shape and type.
-        high: `precision` is `high`.
+        high: Whether `precision` is `high`.
 
     Returns:
         The fields, and the moments in the array's own type; for an empty or bool tensor the moments are all zero.
@@ -77,12 +77,12 @@ def statistics(array: np.ndarray[Any, Any], *, high: bool = False) -> tuple[dict
 
 
 def _fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> dict[str, Any]:
-    """The four fields of a tensor with these moments.
+    """Returns the four fields of a tensor with these moments.
 
     Args:
-        found: Of its elements.
-        shape: Not an empty tensor's.
-        half: Mean and Norm are rounded to float16, else to float32.
+        found: Moments of its elements.
+        shape: Shape of a tensor that is not empty.
+        half: Whether mean and norm are rounded to float16, else to float32.
     """
     rounded = _to_float16 if half else _to_float32
     mean = rounded(found.total / math.prod(shape))
@@ -100,7 +100,7 @@ def _to_float32(value: float) -> float:
 
 
 def crc32(array: np.ndarray[Any, Any]) -> str:
-    """CRC-32 (that of zlib) of the bytes of `array` in C order, as eight lower-case hexadecimal digits.
+    """Returns the CRC-32 (as by zlib) of `array`'s bytes in C order, as eight lower-case hexadecimal digits.
 
     Args:
         array: Any shape and type. A bfloat16 tensor comes as float32, so that it agrees with a float32 tensor of equal

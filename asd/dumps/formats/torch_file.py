@@ -1,8 +1,8 @@
-"""A tensor in the zip file that `torch.save` writes, read without torch and without unpickling anything.
+"""Reads a tensor from the zip file of `torch.save`, without torch and without unpickling.
 
-Of the pickle in the archive only the type and the whole numbers are taken, in their order: the number of elements,
-the offset, the sizes and the strides. Its opcodes are listed (`pickletools.genops` runs nothing); whatever does not
-come to one tensor is refused.
+Only the type and the whole numbers are taken from the pickle in the archive, in their order: the number of elements,
+the offset, the sizes and the strides. Its opcodes are listed (`pickletools.genops` runs nothing). A file that does not
+describe exactly one tensor is refused.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _MOST_DIMENSIONS = 64
 
 
 class TorchFile(TensorFile):
-    """A `.pt` file that holds one tensor.
+    """A `.pt` file with one tensor.
 
     Raises:
-        StateError: It holds something else, or is cut short.
-        OSError: It can't be read.
+        StateError: It has other content, or is cut short.
+        OSError: It cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class TorchFile(TensorFile):
 
 
 def _description(content: bytes) -> tuple[str, list[int]]:
-    """The type of the elements, and the whole numbers of a tensor's pickle."""
+    """Returns the type of the elements, and the whole numbers of a tensor's pickle."""
     numbers: list[int] = []
     kinds = []
     for opcode, argument, _ in pickletools.genops(content):
@@ -111,7 +111,7 @@ def _description(content: bytes) -> tuple[str, list[int]]:
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the last index runs fastest, without gaps."""
+    """Returns whether the last index varies fastest, without gaps."""
     expected = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
     pairs = zip(shape, strides, expected, strict=True)
     return 0 in shape or all(size == 1 or stride == dense for size, stride, dense in pairs)

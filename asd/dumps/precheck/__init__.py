@@ -1,1 +1,1 @@
-"""The pre-check of APIs without MindSpore: which calls a dump holds, their inputs, the rules, and the tables."""
+"""Pre-check of APIs, as far as it needs no MindSpore: calls of a dump, their inputs, rules and tables."""

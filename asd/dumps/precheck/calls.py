@@ -1,6 +1,6 @@
-"""The calls of a dump, forward and backward together, with their arguments as they were nested.
+"""Reads the calls of a dump, forward and backward together, with their nested arguments.
 
-Everything here comes from a file that anybody may have written: names are checked, and nothing of it is evaluated.
+The file may come from anybody: names are checked, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class DtypeArgument:
 
 @dataclass
 class Call:
-    """One call of an API or an operator.
+    """Call of an API or an operator.
 
     Attributes:
-        name: Such as `Mint.mul.0`.
-        label: Without the number: `Mint.mul`.
-        forward: The name of the forward entry.
-        backward: The name of the backward entry; empty when the dump has none.
-        args: Arguments; each a `Slot` of a tensor, a `DtypeArgument`, a plain value, or a tuple or dictionary of them.
+        name: Name, such as `Mint.mul.0`.
+        label: Name without the number: `Mint.mul`.
+        forward: Name of the forward entry.
+        backward: Name of the backward entry; empty when the dump has none.
+        args: Arguments; each a tensor's `Slot`, a `DtypeArgument`, a plain value, or a tuple or dictionary of these.
         kwargs: Keyword arguments.
-        attributes: What an operator was made with; None when the dump does not tell it.
-        outputs: What the call returned.
+        attributes: Arguments of an operator's constructor; None if the dump lacks them.
+        outputs: Outputs of the call.
         gradients: Gradients of the outputs, the input of the backward pass.
-        input_gradients: Gradients of the inputs, its output.
-        problem: Why the call can't be checked, in words; empty when it can.
+        input_gradients: Gradients of the inputs, the output of the backward pass.
+        problem: Reason why the call cannot be checked; empty if it can.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Call:
 
 
 def read_calls(path: Path) -> tuple[str, list[Call]]:
-    """The task of a dump, and its calls in the order in which they ended.
+    """Returns the task of a dump, and its calls in the order in which they ended.
 
-    A call whose description can't be understood is there with its `problem`; calls of shapes and of modules are not.
+    A call that cannot be understood is included with its `problem`; calls of shapes and of modules are left out.
 
     Raises:
-        StateError: The file is cut short, no dump, or has a name that is none of an API.
+        StateError: The file is cut short, not a dump, or has a name that is not an API's.
         ConfigError: It is a dump of PyTorch, or of parts of tensors.
-        OSError: It can't be read.
+        OSError: It cannot be read.
     """
     task, has_data = "", False
     calls: dict[str, Call] = {}
@@ -86,19 +86,19 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
             )
     if not has_data and not task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
-    # One that ran before the recording began has no forward pass to make again.
+    # A call from before the recording has no forward pass to re-run.
     return task, [call for call in calls.values() if call.forward and not _is_of_shapes(call)]
 
 
 def _is_of_shapes(call: Call) -> bool:
-    """Whether a call gave sizes or types alone, as that of a shape does: no element is computed."""
+    """Returns whether a call returned only sizes or types, so that no element was computed."""
     given = [value for _, value in leaves(call.outputs)]
     sizes = bool(given) and all(isinstance(value, (int, DtypeArgument)) for value in given)
     return sizes and not call.problem
 
 
 def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """The values inside tuples and dictionaries with their places."""
+    """Yields the values inside tuples and dictionaries with their places."""
     if isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
             yield from leaves(item, (*path, index))

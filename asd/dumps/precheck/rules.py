@@ -1,16 +1,16 @@
-"""When an output counts as right.
+"""Rules for a right output.
 
     seed      cosine > 0.99 and largest absolute error < 0.0001, both strictly
-    rounding  the same, but an error that rounding explains is none
+    rounding  the same, but an error that rounding explains passes
     strict    every element within some units in the last place of its own type, see `_STRICT_ULPS`
 
     cosine         = (1e-8 + N·B) / (1e-8 + |N| |B|)
     relative error = |N - B| / |B|; 1e-8 in place of a B that is 0
 
-N is what is tested, B the float64 reference. The absolute limit knows no scale: a right float32 result of a large
-magnitude breaks it, such as scores with a mask of -1e9 added. So what the strict rule would pass is no error. That
-measures each element in units in the last place (ULP) of the reference's value, or of what rounding the inputs alone
-would change there or on average in the tensor, if that is more: where large numbers cancel no type can do better.
+N is the tested value, B the float64 reference. The absolute limit ignores scale: a right float32 result of a large
+magnitude breaks it, such as scores with a mask of -1e9 added. So a result that passes the strict rule is no error. That
+rule measures each element in units in the last place (ULP) of the reference's value, or by the noise of rounded inputs
+there or on average in the tensor, if that is more: where large numbers cancel no type can do better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 RULES = ("rounding", "seed", "strict")
 _COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
 _STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
-"""By type of the output, the largest distance in ULP. Integers and bools have to be equal."""
+"""Largest distance in ULP, by type of the output. Integers and bools must be equal."""
 
 _EPSILON = 1e-8
 _EPSILONS = {"Float64": 2.0**-52, "Float32": 2.0**-23, "Float16": 2.0**-10, "BFloat16": 2.0**-7}
@@ -40,14 +40,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What comparing one output gave.
+    """Result of comparing one output.
 
     Attributes:
         cosine: Cosine similarity.
-        max_abs: Largest absolute error; inf where Inf or NaN stand at different places.
+        max_abs: Largest absolute error; inf where Inf or NaN are at different places.
         max_relative: Largest relative error.
         passed: Whether the rule holds.
-        message: Why not, or what rounding explains; empty otherwise.
+        message: Reason of a failure, or a difference that rounding explains; empty otherwise.
     """
 
     cosine: float
@@ -58,7 +58,7 @@ class Judgement:
 
 
 def epsilon_of(dtype: str) -> float:
-    """The distance from 1 to the next number of a floating-point type; 0 for other types."""
+    """Returns the distance from 1 to the next number of a floating-point type; 0 for other types."""
     return _EPSILONS.get(dtype, 0.0)
 
 
@@ -75,11 +75,11 @@ def judge(
 
     Args:
         tested: Any shape.
-        reference: Of the same shape.
+        reference: Reference of the same shape.
         dtype: The type of the output, as dumps name it.
         rule: One of `RULES`.
         abs_limit: Limit of the rules `rounding` and `seed`.
-        noise: What rounding the inputs changes in each element; None for nothing. The rule `seed` does not ask.
+        noise: Change of each element by rounding of the inputs; None for no change. The rule `seed` ignores it.
     """
     if tested.shape != reference.shape:
         shapes = f"the shape is {list(tested.shape)}, and that of the reference {list(reference.shape)}"
@@ -116,7 +116,7 @@ def _strict_problem(distance: Array, size: Array, dtype: str, noise: Array | Non
     if dtype not in _STRICT_ULPS:
         wrong = int(np.count_nonzero(distance))
         return f"{wrong} of {distance.size} elements differ" if wrong else ""
-    # The distance of two neighbours in the type: that of the power of two below the value.
+    # The distance of two neighbours in the type, as at the power of two below the value.
     with np.errstate(all="ignore"):
         unit = np.exp2(np.floor(np.log2(np.maximum(size, _SMALLEST[dtype])))) * _EPSILONS[dtype]
         if noise is not None:
@@ -139,7 +139,7 @@ def _wide(array: Array) -> Array:
 
 
 def _without_bad(n: Array, b: Array, largest: float | None) -> tuple[Array, Array, int]:
-    """0 in place of Inf and NaN that both have; how many only one has."""
+    """Replaces Inf and NaN that both have by 0; returns also the number of those that only one has."""
     bad = ~(np.isfinite(n) & np.isfinite(b))
     beyond = np.zeros_like(bad) if largest is None else np.isinf(n) & (np.abs(b) > largest) & (np.sign(n) == np.sign(b))
     bad |= beyond

@@ -1,4 +1,4 @@
-"""The two tables of a pre-check, written call by call."""
+"""Result tables of a pre-check, written call by call."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Detail:
-    """One output.
+    """Result for one output.
 
     Attributes:
-        name: Such as `Mint.mul.0.forward.output.0`.
-        bench_dtype: Type of the reference, as dumps name types.
+        name: Name, such as `Mint.mul.0.forward.output.0`.
+        bench_dtype: Type of the reference, by its name in dumps.
         tested_dtype: Type of the output.
-        shape: Of the output.
-        judgement: What comparing them gave.
-        message: What there is to say.
+        shape: Shape of the output.
+        judgement: Result of comparing them.
+        message: Remark; may be empty.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Detail:
 
     @property
     def status(self) -> str:
-        """`pass` or `error`."""
+        """Returns `pass` or `error`."""
         return PASS if self.judgement.passed else ERROR
 
     def row(self) -> list[str]:
-        """Its row."""
+        """Returns the row of the table."""
         found = self.judgement
         numbers = [repr(float(number)) for number in (found.cosine, found.max_abs, found.max_relative)]
         types = [self.bench_dtype, self.tested_dtype, str(self.shape)]
@@ -66,14 +66,14 @@ class Detail:
 
 @dataclass(frozen=True)
 class ApiResult:
-    """One API.
+    """Result for one API.
 
     Attributes:
-        name: Such as `Mint.mul.0`.
-        forward: `pass`, `error` or `SKIP`; empty when the dump has no such direction.
+        name: Name, such as `Mint.mul.0`.
+        forward: `pass`, `error` or `SKIP`; empty when the dump lacks this direction.
         backward: The same.
-        message: Why it was skipped or is wrong.
-        details: Its outputs.
+        message: Reason why it was skipped or is wrong.
+        details: Results for its outputs.
     """
 
     name: str
@@ -84,14 +84,14 @@ class ApiResult:
 
     @property
     def verdict(self) -> str:
-        """`error` if one direction is, `SKIP` if the forward pass was skipped, else `pass`."""
+        """Returns `error` if one direction has it, `pass` if one direction has it, else `SKIP`."""
         if ERROR in (self.forward, self.backward):
             return ERROR
         return PASS if PASS in (self.forward, self.backward) else SKIP
 
 
 class Tables:
-    """The two files.
+    """The two tables of a pre-check.
 
     Args:
         result: Path of the table of results.
@@ -103,10 +103,10 @@ class Tables:
 
     @classmethod
     def create(cls, folder: Path, now: datetime) -> Tables:
-        """Two new files with their headers; nothing that is there is overwritten.
+        """Makes two new files with their headers; existing files are not overwritten.
 
         Raises:
-            OSError: The folder can't be written.
+            OSError: The folder cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
         names = (_RESULT_NAME, _DETAILS_NAME)
@@ -121,7 +121,7 @@ class Tables:
         """Writes the rows of one API.
 
         Raises:
-            OSError: They can't be written.
+            OSError: They cannot be written.
         """
         for path, rows in (
             (self.details, [detail.row() for detail in result.details]),
@@ -139,6 +139,6 @@ def _lines(rows: Iterable[list[str]]) -> bytes:
 
 
 def _text(message: str) -> str:
-    """One line; what a spreadsheet would take for a formula is told from one by a quote."""
+    """Returns one line; a quote marks text that a spreadsheet would take for a formula."""
     line = " ".join(message.split())[:500]
     return f"'{line}" if line.startswith(_FORMULA) else line

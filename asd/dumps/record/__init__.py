@@ -1,1 +1,1 @@
-"""How a dump is written: settings, selection, JSON files, the tables of overflows and of gradients."""
+"""Writes dumps: settings, selection, JSON files, tables of overflows and of gradients."""

@@ -1,4 +1,4 @@
-"""The table of one step: a row for each parameter with what its gradient is like.
+"""Writes the table of one step: a row of statistics for the gradient of each parameter.
 
     <dump_path>/rank{R}/grad_summary_{step}.csv        UTF-8 with a byte order mark
     <dump_path>/rank{R}/step{N}/{parameter}.npy        bool: where the gradient is above 0 (level L1)
@@ -27,17 +27,17 @@ Array = np.ndarray[Any, Any]
 
 
 def columns(config: DebuggerConfig) -> list[str]:
-    """The header of the table."""
+    """Returns the header of the table."""
     check = ["MD5"] if config.grad_level == "L0" else []
     return ["param_name", *check, "max", "min", "norm", "shape"]
 
 
 def row(name: str, gradient: Array, config: DebuggerConfig) -> list[str]:
-    """The row of one parameter.
+    """Returns the row of one parameter.
 
     Args:
-        name: Of the parameter.
-        gradient: Any shape; bfloat16 comes as float32.
+        name: Name of the parameter.
+        gradient: Any shape; float32 in place of bfloat16.
         config: Its level counts.
     """
     with np.errstate(over="ignore"):
@@ -50,7 +50,7 @@ def row(name: str, gradient: Array, config: DebuggerConfig) -> list[str]:
 
 
 def file_name(parameter: str) -> str:
-    """The name of a parameter's file of directions, without its ending; a name that is too long is cut."""
+    """Returns the name of a parameter's file of directions, without its ending; too long names are shortened."""
     safe = parameter.replace("/", "_").replace("\0", "_").lstrip(".") or "_"
     if len(safe.encode()) > _LONGEST_NAME:
         safe = f"{safe[:60]}.{zlib.crc32(parameter.encode()):08x}"
@@ -58,16 +58,16 @@ def file_name(parameter: str) -> str:
 
 
 def write_step(folder: Path, step: int, gradients: Mapping[str, Array], config: DebuggerConfig) -> None:
-    """Writes the files of one step; the table comes last, so where it is, all of the step is.
+    """Writes the files of one step; the table comes last, so that its existence marks a complete step.
 
     Args:
-        folder: Of the rank.
-        step: Its number.
-        gradients: By name of the parameter.
-        config: What is written.
+        folder: Folder of the rank.
+        step: Number of the step.
+        gradients: Gradients by name of the parameter.
+        config: Its level selects the files.
 
     Raises:
-        OSError: They can't be written.
+        OSError: They cannot be written.
     """
     if config.grad_level != "L0":
         directions = folder / f"step{step}"

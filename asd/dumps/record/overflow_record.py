@@ -1,4 +1,4 @@
-"""The record of overflows: JSON lines in a file that ends in `.pkl`, as ptdbg_ascend writes it. Never a pickle."""
+"""Record of overflows: JSON lines in a file that ends in `.pkl`, as ptdbg_ascend writes it. Never a pickle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SLOTS = {"input_args": "input", "input": "input", "input_kwargs": "input", "out
 
 
 class OverflowRecord:
-    """One file a detected overflow.
+    """Records of overflows, one file each.
 
     Args:
-        folder: Where the files go.
+        folder: Folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,12 +26,12 @@ class OverflowRecord:
         """Writes the record of overflow number `count`.
 
         Args:
-            count: From 1.
-            name: Of the entry that overflowed.
-            data: Its parts as in `dump.json`.
+            count: Number of the overflow, from 1.
+            name: Name of the entry that overflowed.
+            data: Parts of the entry as in `dump.json`.
 
         Raises:
-            OSError: The file can't be written.
+            OSError: The file cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"Overflow_info_{self._started}_{count}.pkl"
@@ -40,8 +40,8 @@ class OverflowRecord:
 
 
 def _lines(name: str, data: dict[str, Any]) -> Iterator[list[Any]]:
-    """A line for each tensor of one entry: name in the older style, 1, [], type, shape, maximum, minimum and mean."""
-    # Of the gradients of parameters each is a part, which has the parameter's name.
+    """Yields a line for each tensor of one entry: name in the older style, 1, [], type, shape, and [Max, Min, Mean]."""
+    # For gradients of parameters each parameter is a part, under its name.
     slots = {part: part for part in data} if ".parameters_grad." in name else _SLOTS
     values: dict[str, list[dict[str, Any]]] = {}
     for part, slot in slots.items():

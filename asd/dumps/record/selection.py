@@ -1,4 +1,4 @@
-"""Which entries of a step are recorded: the keys `scope` and `list`."""
+"""Selects the entries of a step that are recorded: the keys `scope` and `list`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 
 
 class Selection:
-    """Decides entry by entry, in the order in which a step meets them.
+    """Decision entry by entry, in the order of a step.
 
-    The scope is what runs from the beginning of its first entry to the end of its last, both included. A module around
-    one of them is not all inside, so it is left out; that it is around the last may be known only when it was begun.
+    The scope reaches from the beginning of its first entry to the end of its last, both included. A module around one
+    of them is not wholly inside, so it is left out; for the last entry this is known only after the module began.
 
     Args:
         config: Its `scope`, `names` and `level` count.
@@ -25,15 +25,15 @@ class Selection:
         self._begun = False
         self._over = False
         self._last_in_first = False
-        self._around: set[str] = set()  # modules that the first or the last entry runs in
+        self._around: set[str] = set()  # modules around the first or the last entry
         self._backward: set[str] = set()  # modules whose backward call is inside
 
     def enters(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the entry `name` is recorded, as far as is known when it begins; see `leaves`.
+        """Returns whether the entry `name` is recorded, as far as is known when it begins; see `leaves`.
 
         Args:
             name: Full name of the entry, such as `Cell.layers.0.Dense.forward.0`.
-            parents: Names of the entries it runs in, the outermost first.
+            parents: Names of the entries around it, the outermost first.
         """
         wanted = self._is_inside(name, parents) and self.is_named(name, parents)
         if wanted and ".backward." in name:
@@ -41,7 +41,7 @@ class Selection:
         return wanted
 
     def leaves(self, name: str) -> bool:
-        """The entry `name` is over; whether it stays among what is recorded."""
+        """Ends the entry `name`; returns whether its record is kept."""
         if self._ends and name == self._last:
             if not self._begun:
                 return False
@@ -49,17 +49,17 @@ class Selection:
         return name not in self._around
 
     def takes_gradients(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the gradients of a module's parameters are recorded: those of a module whose backward call is.
+        """Returns whether gradients of a module's parameters are recorded: only with the module's backward call.
 
         Args:
-            name: Of the entry, such as `Cell.layers.0.Dense.parameters_grad.0`.
-            parents: Names of the backward calls around that of the module.
+            name: Name of the entry, such as `Cell.layers.0.Dense.parameters_grad.0`.
+            parents: Names of the backward calls around the module's.
         """
         inside = not self._ends or name.rpartition(".parameters_grad.")[0] in self._backward
         return inside and self.is_named(name, parents)
 
     def is_named(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the key `list` has the entry; arguments as above."""
+        """Returns whether the key `list` has the entry; arguments as above."""
         among = (name, *parents) if self._expand else (name,)
         return not self._names or any(part in each for part in self._names for each in among)
 
@@ -74,7 +74,7 @@ class Selection:
             self._around |= new
             self._backward -= {_module(each) for each in new}
             return True
-        # In the backward pass a call inside the first may begin before that, and one inside either come after the last.
+        # In the backward pass a call inside the first may begin before it, and one inside either may follow the last.
         late = self._last in parents or (in_first and not self._last_in_first)
         return self._begun and (not self._over or late) and name not in self._around
 

@@ -1,4 +1,4 @@
-"""A part of each tensor that is recorded in its place: the key `slice` of a task."""
+"""Slices of tensors that are recorded in their place: the key `slice` of a task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _VALID = 'a list of objects such as {"dim": 0, "begin": 0, "end": 16, "size": 40
 
 @dataclass(frozen=True)
 class Slice:
-    """A part along one dimension.
+    """Slice along one dimension.
 
     Attributes:
-        dim: The dimension, from 0; a tensor that has it not stays whole.
+        dim: The dimension, from 0; a tensor without it stays whole.
         begin: First index; negative from the end.
         end: The index after the last; None: up to the end.
-        size: The size that the dimension has to have, else the tensor stays whole; None: any.
+        size: Required size of the dimension, else the tensor stays whole; None: any.
     """
 
     dim: int = 0
@@ -30,10 +30,10 @@ class Slice:
 
 
 def read_slices(inner: ConfigObject) -> tuple[Slice, ...]:
-    """The key `slice` of a task.
+    """Returns the slices in the key `slice` of a task.
 
     Raises:
-        ConfigError: It is of another form.
+        ConfigError: It has another form.
     """
     keys = Slice.__dataclass_fields__
     items = inner.items("slice", lambda item: isinstance(item, dict) and item.keys() <= keys.keys(), _VALID)
@@ -45,7 +45,7 @@ def read_slices(inner: ConfigObject) -> tuple[Slice, ...]:
 
 
 def cut(array: np.ndarray[Any, Any], slices: tuple[Slice, ...]) -> np.ndarray[Any, Any]:
-    """The part that is recorded.
+    """Returns the part that is recorded.
 
     >>> cut(np.arange(6).reshape(2, 3), (Slice(dim=1, end=2), Slice(dim=2, end=1))).tolist()
     [[0, 1], [3, 4]]

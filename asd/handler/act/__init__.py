@@ -1,1 +1,1 @@
-"""What follows from a decision: isolations through an engine, releases, and their publication."""
+"""Acts on decisions: isolations and releases through a scheduler, and their publication."""

@@ -1,1 +1,1 @@
-"""What the handler knows, in one SQLite file: tables, events as rows, isolations."""
+"""State of the handler in one SQLite file: tables, events as rows, isolations."""

@@ -1,1 +1,1 @@
-"""Whether a device is to be isolated: from an event over strikes to a decision, and the breaker that stops it."""
+"""Decides whether a device is isolated: from an event over strikes to a decision, and the circuit breaker."""

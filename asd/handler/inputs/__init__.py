@@ -1,1 +1,1 @@
-"""What a fault handler hears of: event logs that it follows, and agents that it pulls from."""
+"""Inputs of a fault handler: event logs that it follows, and agents that it pulls from."""

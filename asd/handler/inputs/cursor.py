@@ -1,17 +1,17 @@
-"""What a reader of an agent's journal and the agent agree on: how far it has come, and how much an answer holds."""
+"""Protocol between an agent and a reader of its journal: the position, and the size of an answer."""
 
 from __future__ import annotations
 
 import re
 
 CURSOR = re.compile(r"(?P<name>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
-"""The journal's name, a dot, and the number of an event; what is valid, as a whole."""
+"""Form of a whole cursor: the journal's name, a dot, and the number of an event."""
 
 CURSOR_HEADER = "X-ASD-Cursor"
-"""The header of an answer that says where to go on."""
+"""Header of an answer: the next position."""
 
 CLOCK_HEADER = "X-ASD-Clock"
-"""The header that says what the agent's clock shows, in seconds since the epoch."""
+"""Header with the time of the agent's clock, in seconds since the epoch."""
 
 MOST_EVENT_BYTES = 1 << 16
 MOST_ANSWER_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""Whose logs a handler believes: a log says nothing that could not be forged, but whose it is can't be."""
+"""Trust in logs by their owners: content can be forged, an owner cannot."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def strangers(logs: Iterable[Path]) -> dict[str, str]:
-    """The paths of those of `logs` that are not believed, each with why.
+    """Returns the paths of logs that are not trusted, each with the reason.
 
-    A log is believed when it belongs to the owner of its folder, to root, or to whom this process runs as. In a folder
-    of root, as a volume has one, everybody's are.
+    A log is trusted when it belongs to the owner of its folder, to root, or to the user of this process. In a folder of
+    root, such as a volume, all logs are.
     """
     found: dict[str, str] = {}
     owners: dict[Path, int] = {}
@@ -29,9 +29,9 @@ def strangers(logs: Iterable[Path]) -> dict[str, str]:
 
 
 def may_give_back(log: Path) -> bool:
-    """Whether it is believed when a log tells that a device was given back, which takes its strikes off.
+    """Returns whether a log may report a released device, which clears its strikes.
 
-    A training never tells that, and could so hide a device. It is believed of root and of whom this process runs as.
+    A training never reports that, and could hide a device this way. Root and the user of this process are trusted.
     """
     try:
         return log.stat().st_uid in (0, os.geteuid())

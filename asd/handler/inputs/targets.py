@@ -1,4 +1,4 @@
-"""Where agents are that a fault handler pulls from, and on which hosts a job runs: files that are looked at again."""
+"""Files of agents to pull from, and of the hosts of jobs; both are re-read when they change."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FORM = "it must be HOST:PORT, for example node7:9464"
 
 
 class Target(NamedTuple):
-    """One agent.
+    """Agent to pull from.
 
     Attributes:
-        host: Where to connect to: a name or an address.
+        host: Name or address to connect to.
         port: Its port, 1..65535.
-        node: The one node whose devices it may speak of.
-        name: What its certificate must be for.
-        away: Why it can't be asked, without a full stop; empty when it can.
+        node: The one node whose devices it may report.
+        name: Name that its certificate must have.
+        away: Reason why it cannot be asked, without a full stop; empty if it can.
     """
 
     host: str
@@ -43,21 +43,21 @@ class Target(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Host and port in one text."""
+        """Returns host and port in one text."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class TargetSource(Protocol):
-    """What knows agents.
+    """Source of agents.
 
     Attributes:
-        problem: What keeps it from knowing them now, in one sentence without a full stop; empty for nothing.
+        problem: Reason why the agents are unknown now, in one sentence without a full stop; empty for none.
     """
 
     problem: str
 
     def look(self) -> list[Target]:
-        """The agents there are now; when that can't be told, those of the last time. It may wait."""
+        """Returns the current agents, or the last known ones if these are unknown. It may block."""
 
 
 @dataclass
@@ -67,10 +67,10 @@ class _Group:
 
 
 def read_place(text: str, setting: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`.
+    """Returns host and port of `HOST:PORT`.
 
     Raises:
-        ConfigError: It is none; the sentence names `setting`.
+        ConfigError: It has another form; the message names `setting`.
     """
     match = _PLACE.fullmatch(text)
     if match is None or not 1 <= int(match["port"]) <= 65535:
@@ -79,17 +79,17 @@ def read_place(text: str, setting: str) -> tuple[str, int]:
 
 
 class WatchedFile(Generic[_Content]):
-    """What a file says; it is read again when it changes.
+    """File that is re-read when it changes.
 
     Args:
         path: The file.
 
     Attributes:
-        content: What it says; that of before where a change of it is not valid.
-        problem: Why that stays, in one sentence without a full stop; empty for nothing.
+        content: Content of the file; the earlier content while a change is not valid.
+        problem: Reason why that is kept, in one sentence without a full stop; empty for none.
 
     Raises:
-        ConfigError: It can't be read or is not valid.
+        ConfigError: It cannot be read or is not valid.
     """
 
     what = ""
@@ -101,7 +101,7 @@ class WatchedFile(Generic[_Content]):
         self.content = self._read()
 
     def refresh(self) -> None:
-        """Reads it again where it has changed, or was not valid."""
+        """Re-reads the file if it has changed, or was not valid."""
         seen = read_stamp(self.path)
         if seen != self._seen or self.problem:
             self._seen = seen
@@ -115,17 +115,17 @@ class WatchedFile(Generic[_Content]):
 
 
 class FileTargets(WatchedFile[list[Target]]):
-    """The agents that a file in the form of Prometheus' `file_sd` names.
+    """Agents in a file in the form of Prometheus' `file_sd`.
 
         [{"targets": ["node7:9464"], "labels": {"node": "node7"}}]
 
-    Of the labels only `node` counts; without it the node is called as the target's host.
+    Only the label `node` counts; without it the node is called like the target's host.
     """
 
     what = "agents"
 
     def look(self) -> list[Target]:
-        """The agents that the file names."""
+        """Returns the agents in the file."""
         self.refresh()
         return self.content
 
@@ -151,7 +151,7 @@ class FileTargets(WatchedFile[list[Target]]):
 
 
 def read_stamp(path: Path) -> tuple[int, int, int] | None:
-    """What is another when a file has changed; None for one that is not there."""
+    """Returns a stamp that differs after a change of the file; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -160,17 +160,17 @@ def read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 class FileJobs(WatchedFile[dict[str, frozenset[str]]]):
-    """The jobs that a file names, each with its hosts."""
+    """Jobs in a file, each with its hosts."""
 
     what = "jobs"
 
     def look(self) -> list[Target]:
-        """Reads the file again where it has changed; no agent stands there."""
+        """Re-reads the file if it has changed; returns no agents."""
         self.refresh()
         return []
 
     def hosts(self, job: str) -> Collection[str]:
-        """On which hosts a job runs."""
+        """Returns the hosts of a job."""
         return self.content.get(job, ())
 
     def _read(self) -> dict[str, frozenset[str]]:
