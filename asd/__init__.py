@@ -1,9 +1,9 @@
 """Detects silent data corruption while a MindSpore model trains.
 
-A checked operator measures the gradient that passes through it, a rule judges that number once a step, and a
-first-level anomaly names the device, keeps the update away from the weights and ends training or skips the step. Here
-is the core, quick to import and without MindSpore; `asd.operators` holds everything that touches MindSpore, and
-`asd.exporters` everything that leaves the process.
+A checked operator measures the gradient that passes through it, and a rule judges that number once a step. A
+first-level anomaly names the device, refuses the update, and ends training or skips the step. This is the core, quick
+to import and without MindSpore. `asd.operators` has everything that touches MindSpore, `asd.exporters` everything that
+leaves the process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 def __getattr__(name: str) -> str:
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Reading the metadata takes longer than the rest of the import, and few ask for it.
+    # Reading the metadata takes longer than the rest of the import, and is rarely needed.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

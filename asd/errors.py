@@ -4,13 +4,13 @@
     ├── ConfigError        a wrong environment variable, option or argument (also a ValueError)
     ├── StateError         a saved rule state that is corrupt or belongs to another network (also a ValueError)
     ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
-    ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
+    ├── IsolationError     a scheduler that did not isolate or release a device (also a RuntimeError)
     ├── RankLostError      a rank that died or hangs while the others wait for it (also a RuntimeError)
     ├── OverflowDetected   ends a training after as many overflows as were allowed (also a ValueError)
     └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
         └── TrainingResultError    the same, where MindSpore rolls the training back
 
-Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
+Each message has the place, the wrong value, and what would be valid, in one sentence.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ class ASDError(Exception):
 
 
 class ConfigError(ASDError, ValueError):
-    """A setting has a value that is not valid.
+    """Raised for a setting with an invalid value.
 
     Attributes:
         variable: Name of the environment variable, option or argument.
-        value: The value it had.
-        valid: What would be valid, in words.
+        value: The invalid value.
+        valid: Description of valid values.
     """
 
     def __init__(self, variable: str, value: object, valid: str) -> None:
         self.variable = variable
         self.value = value
         self.valid = valid
-        # A key of a file that somebody else wrote may be anything.
+        # A key in a file from elsewhere may contain anything.
         name = variable if variable.isprintable() else repr(variable)
         super().__init__(f"{name} has the value {value!r}, which is not valid: {valid}.")
 
 
 class StateError(ASDError, ValueError):
-    """A saved state can't be used: it is corrupt, of another version, or of another network."""
+    """Raised for a saved state that is corrupt, of another version, or of another network."""
 
 
 class UnsupportedError(ASDError, RuntimeError):
-    """Something that cannot be checked was asked to be checked; the sentence names it."""
+    """Raised for a mode or network that cannot be checked; the message names it."""
 
 
 class IsolationError(ASDError, RuntimeError):
-    """An engine did not take a device out, did not give it back, or did not say who holds it.
+    """Raised when a scheduler did not isolate a device, did not release it, or did not report who isolated it.
 
     Attributes:
         device: The device, an `asd.isolator.Device`.
         engine: Name of the isolator.
-        reason: What went wrong, in words and without a full stop.
-        retry: Whether trying again soon may help: true for a time-out, false for a request that is refused. The fault
-            handler tries both again, and tells people of the latter at once.
+        reason: Failure as text, without a full stop.
+        retry: Whether a retry soon may help: true for a time-out, false for a refused request. The fault handler
+            retries both, and reports the latter at once.
     """
 
     def __init__(self, device: Device, engine: str, reason: str, *, retry: bool = True) -> None:
@@ -75,13 +75,13 @@ class IsolationError(ASDError, RuntimeError):
 
 
 class RankLostError(ASDError, RuntimeError):
-    """A rank waited for the others in an exchange, and not all of them answered.
+    """Raised when not all ranks answered in an exchange.
 
     Attributes:
-        rank: The one that waited.
-        lost: The ranks that are known to have died or to be stopped; empty when none is known.
-        seconds: How long it waited.
-        known: What is known of the others, in words and without a full stop; empty for nothing.
+        rank: Rank that waited.
+        lost: Ranks that are known to have died or to be stopped; empty if unknown.
+        seconds: Seconds that it waited.
+        known: Knowledge about the others as text, without a full stop; empty for none.
     """
 
     def __init__(self, rank: int, lost: tuple[int, ...], seconds: float, known: str = "") -> None:
@@ -94,7 +94,7 @@ class RankLostError(ASDError, RuntimeError):
 
 
 class AnomalyDetected(ASDError, RuntimeError):
-    """Training was ended because a checked value broke its first-level limit.
+    """Raised to end training after a checked value broke its first-level limit.
 
     Attributes:
         event: The `asd.Event` of the anomaly.
@@ -106,9 +106,9 @@ class AnomalyDetected(ASDError, RuntimeError):
 
 
 class TrainingResultError(AnomalyDetected):
-    """An anomaly handed over to `mindspore.train.TrainFaultTolerance`, which goes on from a good state.
+    """Anomaly for `mindspore.train.TrainFaultTolerance`, which resumes from a good state.
 
-    MindSpore knows it by the word TREError in its text.
+    MindSpore recognizes it by the word TREError in its text.
     """
 
     def __str__(self) -> str:
@@ -116,11 +116,11 @@ class TrainingResultError(AnomalyDetected):
 
 
 class OverflowDetected(ASDError, ValueError):
-    """Training was ended because calls overflowed.
+    """Raised to end training after calls overflowed.
 
     Attributes:
-        name: Of the last of them, such as `Functional.linear.145.backward`.
-        count: How many overflowed.
+        name: Name of the last of them, such as `Functional.linear.145.backward`.
+        count: Number of calls that overflowed.
         path: The record of the last one; empty when it could not be written.
     """
 

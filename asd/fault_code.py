@@ -1,4 +1,4 @@
-"""The fault codes of the Ascend driver that say that a device computed wrongly, and what they say."""
+"""Fault codes of the Ascend driver for a device that computed wrongly, and their meaning."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ COMPUTING_HIGH = "80818C05"
 COMPUTING_LOW = "80818C06"
 """The hardware's computing check failed, low risk."""
 NO_FAULT = "00000000"
-"""No fault of a device: what looks for the others must not find it."""
+"""No fault of a device: searches for the other codes must not find it."""
 
 _PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
 
 
 class FaultCode(NamedTuple):
-    """What a code says.
+    """Meaning of a code.
 
     Attributes:
-        node_type: The part of the machine, for example `SoC`; empty for a code that is not listed.
-        sensor_type: What noticed it, for example `Check Sensor`.
-        state: What it noticed, for example `check fail`.
-        severity: The driver's view, where it is documented: `minor`; empty for others.
-        handling: What the device plugin does about a listed code, for example `SeparateNPU`; empty for others.
+        node_type: Part of the machine, for example `SoC`; empty for a code that is not listed.
+        sensor_type: Sensor, for example `Check Sensor`.
+        state: State that the sensor reported, for example `check fail`.
+        severity: Severity by the driver's documents: `minor`; empty for others.
+        handling: Reaction of the device plugin to a listed code, for example `SeparateNPU`; empty for others.
     """
 
     node_type: str
@@ -36,7 +36,7 @@ class FaultCode(NamedTuple):
 
 
 def is_code(text: str) -> bool:
-    """Whether `text` is eight upper-case hex digits."""
+    """Returns whether `text` is eight upper-case hex digits."""
     return _PATTERN.fullmatch(text) is not None
 
 
@@ -48,7 +48,7 @@ _LISTED = {
 
 
 def decode(code: str) -> FaultCode:
-    """What `code` says; all fields are empty for one that is not listed.
+    """Returns the meaning of `code`; all fields are empty for one that is not listed.
 
     >>> decode("80818C00")[:3]
     ('SoC', 'Check Sensor', 'check fail')

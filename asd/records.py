@@ -1,7 +1,7 @@
-"""Reads records from JSON: one way to check them, one sentence about what is wrong.
+"""Reads records from JSON, with one way to check them and one form of error messages.
 
-The fields of a dataclass say what is valid, in `msgspec`'s words for the program and in `description` for people. The
-parser is Python's own: names of files may hold what is no Unicode, and `msgspec.json` refuses that.
+The types of a dataclass's fields define valid values, for `msgspec` in its terms and for people in `description`. The
+parser is Python's own: file names may not be valid Unicode, and `msgspec.json` refuses that.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ Number = Annotated[float, Meta(description="a number, or one of the texts inf, -
 def read(
     text: str | bytes, kind: type[_T], name: str, valid: str, *, version: int, numbers: tuple[str, ...] = ()
 ) -> _T:
-    """A record of its JSON text.
+    """Returns a record from its JSON text.
 
     Args:
-        text: One JSON object that has `version` besides the fields of the record; fields that are unknown are ignored.
+        text: JSON object with `version` and the fields of the record; unknown fields are ignored.
         kind: A dataclass.
-        name: What it is, for sentences, such as `status`.
-        valid: Where a valid one comes from, for sentences.
-        version: The one that is known.
-        numbers: The members that hold numbers which need not be finite, see `floats`.
+        name: Name of the record in messages, such as `status`.
+        valid: Source of valid records, for messages.
+        version: The version that is known.
+        numbers: Members with numbers that need not be finite, see `floats`.
 
     Raises:
-        StateError: The text is no such object; the sentence names the field.
+        StateError: The text is not such an object; the message names the field.
     """
     return fill(kind, floats(_of_version(parse(text, name, valid), name, version), *numbers), name)
 
@@ -58,35 +58,35 @@ def read(
 def load_if_there(
     path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30
 ) -> dict[str, Any] | None:
-    """Loads the JSON object that a file holds; None when there is no such file.
+    """Returns the JSON object in a file; None when there is no such file.
 
     Raises:
-        StateError: The file can't be read, is too large, or holds something else.
+        StateError: The file cannot be read, is too large, or has other content.
     """
     try:
         path.lstat()
     except FileNotFoundError:
         return None
-    except OSError:  # it is told as everything else that keeps from reading it
+    except OSError:  # `load` reports it
         pass
     return load(path, name, valid, version=version, most=most)
 
 
 def load(path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30) -> dict[str, Any]:
-    """The JSON object that a file holds.
+    """Returns the JSON object in a file.
 
     Args:
         path: The file.
-        name: What it is, for sentences, such as `state file`.
-        valid: Where a valid one comes from, for sentences.
-        version: The one that is known, which is taken out of the object; None if it has none.
-        most: Bytes it may have.
+        name: Name of the file in messages, such as `state file`.
+        valid: Source of valid files, for messages.
+        version: The version that is known, which is removed from the object; None if it has none.
+        most: Most bytes that it may have.
 
     Raises:
-        StateError: The file can't be read, is too large, or holds something else.
+        StateError: The file cannot be read, is too large, or has other content.
     """
     try:
-        # A pipe that somebody left in the place of a file keeps nobody waiting.
+        # A pipe in place of a file does not block.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
@@ -115,10 +115,10 @@ def _of_version(data: dict[str, Any], name: str, version: int) -> dict[str, Any]
 
 
 def parse(text: str | bytes, name: str, valid: str) -> dict[str, Any]:
-    """The JSON object that `text` holds.
+    """Returns the JSON object in `text`.
 
     Raises:
-        StateError: It holds none; the sentence has `name` and `valid` as in `read`.
+        StateError: It has none; the message has `name` and `valid` as in `read`.
     """
     try:
         data = json.loads(text)
@@ -134,10 +134,10 @@ def _not(name: str) -> str:
 
 
 def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
-    """A record made of what JSON held. A field that is a dataclass itself has its fields among the others.
+    """Returns a record from parsed JSON. The fields of a nested dataclass are among the others.
 
     Raises:
-        StateError: A field is missing or wrong; the sentence names it, its value and what is valid.
+        StateError: A field is missing or wrong; the message has its name, its value and what is valid.
     """
     if not isinstance(data, Mapping):
         raise StateError(f"{name} is {data!r:.80}; valid is an object.")
@@ -167,7 +167,7 @@ def _layout(kind: type) -> tuple[tuple[str, bool], ...]:
 
 
 def members(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, as `fill` takes them."""
+    """Returns the fields of a dataclass by name, as `fill` takes them."""
     found: dict[str, Any] = {}
     for name, is_part in _layout(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
@@ -179,7 +179,7 @@ def members(record: Any) -> dict[str, Any]:
 
 
 def floats(data: Any, *names: str) -> Any:
-    """Makes numbers of the texts `inf`, `-inf` and `nan`, in the members with these names and all in them."""
+    """Converts the texts `inf`, `-inf` and `nan` to numbers, in the members with these names and everything inside."""
     if isinstance(data, dict):
         return {key: _number(item) if key in names else floats(item, *names) for key, item in data.items()}
     return [floats(item, *names) for item in data] if names and isinstance(data, list) else data
@@ -194,7 +194,7 @@ def _number(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Makes texts of `inf` and `nan`, for JSON has no such numbers."""
+    """Converts `inf` and `nan` to texts, since JSON has no such numbers."""
     if isinstance(value, (str, int)):
         return value
     if isinstance(value, dict):
@@ -205,12 +205,12 @@ def plain(value: Any) -> Any:
 
 
 def read_time(text: str) -> datetime:
-    """A moment as ISO 8601 writes it; Python 3.10 knows no `Z` for UTC.
+    """Parses a time in ISO 8601; Python 3.10 does not accept `Z` for UTC.
 
     >>> read_time("2026-01-31T12:00:00Z").isoformat()
     '2026-01-31T12:00:00+00:00'
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not such a time.
     """
     return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)

@@ -1,8 +1,8 @@
-"""Finds where events go.
+"""Opens the sinks of events.
 
 A sink is any callable that takes an `Event`. Distributions offer factories under the entry-point group `asd.sinks`,
-each called as `factory(config, origin)`; the package's own are in `asd.exporters`. Looking them up by name keeps the
-core and the operators free of everything an exporter imports.
+each called as `factory(config, origin)`; the package's own are in `asd.exporters`. They are found by name, so that the
+core and the operators do not import what exporters need.
 
 A sink may have more than `__call__(event)`:
 
@@ -13,7 +13,7 @@ A sink may have more than `__call__(event)`:
 - `place(step) -> str`: names the folder where it will keep the evidence of `step`, empty for none; asked before the
   first-level events of that step are made.
 
-Whatever of these raises is counted and reported as a problem of the detector, and the others go on.
+An exception in any of these is counted and reported as a problem of the detector, and the other sinks go on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ GROUP = "asd.sinks"
 def open_sinks(config: Config, origin: Origin) -> list[Sink]:
     """Opens every installed sink; without any, events are written to standard error.
 
-    A sink that can't be opened is named on standard error and left out: a full disk must not keep a training from
-    starting.
+    A sink that cannot be opened is named on standard error and left out: a full disk must not prevent a training.
     """
     sinks: list[Sink] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):

@@ -1,4 +1,4 @@
-"""What a rule says about one value."""
+"""Verdict of a rule on one value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Level(IntEnum):
-    """How serious a value is; a larger number is more serious."""
+    """Severity of a value; a larger number is more serious."""
 
     NORMAL = 0
     WARNING = 1
@@ -17,13 +17,13 @@ class Level(IntEnum):
 
 
 class Verdict(NamedTuple):
-    """A rule's answer for one value.
+    """Verdict of a rule on one value.
 
     Attributes:
-        level: How serious the value is.
-        reason: Why, in a few words; empty for a normal value.
-        value: The value that was judged, in the rule's feature and unscaled by the loss scale.
-        limit: The largest value that would not have been a first-level anomaly, `inf` while there is none.
+        level: Severity of the value.
+        reason: Reason in a few words; empty for a normal value.
+        value: The judged value, in the rule's feature and without the loss scale.
+        limit: Largest value without a first-level anomaly; `inf` without a limit.
     """
 
     level: Level
