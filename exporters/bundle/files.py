@@ -1,9 +1,9 @@
-"""The files of one bundle of evidence.
+"""Files of one bundle of evidence.
 
 - `events.jsonl`: the events of the step, one CloudEvent in JSON a line, in the order of the backward pass
-- `values.csv`: the last values of every checkpoint, with limit and verdict; of a step made again the bad value first
-- `readings.json`: what every checkpoint saw in this step: its value, its kind and the order of the first check
-- `config.json`, `versions.json`: every setting in force; versions of Python and of the packages
+- `values.csv`: the last values of every checkpoint, with limit and verdict; the broken value of a re-run step first
+- `readings.json`: the reading of every checkpoint in this step: value, kind and order of the first check
+- `config.json`, `versions.json`: all settings; versions of Python and of the packages
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from asd.rundir.disk import sync
 from asd.verdict import Level
 
 VALUES = 200
-"""Values of each checkpoint that `values.csv` holds at most."""
+"""Most values of each checkpoint in `values.csv`."""
 Point = tuple[int, float, float, Level]
 """Step, value, first-level limit and level."""
 _PACKAGES = {"asd": "mindspore-asd", "mindspore": "mindspore", "mindformers": "mindformers", "numpy": "numpy"}
 
 
 def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event]) -> None:
-    """Writes the evidence of a step into `folder`, which is there and empty, and syncs each file.
+    """Writes the evidence of a step into `folder`, which must exist and be empty, and syncs each file.
 
     Args:
-        folder: Where to.
+        folder: Folder of the bundle.
         config: The settings.
-        monitor: Its history, readings and status as they are after the step.
+        monitor: Monitor with history, readings and status after the step.
         events: The events of the step, in the order of the backward pass; at least one.
 
     Raises:
-        OSError: A file can't be written.
+        OSError: A file cannot be written.
     """
     _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in events))
     _write(folder / "values.csv", _values(_points(monitor, events)))
@@ -58,9 +58,9 @@ def _order(reading: Any) -> int:
 
 
 def _points(monitor: Monitor, events: Sequence[Event]) -> dict[str, list[Point]]:
-    """The last values of each checkpoint; of a step that was made again first what broke a limit, then what came after.
+    """Returns the last values of each checkpoint; a re-run step has first the broken value, then the later one.
 
-    The history has what the step came to in the end, so the values of the events are put back into it.
+    The history has the final result of a step, so the values of the events are added to it.
     """
     found = {name: list(points) for name, points in monitor.history.items()}
     for event in events:

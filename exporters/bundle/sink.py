@@ -17,7 +17,7 @@ from asd.rundir.disk import sync
 from asd.rundir.names import evidence_folder
 
 MOST_BUNDLES = 20
-"""Bundles of a rank and run; a fault that stays says the same in each."""
+"""Most bundles of a rank and run; a permanent fault looks the same in each."""
 _PART = ".part"
 
 
@@ -27,14 +27,14 @@ class _Place(NamedTuple):
 
 
 class Evidence:
-    """Keeps what is known about a step with first-level anomalies, see `asd.exporters.bundle.files`.
+    """Sink that writes the evidence of a step with first-level anomalies, see `asd.exporters.bundle.files`.
 
-    A bundle is written beside its place, synced and renamed, so nobody ever sees half of one. What a killed process
-    left is removed when the next one of that rank begins.
+    A bundle is written under another name, synced and renamed, so no reader sees half of one. Leftovers of a killed
+    process are removed when the next process of that rank begins.
 
     Args:
-        config: Where the run leaves its files, and what else the bundle says.
-        origin: Whose evidence it is.
+        config: Settings; `run_dir` is the folder of the evidence.
+        origin: Origin of the evidence.
     """
 
     def __init__(self, config: Config, origin: Origin) -> None:
@@ -45,7 +45,7 @@ class Evidence:
         self._count = len(self._bundles())
 
     def place(self, step: int) -> str:
-        """The folder that will hold the evidence of `step`; empty when there are too many already."""
+        """Returns the folder for the evidence of `step`; empty when there are too many already."""
         if self._place is None or self._place.step != step:
             full = self._count >= MOST_BUNDLES
             self._place = _Place(step, "" if full else str(self._free_folder(step)))
@@ -55,10 +55,10 @@ class Evidence:
         """Does nothing: a bundle needs all of a step, see `after_step`."""
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
-        """Writes the bundle of a step whose place was asked for.
+        """Writes the bundle of a step whose place was requested.
 
         Raises:
-            OSError: The disk is full or can't be written. Nothing is left then, and the step is counted as dropped.
+            OSError: The disk is full or cannot be written. No file is left then, and the step is counted as dropped.
         """
         place, self._place = self._place, None
         if place is None:
@@ -86,7 +86,7 @@ class Evidence:
         self._count += 1
 
     def _free_folder(self, step: int) -> Path:
-        """The folder of `step`; with a number behind it when a training made this step before and was resumed."""
+        """Returns the folder of `step`, with a number appended if a training made this step before and was resumed."""
         first = evidence_folder(Path(self.config.run_dir), self.origin.run, self.origin.rank, step)
         folder, number = first, 1
         while os.path.lexists(folder):
@@ -99,14 +99,14 @@ class Evidence:
         return _matching(of_run, f"rank{self.origin.rank}-step*")
 
     def _remove_leftovers(self) -> None:
-        """Removes half bundles of this rank, of any run: what wrote them was killed."""
+        """Removes half bundles of this rank, of any run: their processes were killed."""
         pattern = f"*/.rank{self.origin.rank}-step*{_PART}"
         for part in _matching(Path(self.config.run_dir) / "evidence", pattern):
             shutil.rmtree(part, ignore_errors=True)
 
 
 def open_evidence(config: Config, origin: Origin) -> Evidence:
-    """Factory for the entry-point group `asd.sinks`."""
+    """Returns the sink of evidence; factory for the entry-point group `asd.sinks`."""
     return Evidence(config, origin)
 
 

@@ -1,4 +1,4 @@
-"""The connections of a server: at most so many, and who keeps it waiting gives way to who comes."""
+"""Limits the connections of a server: a client that keeps it waiting makes room for a new one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import time
 
 from tornado.iostream import IOStream
 
-_MOST_CLIENTS = 256  # at a time; the others wait, or take the place of a slow one
-_SLOW_SECONDS = 1.0  # that a client may keep the server waiting while others wait for its place
+_MOST_CLIENTS = 256  # at a time; the others wait, or replace a slow one
+_SLOW_SECONDS = 1.0  # for which a client may keep the server waiting while others wait
 _PAUSE_SECONDS = 0.05
 
 
 class Clients:
-    """Knows which clients the server waits for, and since when."""
+    """Clients for which the server waits, and since when."""
 
     def __init__(self) -> None:
         self._since: dict[IOStream, float | None] = {}  # None while its answer is being made
-        # The rest of the files that this process may have open is for what it is there for.
+        # The process needs the rest of its open files for its own work.
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = _MOST_CLIENTS if allowed < 0 else min(_MOST_CLIENTS, max(1, allowed // 4))
 
     async def make_room(self) -> None:
-        """Returns once there is a place for one more client, which may be the slowest one's."""
+        """Returns once there is room for one more client; it may close the slowest one."""
         while not self._has_room():
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def wait_for(self, client: IOStream) -> None:
-        """Notes that the server waits for a client: to ask, or to take its answer."""
+        """Notes that the server waits for a client: for its request, or until it takes its answer."""
         self._since[client] = time.monotonic()
 
     def answer(self, client: IOStream) -> None:

@@ -1,4 +1,4 @@
-"""What a request for `/events` asks for."""
+"""Query of a request for `/events`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _READING = ("after", "limit", "wait")
 
 
 class QueryError(ValueError):
-    """A parameter that is not valid; the sentence says what is."""
+    """Raised for a parameter that is not valid; the message has what is."""
 
 
 class Page(NamedTuple):
-    """Some events of a journal.
+    """Events of a journal.
 
     Attributes:
-        events: CloudEvents in JSON, in the order in which they were taken in.
-        cursor: Where to go on; empty while there is no journal.
-        missed: How many were dropped, for there were too many, before they were asked for.
+        events: CloudEvents in JSON, in the order of arrival.
+        cursor: Position of the next page; empty without a journal.
+        missed: Number of events that were dropped, since there were too many, before this request.
     """
 
     events: list[str]
@@ -37,12 +37,12 @@ class Page(NamedTuple):
 
 
 class After(NamedTuple):
-    """What a reader asks for who wants every event once.
+    """Query of a reader that wants every event once.
 
     Attributes:
-        cursors: How far it has read, of one journal or of several; none for all there is.
-        limit: So many events at most.
-        wait_seconds: How long to wait for one where there is none.
+        cursors: Position in one journal or several; empty for all events.
+        limit: Most events to return.
+        wait_seconds: Seconds to wait for an event if there is none.
     """
 
     cursors: tuple[str, ...]
@@ -51,7 +51,7 @@ class After(NamedTuple):
 
 
 def after(query: Query) -> After:
-    """Reads a query with `after`, which goes with `limit` and `wait` alone.
+    """Parses a query with `after`, which allows `limit` and `wait` only.
 
     Raises:
         QueryError: Another parameter, or a value that is not valid.
@@ -73,10 +73,10 @@ def after(query: Query) -> After:
 
 
 def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
-    """The newest events, as many as `limit` in `query` says.
+    """Returns the newest events, as many as `limit` in `query`.
 
     Args:
-        events: In any order; of two with the same time the later one counts as newer.
+        events: Events in any order; if two have the same time the later one counts as newer.
         query: The values of each parameter.
 
     Raises:
@@ -89,7 +89,7 @@ def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
 
 
 def to_json(events: Sequence[Event]) -> bytes:
-    """A JSON array of CloudEvents, one a line."""
+    """Returns a JSON array of CloudEvents, one a line."""
     text = "[" + ",\n".join(event.to_json() for event in events) + "]\n"
     return text.encode(errors="backslashreplace")  # which is how JSON spells half a surrogate pair, too
 

@@ -1,4 +1,4 @@
-"""What a client of the endpoint gets."""
+"""Responses of the endpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Response(NamedTuple):
-    """An answer to a request.
+    """Response to a request.
 
     Attributes:
         status: HTTP status, 200..599.
-        body: Sent unless the method was HEAD.
+        body: Content; not sent if the method was HEAD.
         content_type: Media type of the body.
         headers: More headers.
     """
@@ -26,10 +26,10 @@ class Response(NamedTuple):
 
 
 def sentence(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response that says one thing to people."""
+    """Returns a response with one sentence for people."""
     return Response(status, f"{text}\n".encode(errors="backslashreplace"), _TEXT, headers or {})
 
 
 def json_error(status: int, text: str) -> Response:
-    """A response that says to a program what is wrong."""
+    """Returns a response with an error for a program."""
     return Response(status, json.dumps({"error": text}).encode() + b"\n", "application/json")

@@ -1,4 +1,4 @@
-"""What the endpoint answers: `/metrics`, `/healthz`, `/readyz` and `/events`."""
+"""Routes of the endpoint: `/metrics`, `/healthz`, `/readyz` and `/events`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MOST_PARAMETERS = 1000
 
 
 class Journal(Protocol):
-    """What keeps events for a reader that wants each once."""
+    """Journal of events for a reader that wants each once."""
 
     def page(self, after: Sequence[str], limit: int) -> event_query.Page:
-        """The events after cursors."""
+        """Returns the events after cursors."""
 
     def has_after(self, after: Sequence[str]) -> bool:
-        """Whether there are any; must not wait."""
+        """Returns whether there are any; must not block."""
 
 
 def start_server(
@@ -50,19 +50,19 @@ def start_server(
     web_config: WebConfig | None = None,
     journal: Journal | None = None,
 ) -> HttpServer:
-    """Serves `/metrics`, `/healthz`, `/readyz`, and `/events` from a thread of its own.
+    """Serves `/metrics`, `/healthz`, `/readyz`, and `/events` from a separate thread.
 
     Args:
-        registry: What `/metrics` shows.
-        ledger_events: The events for `/events`, in the order they came; called in another thread.
-        ready: Empty when ready, else the reason why not; called in another thread.
+        registry: Metrics for `/metrics`.
+        ledger_events: Returns the events for `/events`, in the order of arrival; called in another thread.
+        ready: Returns why it is not ready, empty when it is; called in another thread.
         address: An IP address or host name of this machine; `0.0.0.0` or `::` for all of its addresses.
         port: 0..65535; 0 picks a free one.
         web_config: Certificates; None for plain HTTP.
-        journal: Events for who wants each once, with `/events?after=`; None where there is no such thing.
+        journal: Events for readers that want each once, with `/events?after=`; None without a journal.
 
     Raises:
-        ConfigError: The address is none of this machine's, or the port is in use or not allowed.
+        ConfigError: The address is not this machine's, or the port is in use or not allowed.
     """
     listener = listen(address, port, "the address to serve metrics on")
     return HttpServer(listener, _Routes(registry, ledger_events, ready, journal), web_config)
@@ -123,7 +123,7 @@ class _Routes:
         zipped = gzip_accepted(_REFUSED.sub("", request.headers.get("Accept-Encoding", "")))
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
 
         def render() -> bytes:
@@ -151,7 +151,7 @@ class _Routes:
         return Response(200, await self._events_worker.do(request.uri, find), "application/json")
 
     async def _answer_after(self, journal: Journal, wanted: event_query.After) -> Response:
-        """The events after a cursor, and where to go on; who has seen all may wait for the next."""
+        """Returns the events after a cursor, and the next position; waits if there is none and the query allows it."""
         end = time.monotonic() + wanted.wait_seconds
         while not journal.has_after(wanted.cursors) and time.monotonic() < end:
             await asyncio.sleep(_GLANCE_SECONDS)

@@ -1,7 +1,7 @@
-"""The one HTTP server: Tornado's, in a thread that serves any number of slow clients.
+"""HTTP server on Tornado, in a thread that serves any number of slow clients.
 
-Tornado's settings end a head or a body that does not come to its end, and bound both; see `_limits`. Here is what it
-has no setting for: how many clients there are at a time, and who does not take an answer.
+Tornado's settings bound the size and the time of a head and a body. This module bounds the number of clients at a time,
+and the time to take an answer.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _THREAD = "asd-endpoint"
 
 
 class Application(Protocol):
-    """What a server answers.
+    """Application of a server.
 
     Attributes:
-        longest_body: Bytes that the body of a request may have.
+        longest_body: Most bytes of a request's body.
     """
 
     longest_body: int
 
     async def answer(self, request: HTTPServerRequest) -> Response:
-        """The response to `request`; whatever goes wrong is a response, too."""
+        """Returns the response to `request`; failures are responses too."""
 
     def stop(self) -> None:
-        """Is called when the server ends."""
+        """Ends the application; called when the server ends."""
 
 
 class HttpServer:
-    """Serves a site from when it is made until `close`.
+    """Server of a site, from its construction until `close`.
 
     Args:
         listener: A socket from `listen`.
-        site: What it answers.
+        site: Application that answers requests.
         web_config: Certificates; None for plain HTTP.
 
     Attributes:
@@ -76,13 +76,13 @@ class HttpServer:
         for name in ("tornado.general", "tornado.application"):
             logging.getLogger(name).addFilter(_is_of_others)
         self._loop = asyncio.SelectorEventLoop()
-        self._loop.set_exception_handler(lambda *_: None)  # a client that fails is no news
+        self._loop.set_exception_handler(lambda *_: None)  # failures of clients are not logged
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stops serving and frees the port; what is being answered is cut off. Closing twice is harmless."""
+        """Stops serving and frees the port; unfinished answers are cut off. A second call is harmless."""
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(_CLOSING_SECONDS)
@@ -132,7 +132,7 @@ class HttpServer:
             server.handle_stream(stream, place)
 
     async def _accept(self) -> tuple[socket.socket, Any]:
-        """The next client; none is lost when this is cancelled, as with the loop's own `sock_accept`."""
+        """Returns the next client; unlike the loop's `sock_accept` it loses none when it is cancelled."""
         arrived = asyncio.Event()
         self._loop.add_reader(self._listener, arrived.set)
         try:
@@ -202,10 +202,10 @@ def _headers(response: Response) -> HTTPHeaders:
 
 
 def listen(address: str, port: int, setting: str) -> socket.socket:
-    """A socket that listens there; what is wrong is told of `setting`.
+    """Returns a socket that listens there; errors name `setting`.
 
     Raises:
-        ConfigError: The address is none of this machine's, or the port is in use or not allowed.
+        ConfigError: The address is not this machine's, or the port is in use or not allowed.
     """
     host = address[1:-1] if address[:1] == "[" and address[-1:] == "]" else address
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -236,5 +236,5 @@ _REASONS = {
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Leaves out what Tornado complains of our clients: whoever can reach the port could fill the log."""
+    """Drops Tornado's complaints about our clients: anybody who can reach the port could fill the log."""
     return record.threadName != _THREAD

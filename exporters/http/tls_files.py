@@ -1,9 +1,9 @@
-"""Certificates of the endpoint and of who asks it: files in the forms that Prometheus takes.
+"""Certificates of the endpoint and of its clients: files in the forms of Prometheus.
 
 web.yml     tls_server_config: {cert_file: node7.pem, key_file: node7.key, client_ca_file: ca.pem, ...}
 client.yml  tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: handler.key, server_name: asd-agent}
 
-Each is read again when it or a file that it names has changed. Passwords are the matter of a proxy.
+Each is re-read when it or a file that it names has changed. Use a proxy for passwords.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WebSettings(NamedTuple):
-    """How clients are spoken to.
+    """TLS settings for clients.
 
     Attributes:
-        context: For new connections; None for plain HTTP.
-        allowed_names: Subject alternative names of clients that may ask; none for everybody.
+        context: Context of new connections; None for plain HTTP.
+        allowed_names: Subject alternative names of clients that may send requests; empty for all clients.
     """
 
     context: ssl.SSLContext | None = None
@@ -59,13 +59,13 @@ class WebSettings(NamedTuple):
 
 
 class _TlsFile(Generic[_Settings]):
-    """A file, read again when it or one that it names has changed.
+    """File that is re-read when it or a file that it names has changed.
 
     Args:
         path: The file. Names of files in it are relative to its folder.
 
     Raises:
-        ConfigError: The file or one it names can't be read, or something in it is not valid; the sentence names it.
+        ConfigError: The file or a file that it names cannot be read, or its content is not valid; the message names it.
         UnsupportedError: PyYAML is not installed.
     """
 
@@ -78,7 +78,7 @@ class _TlsFile(Generic[_Settings]):
         self._seen = self._stamps()
 
     def current(self) -> _Settings:
-        """The settings for a new connection; a change that is not valid is logged, and the last valid ones stay."""
+        """Returns the settings for a new connection; a change that is not valid is logged, and not used."""
         seen = self._stamps()
         if seen != self._seen:
             self._seen = (
@@ -110,7 +110,7 @@ class _TlsFile(Generic[_Settings]):
             raise self._wrong(" ".join(str(error).split()) + hint) from error
 
     def _load(self, context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:
-        """Gives a context what the file names, as far as it names any."""
+        """Loads the certificates that the file names into a context."""
         folder = self.path.parent
         self._files = tuple(folder / name for name in (certificate, key, authority) if name)
         for file in self._files:
@@ -122,7 +122,7 @@ class _TlsFile(Generic[_Settings]):
             raise self._wrong("cert_file and key_file go together")
         try:
             if certificate:
-                # An encrypted key must not make OpenSSL ask for a password on the terminal.
+                # OpenSSL must not ask for the password of an encrypted key on the terminal.
                 context.load_cert_chain(folder / certificate, folder / key, password="")
         except (ssl.SSLError, OSError, ValueError) as error:
             raise self._wrong(
@@ -142,7 +142,7 @@ class _TlsFile(Generic[_Settings]):
 
 
 class WebConfig(_TlsFile[WebSettings]):
-    """`web.yml`: the server's certificate, and whose clients must show one."""
+    """`web.yml`: the server's certificate, and the authority of its clients."""
 
     name = "web configuration"
 
@@ -164,7 +164,7 @@ class WebConfig(_TlsFile[WebSettings]):
 
 
 class ClientConfig(_TlsFile[Access]):
-    """`client.yml`: whose certificates agents must show, and ours; without `ca_file` the system's authorities count."""
+    """`client.yml`: authority of the agents, and our certificate; without `ca_file` the system's authorities count."""
 
     name = "client configuration"
 

@@ -1,4 +1,4 @@
-"""Work that takes time, done beside the loop that answers."""
+"""Slow work in a thread beside the loop that answers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from concurrent.futures import Future
 from typing import Any
 
 PATIENCE_SECONDS = 10.0
-"""Nobody waits longer for a piece of work."""
+"""Longest time to wait for a piece of work."""
 
 
 class Worker:
-    """Does work in one thread of its own, one piece after the other, for a loop that must not wait.
+    """Worker that does one piece after the other in a separate thread, for a loop that must not block.
 
-    Pieces with the same key that come before the first of them is begun share its result: a thousand scrapes at once
-    are a few.
+    Pieces with the same key that come before the first of them begins share its result: a thousand scrapes at once
+    become a few.
     """
 
     def __init__(self, name: str) -> None:
         self._waiting: dict[Hashable, Future[Any]] = {}
         self._queue: queue.SimpleQueue[tuple[Hashable, Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._stopped = False
-        # A daemon, so that a collector that hangs can't keep a training from ending.
+        # A daemon, so that a hanging collector cannot keep a training from ending.
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def do(self, key: Hashable, function: Callable[[], Any]) -> Any:
-        """The result of `function`, or of one with the same key that was waiting already.
+        """Returns the result of `function`, or of a waiting one with the same key.
 
         Raises:
             TimeoutError: It took too long; the work itself goes on.
@@ -40,14 +40,14 @@ class Worker:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """Ends the thread once it has done what it has begun; who still waits gets nothing."""
+        """Ends the thread after its current piece; waiting callers get no result."""
         self._stopped = True
         self._queue.put(None)
 
     def _work(self) -> None:
         while (piece := self._queue.get()) is not None:
             key, future, function = piece
-            self._waiting.pop(key, None)  # who comes from now on must not get what was true before
+            self._waiting.pop(key, None)  # later callers must not get an outdated result
             result: Any = None
             failure: Exception | None = None
             try:

@@ -1,7 +1,7 @@
-"""Isolators: each takes a device out on one kind of engine, and gives it back.
+"""Isolators: each isolates devices on one kind of scheduler, and releases them.
 
-They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as anything that
-is called with the options by name and returns an `asd.isolator.Isolator`.
+They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as a callable that
+takes the options by name and returns an `asd.isolator.Isolator`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN = {
 
 
 def isolator_names() -> list[str]:
-    """Every name there is, the package's own first; `none`, which only records, is the handler's own."""
+    """Returns all names, the package's own first; `none`, which only records, belongs to the handler."""
     return ["none", *_OWN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(_OWN))]
 
 
@@ -37,7 +37,7 @@ def make_isolator(name: str, **options: Any) -> Isolator:
 
     Args:
         name: One of `isolator_names()`, but not `none`.
-        options: Its options; every value may also be given as the text that a command line has.
+        options: Its options; each value may also be its text from a command line.
 
     Raises:
         ConfigError: There is no such isolator, it has no such option, or a value is not valid.

@@ -1,4 +1,4 @@
-"""How devices and reasons are written where an engine keeps them."""
+"""Texts of devices and reasons as a scheduler stores them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = re.compile(r"(\S+) (evt-\S+)", re.ASCII)
 
 
 def label(device: Device) -> str:
-    """The name of `device` on its host: letters, digits and `:._~%-` only, at most 64 of them.
+    """Returns the name of `device` on its host: letters, digits and `:._~%-` only, at most 64 of them.
 
     >>> label(Device("n1", "Ascend:3", 5)), label(Device("n1", "a b", -1))
     ('Ascend:3', 'a%20b')
@@ -32,7 +32,7 @@ def label(device: Device) -> str:
 
 
 def chip(device: Device) -> int | None:
-    """The number of the chip; None when the name has none.
+    """Returns the number of the chip; None when the name has no number.
 
     >>> chip(Device("n1", "Ascend:3", 5)), chip(Device("n1", "CPU:0", 5))
     (3, None)
@@ -42,7 +42,7 @@ def chip(device: Device) -> int | None:
 
 
 def event_mark(event_id: str) -> str:
-    """The event as it stands in a reason: `evt-` and its id, at most 68 characters.
+    """Returns the event as in a reason: `evt-` and its id, at most 68 characters.
 
     >>> event_mark("573d6a3ad8e8c4dba6d5d1b0ff0c5b2e")
     'evt-573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
@@ -51,7 +51,7 @@ def event_mark(event_id: str) -> str:
 
 
 def reason_for(marks: Mapping[str, str]) -> str:
-    """Marks as people read them: the fault code, then each device with its event.
+    """Returns marks as a reason for people: the fault code, then each device with its event.
 
     >>> reason_for({"Ascend:3": "evt-42"})
     'ASD 80818C00 Ascend:3 evt-42'
@@ -60,7 +60,7 @@ def reason_for(marks: Mapping[str, str]) -> str:
 
 
 def marks_in(reason: str) -> dict[str, str]:
-    """The devices that we wrote into a reason, each with its event; empty when it is not ours.
+    """Returns the devices in a reason that we wrote, each with its event; empty if it is not ours.
 
     >>> marks_in("ASD 80818C00 Ascend:3 evt-42"), marks_in("a broken fan")
     ({'Ascend:3': 'evt-42'}, {})
@@ -71,7 +71,7 @@ def marks_in(reason: str) -> dict[str, str]:
 
 
 def plain(text: str, longest: int) -> str:
-    r"""`text` on one line without control characters, at most `longest` characters.
+    r"""Returns `text` on one line without control characters, at most `longest` characters.
 
     >>> plain("two\nlines", 100)
     'two lines'

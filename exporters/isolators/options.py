@@ -1,4 +1,4 @@
-"""Options of isolators: each may be given as a Python value or as the text that a command line has."""
+"""Options of isolators: each may be a Python value or its text from a command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHORTEST, _LONGEST = 0.01, 3600.0
 
 
 def seconds(name: str, value: object) -> float:
-    """`value` as a number of seconds.
+    """Returns `value` as a number of seconds.
 
     Raises:
-        ConfigError: It is none, or out of its range.
+        ConfigError: It is not a number, or out of range.
     """
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
@@ -27,10 +27,10 @@ def seconds(name: str, value: object) -> float:
 
 
 def text(name: str, value: object, pattern: str, valid: str) -> str:
-    """`value`, which must match `pattern` as a whole; `valid` says so in words.
+    """Returns `value`, which must match `pattern` as a whole; `valid` describes the pattern.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It does not match.
     """
     if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
         raise ConfigError(f"the option {name}", value, valid)

@@ -1,6 +1,6 @@
-"""MindCluster's public fault: the message by which an outside detector reports, and every rule it must keep.
+"""MindCluster's public fault: the message of an external detector, and all rules for it.
 
-ClusterD drops what breaks a rule, mostly without an answer, so a message is validated here before it is sent.
+ClusterD drops a message that breaks a rule, mostly without an answer, so it is validated here before it is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 CODE = "020011001"
-"""Of a chip (0), by default to be separated (2), made by a user (1)."""
+"""Fault of a chip (0), by default to be separated (2), made by a user (1)."""
 RESOURCE = "asd"
 MOST_FAULTS = 100
 
@@ -23,7 +23,7 @@ _LISTS = ("NotHandleFaultCodes", "SubHealthFaultCodes", "SeparateNPUCodes", "Pre
 _LARGEST = 1024 * 1024
 _NODE_NAME = r"(?a)\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
 
-# As a whole and in ASCII: `$` would let a line break at the end pass, which ClusterD does not.
+# As a whole and in ASCII: `$` would accept a line break at the end, which ClusterD does not.
 _Id = Annotated[str, Meta(pattern=r"(?a)\A[A-Za-z0-9_.-]{8,128}\Z")]
 _Milliseconds = Annotated[int, Meta(ge=1_735_689_600_000, le=9_999_999_999_999)]  # from 2025 on, with 13 digits
 _Chips = Annotated[list[Annotated[int, Meta(ge=0, le=31)]], Meta(min_length=1, max_length=32)]
@@ -68,18 +68,18 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def is_node_name(name: str) -> bool:
-    """Whether `name` is the name of one node."""
+    """Returns whether `name` is a valid name of one node."""
     return re.match(_NODE_NAME, name) is not None
 
 
 def registered(shipped: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What ClusterD must find in `publicCustomization.json`, or it drops every message of ours.
+    """Returns the entries that `publicCustomization.json` needs, or ClusterD drops all our messages.
 
     Args:
-        shipped: What stands in that file now; it replaces the lists that ClusterD comes with, so they must stay in it.
+        shipped: Present content of that file; it replaces ClusterD's own lists, so they must stay in it.
 
     Returns:
-        The same with our code and our resource.
+        The same content with our code and our resource.
     """
     before = shipped or {}
     codes = {name: list(before.get("publicFaultCode", {}).get(name, ())) for name in _LISTS}
@@ -89,7 +89,7 @@ def registered(shipped: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def message_text(message: object) -> str:
-    """The JSON text of a valid message.
+    """Returns the JSON text of a valid message.
 
     Raises:
         ValueError: As `validate`, or the text has more than 1 MB.
@@ -104,7 +104,7 @@ def validate(message: object) -> None:
     """Checks every rule of a message.
 
     Raises:
-        ValueError: A rule is broken; the sentence names it and the field.
+        ValueError: A rule is broken; the message names it and the field.
     """
     _converted(message)
 

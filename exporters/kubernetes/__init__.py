@@ -1,1 +1,1 @@
-"""What a fault handler on Kubernetes asks its API server: where the agents are, and which handler acts."""
+"""Requests of a fault handler to its Kubernetes API server: addresses of agents, and the handler that acts."""

@@ -1,10 +1,10 @@
-"""Which of several handlers acts: the one that holds a Lease of Kubernetes.
+"""Election of the handler that acts among several: the holder of a Lease of Kubernetes.
 
-A holder renews every 2 s and stops ten seconds after the beginning of its last renewal that the server took. Others
-wait until the Lease has not changed for 15 s, by their own clock; so no clocks are compared, and nobody begins before
-the holder has stopped. Each renewal is for the version that was read: of two that try, the server refuses one.
+A holder renews every 2 s and stops ten seconds after the start of its last successful renewal. Others wait until the
+Lease has not changed for 15 s, by their own clock. So no clocks are compared, and no handler begins before the holder
+has stopped. Each renewal names the version that was read: of two tries at once the server refuses one.
 
-The Lease also keeps what the one that comes after has to know, see `asd.handler.act.succession`.
+The Lease also keeps the record for the next holder, see `asd.handler.act.succession`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeE
 
 ANNOTATION = "asd.mindspore.org/state"
 _LEASE_SECONDS = 15
-# As it comes: its times have six digits after the point, and a server refuses others.
+# Kept as received: its times have six digits after the point, and a server refuses others.
 _Lease: Any = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
-_DEADLINE_SECONDS = 10.0  # shorter by what a request may take that was sent in the last moment
+_DEADLINE_SECONDS = 10.0  # shorter by the time of a request that was sent in the last moment
 _RENEW_SECONDS = 2.0
 _ANSWER_SECONDS = 3.0  # for each part of an answer
 _GLANCE_SECONDS, _SHORT_SECONDS = 0.25, 0.01
@@ -36,19 +36,19 @@ _PLACE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9
 
 
 class KubeLease:
-    """Tries to hold the Lease from `start` to `close`; as `asd.handler.act.succession.Leadership`.
+    """Lease that this process tries to hold from `start` to `close`, as `asd.handler.act.succession.Leadership`.
 
     Args:
-        place: `NAMESPACE/NAME` of the Lease, which is made when it is not there.
+        place: `NAMESPACE/NAME` of the Lease, which is made when it does not exist.
         api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
-        identity: What the holder is called; by default this machine's name and a random part.
-        clock: Seconds from any point in time, which nobody sets and which count sleep too.
+        identity: Name of this holder; by default this machine's name and a random part.
+        clock: Seconds from any point in time; must be monotonic and count sleep too.
 
     Attributes:
-        holder: Who holds it, as last heard; empty for nobody.
-        record: What the holder has left.
-        looked: Whether the server has said who holds it.
-        problem: Why it can't be held now, in one sentence without a full stop; empty for nothing.
+        holder: Holder as last read; empty for none.
+        record: Record left by the holder.
+        looked: Whether the server has answered who holds it.
+        problem: Why it cannot be held now, in one sentence without a full stop; empty for no problem.
 
     Raises:
         ConfigError: `place` is not valid, or there is no usable configuration.
@@ -81,27 +81,27 @@ class KubeLease:
 
     @property
     def acts(self) -> bool:
-        """Whether we are the one that acts, for at least this moment."""
+        """Returns whether this process acts, for at least this moment."""
         return self._holds and self._clock() < self._until
 
     def start(self, on_loss: Callable[[], None], wake: Callable[[], None] = lambda: None) -> None:
-        """Begins.
+        """Starts the threads that renew and watch the Lease.
 
         Args:
-            on_loss: Is called at once, in another thread, when what we held could not be renewed in time. It has to end
-                whatever acts, as another handler may begin five seconds later.
-            wake: Is called, in another thread, when we begin to hold it.
+            on_loss: Called at once, in another thread, when the held Lease could not be renewed in time. It must end
+                everything that acts, since another handler may begin five seconds later.
+            wake: Called, in another thread, when this process begins to hold it.
         """
         for name, work in (("asd-lease", lambda: self._renew(wake)), ("asd-lease-watch", lambda: self._watch(on_loss))):
             self._threads.append(threading.Thread(target=work, name=name, daemon=True))
             self._threads[-1].start()
 
     def leave(self, record: str) -> None:
-        """Has the next renewal take `record` along, for the one that comes after us."""
+        """Sets the `record` that the next renewal writes, for the next holder."""
         self._left = record
 
     def confirm(self, record: str) -> bool:
-        """Writes `record` now; returns whether the server took it, which it does from nobody but the holder."""
+        """Writes `record` now; returns whether the server accepted it, which it does from the holder only."""
         if not self.acts:
             return False
         self._left = record
@@ -109,7 +109,7 @@ class KubeLease:
             return self._try() and self.acts
 
     def close(self) -> None:
-        """Gives it back, so that another one need not wait."""
+        """Releases the Lease, so that another handler need not wait."""
         self._stop.set()
         with self._lock:
             if self.acts:
@@ -140,7 +140,7 @@ class KubeLease:
                 return
 
     def _try(self) -> bool:
-        """Looks, and renews or takes what may be; returns whether the server took it."""
+        """Reads, and renews or takes the Lease if possible; returns whether the server accepted it."""
         for _ in range(_TRIES):
             try:
                 taken = self._renew_or_look()
@@ -161,15 +161,15 @@ class KubeLease:
             self.holder, self.record, self._holds = str(_spec(lease).get("holderIdentity") or ""), _record(lease), False
             return False
         kept = self._put(self._ours(lease or {}, holder=self.identity))
-        if not self._holds:  # what was left until this very moment
+        if not self._holds:  # the record up to this moment
             self.record = _record(kept)
-        self._kept = kept  # what is ours nobody else changes: the server would refuse our next version of it
+        self._kept = kept  # after a change by others the server would refuse our next version
         self.holder, self._until, self._holds = self.identity, began + _DEADLINE_SECONDS, True
         self._took = True
         return True
 
     def _get(self) -> dict[str, Any] | None:
-        """The Lease; None when there is none."""
+        """Returns the Lease; None when it does not exist."""
         try:
             with self._api.asking(f"reading Lease {self.namespace}/{self.name}") as client:
                 return as_dict(client.get(_Lease, self.name, namespace=self.namespace))
@@ -177,13 +177,13 @@ class KubeLease:
             return None
 
     def _put(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """Makes the Lease, or replaces the version of it that `lease` names; returns the Lease after that."""
+        """Creates the Lease, or replaces the version of it in `lease`; returns the new Lease."""
         with self._api.asking(f"writing Lease {self.namespace}/{self.name}") as client:
             made = _Lease.from_dict(lease)
             return as_dict(client.replace(made) if lease["metadata"].get("resourceVersion") else client.create(made))
 
     def _may_take(self, lease: dict[str, Any]) -> bool:
-        """Whether it is ours, nobody's, or has not changed for as long as its holder said."""
+        """Returns whether the Lease is ours, free, or unchanged for as long as its holder declared."""
         spec, version = _spec(lease), lease["metadata"]["resourceVersion"]
         if version != self._version:
             self._version, self._seen = version, self._clock()
@@ -192,7 +192,7 @@ class KubeLease:
         return holder == self.identity or not holder or self._clock() - self._seen >= seconds
 
     def _ours(self, lease: dict[str, Any], *, holder: str) -> dict[str, Any]:
-        """The Lease as we want it; what others put there stays."""
+        """Returns the Lease with our fields; other fields stay."""
         spec, meta = _spec(lease), dict(lease.get("metadata") or {})
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         record = self._left if self._holds and self._left is not None else _record(lease)

@@ -1,4 +1,4 @@
-"""What the API server knows of pods: where the agents are, and on which nodes the pods of a job run."""
+"""Pods known to the API server: addresses of agents, and nodes of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.handler.inputs.targets import Target
 
 _SECONDS = 10.0  # between two looks
-_PATIENCE = 60.0  # seconds in which a new pod may have no address, and nobody hears of it
+_PATIENCE = 60.0  # seconds in which a new pod without an address is not reported
 _PORT = 9464
 _AT_ONCE = 500  # pods of a list in one answer
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*"
@@ -27,10 +27,10 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class PodTargets:
-    """The pods of a namespace that bear some labels, and were not told to end; asked every 10 s.
+    """Pods of a namespace with given labels, except for terminating ones; listed every 10 s.
 
-    Which node an agent is of, the API server says; its certificate has to be for that name, or for the `server_name` of
-    the client configuration.
+    The API server gives the node of an agent. The agent's certificate must be for that name, or for the `server_name`
+    of the client configuration.
 
     Args:
         place: `NAMESPACE/LABEL=VALUE[,LABEL=VALUE...][:PORT]`; the port is 9464 when it is not given.
@@ -38,7 +38,7 @@ class PodTargets:
         clock: Seconds from any point in time.
 
     Attributes:
-        problem: What keeps it from knowing the pods now, in one sentence without a full stop; empty for nothing.
+        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
 
     Raises:
         ConfigError: `place` is not valid, or there is no usable configuration.
@@ -59,7 +59,7 @@ class PodTargets:
         self.problem = ""
 
     def look(self) -> list[Target]:
-        """One for each pod; when the API server does not say, those of the last time."""
+        """Returns one target for each pod; the last known ones when the API server does not answer."""
         now = self._clock()
         if now < self._next:
             return self._targets
@@ -78,7 +78,7 @@ class PodTargets:
         return self._targets
 
     def _target(self, pod: Mapping[str, Any], waiting: Mapping[str, float], now: float) -> Target | None:
-        """The agent in a pod; None while there is none yet, or none any more."""
+        """Returns the agent in a pod; None while it is not there yet, or has ended."""
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         node, name, phase = spec.get("nodeName") or "", str(meta.get("name")), status.get("phase") or "Pending"
         if meta.get("deletionTimestamp") or phase in _ENDED:
@@ -94,16 +94,16 @@ class PodTargets:
 
 
 class JobPods:
-    """The pods with a label whose value is the name of their run; asked every 10 s.
+    """Pods with a label whose value is the name of their run; listed every 10 s.
 
     Args:
-        place: The label's name, for example `asd.mindspore.org/run`; behind an `@` the namespaces whose pods are
-            believed, as in `asd.mindspore.org/run@training,asd`, without it all.
+        place: Name of the label, for example `asd.mindspore.org/run`; after an `@` the namespaces whose pods are
+            trusted, as in `asd.mindspore.org/run@training,asd`, without it all.
         api: The client, as in `PodTargets`.
         clock: Seconds from any point in time.
 
     Attributes:
-        problem: What keeps it from knowing the pods now, in one sentence without a full stop; empty for nothing.
+        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
 
     Raises:
         ConfigError: The label is not valid, or there is no usable configuration.
@@ -124,7 +124,7 @@ class JobPods:
         self.problem = ""
 
     def look(self) -> list[Target]:
-        """Asks where the pods of each run are; when the API server does not say, they stay as they were."""
+        """Lists the pods of each run; the last known ones stay when the API server does not answer."""
         if self._clock() < self._next:
             return []
         self._next = self._clock() + _SECONDS
@@ -143,5 +143,5 @@ class JobPods:
         return []
 
     def hosts(self, job: str) -> Collection[str]:
-        """On which nodes a job runs."""
+        """Returns the nodes of a job."""
         return self._jobs.get(job, ())

@@ -1,4 +1,4 @@
-"""What charts are drawn of as SVG: scales with their ticks, axes, lines, marks; and whole pictures as files."""
+"""Parts of charts as SVG: scales with ticks, axes, lines, marks; and whole pictures as files."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from asd.exporters.pictures.markup import Html, tag
 from asd.rundir.disk import write_whole
 
 STYLE = Path(__file__).with_name("chart.css").read_text(encoding="utf-8")
-"""How the parts of a chart look, in a page and in a file of its own."""
+"""Style of charts, in a page and in a separate file."""
 SPACE = "http://www.w3.org/2000/svg"
 _TICKS = 5
 _LETTER = 4.0  # half the width of a digit
 
 
 class Scale(NamedTuple):
-    """Where numbers lie along one axis.
+    """Scale of numbers along one axis.
 
     Attributes:
         low: The number at `start`.
         high: The number at `end`; larger than `low`.
-        start: Place of `low` in the picture.
-        end: Place of `high`.
-        log: Whether equal ways are equal factors; then `low` is positive.
+        start: Position of `low` in the picture.
+        end: Position of `high`.
+        log: Whether equal distances are equal factors; then `low` must be positive.
     """
 
     low: float
@@ -36,7 +36,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where `value` lies; one outside, or none, lies at the edge."""
+        """Returns the position of `value`; values outside the scale are at the edge."""
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
         if self.log:
             value = math.log10(value) if value > 0 else low
@@ -44,7 +44,7 @@ class Scale(NamedTuple):
         return self.start + (self.end - self.start) * share
 
     def ticks(self, *, whole: bool = False) -> list[tuple[float, str]]:
-        """The numbers to write beside the axis, each with its text; only whole ones where `whole` says so."""
+        """Returns the numbers beside the axis, each with its text; only whole ones if `whole`."""
         if self.log:
             least, most = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             powers = range(least, most + 1, max(1, math.ceil((most - least) / _TICKS)))
@@ -55,14 +55,14 @@ class Scale(NamedTuple):
 
 
 class Area(NamedTuple):
-    """A coordinate system: its axes across and up."""
+    """Coordinate system: its horizontal and its vertical scale."""
 
     x: Scale
     y: Scale
 
 
 def axes(area: Area, across: str, up: str = "", *, whole: bool = False) -> list[Html]:
-    """The axes with their numbers and names; `whole` asks for whole numbers on the one across."""
+    """Draws the axes with their numbers and names; `whole` asks for whole numbers on the horizontal one."""
     x, y = area
     drawn = []
     for value, words in y.ticks():
@@ -80,7 +80,7 @@ def axes(area: Area, across: str, up: str = "", *, whole: bool = False) -> list[
 
 
 def line(places: Sequence[tuple[float, float]], kind: str) -> list[Html]:
-    """A line without the points in the middle of a level stretch; one point alone is a dot."""
+    """Draws a line without the middle points of a level stretch; a single point becomes a dot."""
     if not places:
         return []
     if len(places) == 1:
@@ -95,26 +95,26 @@ def line(places: Sequence[tuple[float, float]], kind: str) -> list[Html]:
 
 
 def rule(area: Area, value: float, kind: str, words: str = "") -> Html:
-    """A line straight up at `value`."""
+    """Draws a vertical line at `value`."""
     place = f"{area.x(value):.1f}"
     about = [tag("title", words)] if words else []
     return tag("line", about, class_=kind, x1=place, x2=place, y1=area.y.start, y2=area.y.end)
 
 
 def label(words: str, x: float, y: float, kind: str = "tick") -> Html:
-    """One line of text."""
+    """Draws one line of text."""
     return tag("text", words, class_=kind, x=f"{x:.1f}", y=f"{y:.1f}")
 
 
 def mark(sort: str, x: float, y: float, size: float = 5.0, title: str = "") -> Html:
-    """The symbol of a sort of event; each has a shape of its own, so colour is never needed.
+    """Draws the symbol of a sort of event; each has its own shape, so colour is never needed.
 
     Args:
         sort: `first`, `second`, `follower`, `problem`, `replay`, `isolation`, `recovery` or `stress`.
-        x: Its middle.
-        y: Its middle.
+        x: Centre of the symbol.
+        y: Centre of the symbol.
         size: Half its width.
-        title: Shown while the pointer rests on it.
+        title: Shown while the pointer rests on the symbol.
     """
     s = size
     shapes = {
@@ -132,16 +132,16 @@ def mark(sort: str, x: float, y: float, size: float = 5.0, title: str = "") -> H
 
 
 def svg(name: str, width: float, height: float, drawn: Iterable[Html], kind: str) -> Html:
-    """A picture within a page; `name` is for those who can't see it."""
+    """Returns a picture within a page; `name` is its text for screen readers."""
     box = f"0 0 {width:.0f} {height:.0f}"
     return tag("svg", tag("title", name), drawn, viewBox=box, role="img", class_=kind, xmlns=SPACE)
 
 
 def save_picture(path: Path, title: str, width: float, height: float, drawn: Iterable[Html]) -> None:
-    """Writes a picture as an SVG file with `title` on top; it looks alike wherever it is opened.
+    """Writes a picture as an SVG file with `title` on top; it looks the same in every program.
 
     Raises:
-        OSError: The file can't be written. What was there before is as it was.
+        OSError: The file cannot be written. An earlier file is kept.
     """
     titles = wrapped(title, int(width / 8))
     top = 18.0 * len(titles) + 12
@@ -159,7 +159,7 @@ def save_picture(path: Path, title: str, width: float, height: float, drawn: Ite
 
 
 def wrapped(words: str, width: int) -> list[str]:
-    """`words` as lines of at most `width` letters; a longer word has a line of its own."""
+    """Returns `words` as lines of at most `width` letters; a longer word has its own line."""
     lines = [""]
     for word in words.split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:
@@ -173,7 +173,7 @@ def _power(power: int) -> str:
 
 
 def _nice(rough: float, *, whole: bool) -> float:
-    """The smallest of 1, 2, 5, 10, 20, ... and of their tenths that is at least `rough`."""
+    """Returns the smallest of 1, 2, 5, 10, 20, ... and of their tenths that is at least `rough`."""
     power = 10.0 ** math.floor(math.log10(rough))
     found = next((power * factor for factor in (1, 2, 5) if power * factor >= rough), power * 10)
     return max(found, 1.0) if whole else found

@@ -1,4 +1,4 @@
-"""Charts of how alike the gradients of two runs are: one for each parameter, a curve over the steps."""
+"""Charts of the similarity of two runs' gradients: one for each parameter, a curve over the steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def draw_similarities(folder: Path, result: RankSimilarity) -> None:
     """Writes `similarities_picture/{parameter}_similarities.svg`; the suspect step is marked.
 
     Args:
-        folder: That of the rank.
-        result: What it gave.
+        folder: Folder of the rank.
+        result: Result of the rank.
 
     Raises:
-        OSError: A picture can't be written.
+        OSError: A picture cannot be written.
     """
     suspect = {each.parameter: each.step for each in result.suspects}
     steps = result.steps or [0]

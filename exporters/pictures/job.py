@@ -1,4 +1,4 @@
-"""A picture of jobs that were supervised: the loss step by step, and below what each device did when."""
+"""Picture of supervised jobs: the loss step by step, and below it the activity of each device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _WIDTH, _ROW = 420.0, 46.0
 
 
 class Lane(NamedTuple):
-    """One job.
+    """Column of one job.
 
     Attributes:
-        title: A sentence.
+        title: Title, a sentence.
         losses: `(seconds since the epoch, step, loss)`, attempt after attempt.
-        attempts: As the supervisor recorded them.
-        events: Of all ranks and of the supervisor.
+        attempts: Attempts recorded by the supervisor.
+        events: Events of all ranks and of the supervisor.
     """
 
     title: str
@@ -33,14 +33,14 @@ class Lane(NamedTuple):
 
 
 def draw_jobs(path: Path, lanes: Mapping[str, Lane]) -> None:
-    """Writes an SVG file with a column for each job; the first is drawn behind the losses of all others.
+    """Writes an SVG file with a column for each job; the first job's losses are drawn under those of all others.
 
     Args:
-        path: The file; its folder must be there.
+        path: The file; its folder must exist.
         lanes: The jobs by name.
 
     Raises:
-        OSError: The file can't be written.
+        OSError: The file cannot be written.
     """
     reference = next(iter(lanes.values()))
     columns, most = [], 0.0
@@ -70,7 +70,7 @@ def _column(reference: Lane, lane: Lane) -> tuple[list[Html], float]:
 
 
 def _devices(lane: Lane) -> tuple[list[Html], float]:
-    """A row for each device, a box for each attempt that it was part of; and the height of them all."""
+    """Draws a row for each device with a box for each of its attempts; returns the height of all rows too."""
     begin = min((attempt.began for attempt in lane.attempts), default=0.0)
     end = max((attempt.ended for attempt in lane.attempts), default=begin)
     devices = sorted({device for attempt in lane.attempts for device in attempt.devices} | {0, 1, 2})

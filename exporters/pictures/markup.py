@@ -1,4 +1,4 @@
-"""HTML and SVG as text: whatever stands in a file is escaped unless it is markup already."""
+"""HTML and SVG as text: every text is escaped unless it is markup already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 _BAD = {code: f"\\x{code:02x}" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))} | {
     code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
 }
-"""Control characters no page may hold, and those that turn the direction of writing and so could fake a text."""
+"""Control characters that are invalid in a page, and those that change the direction of writing to fake a text."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LAST_SECOND = 253_402_300_799.0  # of the year 9999
 
@@ -22,7 +22,7 @@ class Html(str):
 
 
 def text(content: str) -> Html:
-    """`content` as markup; an `Html` stays what it is."""
+    """Returns `content` as markup; an `Html` is returned unchanged."""
     if isinstance(content, Html):
         return content
     visible = _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", content.translate(_BAD))
@@ -30,12 +30,12 @@ def text(content: str) -> Html:
 
 
 def tag(element: str, /, *content: str | Iterable[str], **attributes: object) -> Html:
-    """One element.
+    """Returns an element.
 
     Args:
-        element: Its name.
+        element: Name of the element.
         *content: Texts, which are escaped, `Html`, which is not, or iterables of both.
-        **attributes: A trailing underscore is dropped and the others become hyphens; None and False leave one out.
+        **attributes: A trailing underscore is dropped and the others become hyphens; None and False omit an attribute.
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(str(value))}"'
@@ -49,12 +49,12 @@ def tag(element: str, /, *content: str | Iterable[str], **attributes: object) ->
 
 
 def name(content: str, longest: int = 200) -> Html:
-    """A dotted name that may break after its dots; cut when it is longer than `longest` characters."""
+    """Returns a dotted name that may break after its dots; cut to `longest` characters."""
     return Html(text(content[:longest] + ("…" if len(content) > longest else "")).replace(".", ".<wbr/>"))
 
 
 def number(value: float) -> str:
-    """A feature value or limit for people: four significant digits.
+    """Returns a feature value or limit for people: four significant digits.
 
     >>> number(5e8)
     '5e8'
@@ -64,7 +64,7 @@ def number(value: float) -> str:
 
 
 def utc(seconds: float, *, digits: int = 0) -> str:
-    """A time in UTC as ISO 8601 writes it; `-` for 0 and for what is no time.
+    """Returns a time in UTC in ISO 8601; `-` for 0 and for values out of range.
 
     >>> utc(1.25, digits=3)
     '1970-01-01T00:00:01.250Z'

@@ -1,4 +1,4 @@
-"""Charts of feature values: what they were, where their limits lay, and when one broke its limit."""
+"""Charts of feature values: the values, their limits, and the steps in which a value broke its limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 362.0, 24.0, 156.0
 """Edges of the drawing inside the picture; values that are not finite are drawn above its top."""
 _MOST_POINTS, _MOST_MARKS = 400, 60
 _LOWEST, _HIGHEST = -45, 308
-"""Powers of ten an axis may show: the smallest magnitudes a gradient can have, and the largest a limit can."""
+"""Range of powers of ten on an axis: from the smallest magnitudes of gradients to the largest limits."""
 _LEVELS = {Level.ERROR: "first", Level.WARNING: "second", Level.NORMAL: ""}
 
 History = Mapping[str, Sequence[tuple[int, float, float, Level]]]
@@ -25,12 +25,12 @@ History = Mapping[str, Sequence[tuple[int, float, float, Level]]]
 
 
 class Point(NamedTuple):
-    """One judged value.
+    """Judged value.
 
     Attributes:
         step: Training step.
         value: The feature value; may be `inf` or `nan`.
-        limit: The first-level limit then; `inf` when there was none.
+        limit: First-level limit of that time; `inf` when there was none.
         level: `first`, `second`, or empty.
     """
 
@@ -41,17 +41,17 @@ class Point(NamedTuple):
 
 
 def nearness(point: Point) -> float:
-    """How near a value came to its limit: value / limit, infinite for one that is not finite, 0 without a limit."""
+    """Returns value / limit: infinite for a value that is not finite, 0 without a limit."""
     if not math.isfinite(point.value):
         return math.inf
     return point.value / point.limit if 0 < point.limit < math.inf else 0.0
 
 
 def plot_values(name: str, points: Sequence[Point]) -> Html:
-    """One checkpoint: its values as a line, its limits dashed, its anomalies marked, over the steps on a log axis.
+    """Draws a checkpoint: values as a line, limits dashed, anomalies marked, over the steps on a log axis.
 
     Args:
-        name: What the picture is called for those who can't see it.
+        name: Text of the picture for screen readers.
         points: In the order in which they were judged, at least one.
     """
     return svg(name, _WIDTH, _HEIGHT, _drawn(points), "plot")
@@ -61,13 +61,13 @@ def draw_history(path: Path, history: History, *, losses: Mapping[str, Sequence[
     """Writes an SVG file with the loss curves on top, if there are any, and a chart for each checkpoint below.
 
     Args:
-        path: The file; its folder must be there.
-        history: What was judged.
+        path: The file; its folder must exist.
+        history: Judged values.
         losses: Loss curves by name; NaN where a step is missing.
-        title: Above the picture.
+        title: Title above the picture.
 
     Raises:
-        OSError: The file can't be written.
+        OSError: The file cannot be written.
     """
     charts = {
         name: [Point(step, value, limit, _LEVELS[level]) for step, value, limit, level in values]
@@ -88,14 +88,14 @@ def draw_history(path: Path, history: History, *, losses: Mapping[str, Sequence[
 def draw_losses(
     curves: Mapping[str, Sequence[tuple[int, float]]], marked: Sequence[int], *, width: float
 ) -> tuple[list[Html], float]:
-    """Loss curves over the steps with their names, and the height that they take.
+    """Draws loss curves over the steps with their names; returns the height of the chart too.
 
     Args:
-        curves: By name `(step, loss)`; the first one is drawn broad and pale, behind the others.
+        curves: By name `(step, loss)`; the first one is drawn broad and pale, under the others.
         marked: Steps of first-level anomalies.
-        width: Of the chart.
+        width: Width of the chart.
     """
-    # A range of floats ends at 1.8e308; so large a loss has no place on an axis.
+    # A range of floats ends at 1.8e308; a loss that large does not fit on an axis.
     known = {name: [(step, loss) for step, loss in curve if abs(loss) < 1e300] for name, curve in curves.items()}
     steps = [step for curve in known.values() for step, _ in curve] or [1]
     values = [loss for curve in known.values() for _, loss in curve] or [0.0]
@@ -150,7 +150,7 @@ def _decades(points: Sequence[Point]) -> tuple[int, int]:
 
 
 def _parts(points: Sequence[Point]) -> list[list[Point]]:
-    """The values without the gap between two bundles, and between a training and its resume, which goes back."""
+    """Splits values at the gap between two bundles, and where a training resumed from an earlier step."""
     parts: list[list[Point]] = []
     gaps = sorted(after.step - before.step for before, after in pairwise(points))
     usual = max(gaps[len(gaps) // 2], 1) if gaps else 1
@@ -162,7 +162,7 @@ def _parts(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def _thinned(parts: Sequence[Sequence[Point]]) -> list[Sequence[Point]]:
-    """Of very many points the largest of each stretch."""
+    """Returns the largest point of each stretch, if there are very many points."""
     every = -(-sum(map(len, parts)) // _MOST_POINTS)
     if every <= 1:
         return list(parts)
@@ -174,6 +174,6 @@ def _height(point: Point) -> float:
 
 
 def _worst(points: Sequence[Point]) -> list[Point]:
-    """The anomalies to mark, the graver ones last so that they lie on top."""
+    """Returns the anomalies to mark, the more serious ones last so that they are drawn on top."""
     marked = sorted((point for point in points if point.level), key=lambda point: (point.level != "first", point.step))
     return marked[:_MOST_MARKS][::-1]

@@ -1,1 +1,1 @@
-"""From counts and events to Prometheus series: the agent of a node, the collector, and who serves them."""
+"""Prometheus series from counts and events: the agent of a node, the collector, and the servers."""

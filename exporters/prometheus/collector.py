@@ -1,8 +1,8 @@
-"""The metrics: what the statuses of the ranks and the ledger of the events say, as Prometheus reads it.
+"""Metrics for Prometheus, from the statuses of the ranks and the ledger of events.
 
-A rank has twenty series, at 0 from the start, because a counter that first appears at 1 has not increased in the eyes
-of Prometheus. Lost events, verdicts and updates that nobody judges have series once there are some. Every series of a
-rank has the labels `run`, `node`, `rank`, and `id`, the device's number, by which it joins with those of npu-exporter.
+A rank has twenty series, at 0 from the start, because Prometheus does not count a counter that first appears at 1 as
+increased. Lost events, verdicts and unjudged updates have series once there are some. Every series of a rank has the
+labels `run`, `node`, `rank`, and `id`, the device's number, which joins it with the series of npu-exporter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STATUS_GAUGES = (
         "When the rank last told its counts, in seconds since the epoch.",
     ),
 )
-"""Name, field of the status, and what it is."""
+"""Name, field of the status, and help text."""
 
 _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
     (
@@ -69,16 +69,16 @@ _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
 
 
 class AsdCollector(Collector):
-    """Makes the metrics anew for each scrape; register it with `registry.register`.
+    """Collector that makes the metrics for each scrape; register it with `registry.register`.
 
-    A scrape costs the same however many events there were. Any thread may scrape.
+    The cost of a scrape does not depend on the number of events. Any thread may scrape.
 
     Args:
-        statuses: Lists what the ranks counted. Of two with the same labels the one written last is taken.
-        ledger: What the events add up to; ranks that are known from events only have series of that.
-        checkpoints: So many of each rank, those nearest to their limit, get two series of their own each.
-        alive: Whether the process of a status lives.
-        devices: Tells the other names of a device.
+        statuses: Returns the statuses of the ranks. Of two with the same labels the one written last counts.
+        ledger: Totals of the events; ranks that are known from events only have no other series.
+        checkpoints: Number of checkpoints of each rank, the nearest to their limit, that get two series each.
+        alive: Returns whether the process of a status exists.
+        devices: Returns the other names of a device.
         clock: Seconds since the epoch.
     """
 
@@ -101,13 +101,13 @@ class AsdCollector(Collector):
         self._build = (asd.__version__, platform.python_version())
 
     def describe(self) -> Iterable[Metric]:
-        """Every family without samples: registering is quick, and a scrape may ask for some by `name[]`."""
+        """Yields every family without samples: registering is quick, and a scrape may select some by `name[]`."""
         for family in self._families(()):
             family.samples.clear()
             yield family
 
     def collect(self) -> Iterable[Metric]:
-        """Every family with its samples."""
+        """Yields every family with its samples."""
         return self._families(make_rows(self.statuses(), self.ledger, self.devices, self.clock()))
 
     def _families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:

@@ -1,6 +1,6 @@
-"""The other names of a device: physical id and vdie_id, by which its series join with npu-exporter's.
+"""Other names of a device: physical id and vdie_id, which join its series with those of npu-exporter.
 
-A training knows its device by logic number. Where that is not the physical one, as in containers, a JSON file says so:
+A training knows its device by logic number. Where that is not the physical one, as in containers, a JSON file maps it:
 
     {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1"}}
 """
@@ -32,8 +32,8 @@ class DeviceNames(NamedTuple):
     """Names of a device.
 
     Attributes:
-        id: Its number on the node; empty when it has none.
-        vdie_id: What its maker calls it; empty when it is not known.
+        id: Number on the node; empty when it has none.
+        vdie_id: Name by the manufacturer; empty when it is not known.
     """
 
     id: str
@@ -41,11 +41,11 @@ class DeviceNames(NamedTuple):
 
 
 DeviceMap = Callable[[str, str], DeviceNames]
-"""Tells the names of a device from `host` and `device`, as in `asd.Event`."""
+"""Function from `host` and `device`, as in `asd.Event`, to the names of a device."""
 
 
 def name_device(host: str, device: str) -> DeviceNames:  # noqa: ARG001 - the signature of a device map
-    """The names without a map: the digits behind the colon.
+    """Returns the names without a map: the digits after the colon.
 
     >>> name_device("node7", "Ascend:3")
     DeviceNames(id='3', vdie_id='')
@@ -59,10 +59,10 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
 
     Args:
         path: The JSON file.
-        host: The machine it is about; devices of others keep their names. Empty: every machine.
+        host: Machine of the map; devices of other machines keep their names. Empty: every machine.
 
     Raises:
-        ConfigError: The file can't be read or says something else; the sentence tells what.
+        ConfigError: The file cannot be read or has other content; the message names the reason.
     """
     try:
         with path.open("rb") as file:

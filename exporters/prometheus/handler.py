@@ -1,4 +1,4 @@
-"""The metrics of a fault handler about itself; every series exists at 0 from the start."""
+"""Metrics of a fault handler about itself; every series exists at 0 from the start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GAUGES = {
     "run_folders": "Folders in which the handler found something of a rank.",
     "agents_unknown": "1 while who the agents are can't be looked up, or there are none, where some are to be.",
 }
-"""By the number's name: gauges of that name behind `asd_handler_`."""
+"""Help texts by the number's name; a gauge's name is `asd_handler_` and that name."""
 
 _TIMES = {
     "last_event": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
@@ -40,17 +40,17 @@ _COUNTERS = {
 
 
 class HandlerCollector(Collector):
-    """Collects what a handler counted.
+    """Collector of a handler's counts.
 
     Args:
-        counts: Where it is counted.
+        counts: Counts of the handler.
     """
 
     def __init__(self, counts: HandlerCounts) -> None:
         self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics."""
+        """Yields all metrics."""
         counts, numbers = self._counts, self._counts.numbers.copy()
         for name, about in _GAUGES.items():
             yield GaugeMetricFamily(f"asd_handler_{name}", about, float(numbers.get(name, 0)))
@@ -82,7 +82,7 @@ class HandlerCollector(Collector):
 
 
 def handler_registry(counts: HandlerCounts) -> CollectorRegistry:
-    """A registry with nothing but the metrics of a handler."""
+    """Returns a registry with only the metrics of a handler."""
     registry = CollectorRegistry()
     registry.register(HandlerCollector(counts))
     return registry

@@ -1,4 +1,4 @@
-"""The devices of this machine as `npu-smi` tells them: logic number, physical number and serial."""
+"""Devices of this machine by `npu-smi`: logic number, physical number and serial."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_dev
 
 _SECONDS = 20.0
 _ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
-"""NPU ID, Chip ID, Chip Logic ID and, of newer ones, Chip Phy-ID."""
+"""NPU ID, Chip ID, Chip Logic ID and, in newer versions, Chip Phy-ID."""
 _SERIAL = re.compile(r"^\s*(VDie ID|Serial Number)\s*:[ \t]*(\S.{0,200}?)\s*$", re.MULTILINE | re.ASCII)
 
 
 def npu_smi_map() -> DeviceMap:
-    """Names by `npu-smi`, where it is there and answers; else the digits behind the colon alone."""
+    """Returns the names by `npu-smi`, if it exists and answers; else by the digits after the colon alone."""
     program = shutil.which("npu-smi")
     rows = _ROW.findall(_said(program, "info", "-m")) if program else []
     names = {}

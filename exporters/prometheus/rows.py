@@ -1,4 +1,4 @@
-"""One row per rank: its labels, what it counted, and what the events say about it."""
+"""Rows of the metrics, one per rank: its labels, its counts, and the totals of its events."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _LONGEST = 1000  # characters of a label
 
 
 class RankRow(NamedTuple):
-    """A rank of a run.
+    """Row of a rank of a run.
 
     Attributes:
         labels: Values of `LABELS`.
-        device: Name of the device, as its events have it.
-        vdie_id: What the device's maker calls it; empty when it is not known.
-        status: What the rank counted; None when it is known from events only.
-        counts: What its events add up to.
-        record: Its device, in whatever run.
+        device: Name of the device in its events.
+        vdie_id: Name of the device by its manufacturer; empty when it is not known.
+        status: Counts of the rank; None when it is known from events only.
+        counts: Totals of its events.
+        record: Record of its device, over all runs.
     """
 
     labels: tuple[str, ...]
@@ -37,30 +37,30 @@ class RankRow(NamedTuple):
     record: DeviceRecord
 
     def anomalies(self, level: str) -> int:
-        """Anomalies of a level, `first` or `second`.
+        """Returns the anomalies of a level, `first` or `second`.
 
-        The events of an earlier process of this run are in the ledger only, and those that a full disk kept from the
-        log are in the status only.
+        Events of an earlier process of this run are in the ledger only; events lost to a full disk are in the status
+        only.
         """
         counted = self.status.anomalies.get(level, 0) if self.status is not None else 0
         return max(self.counts.anomalies[level], counted)
 
 
 def clean(text: str) -> str:
-    """`text` as the value of a label: without what Prometheus refuses, which would cost it the whole scrape."""
+    """Returns `text` as the value of a label, without characters for which Prometheus would refuse the scrape."""
     if len(text) <= _LONGEST and text.isascii() and "\0" not in text:  # nearly all
         return text
     return text[:_LONGEST].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def nearest(checkpoints: Mapping[str, tuple[float, float]], most: int) -> dict[str, tuple[float, float]]:
-    """The checkpoints that are nearest to their limit, by name."""
+    """Returns the checkpoints that are nearest to their limit, by name."""
     by_ratio = sorted(checkpoints, key=lambda name: (-_ratio(*checkpoints[name]), name))
     return {name: checkpoints[name] for name in sorted(by_ratio[:most])}
 
 
 def _ratio(value: float, limit: float) -> float:
-    """How near `value` is to `limit`: 1 is at the limit, and what is not finite is beyond all."""
+    """Returns `value` / `limit`: 1 is at the limit; infinite for a value that is not finite."""
     if not math.isfinite(value):
         return math.inf
     if math.isinf(limit):
@@ -69,12 +69,12 @@ def _ratio(value: float, limit: float) -> float:
 
 
 def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, now: float) -> list[RankRow]:
-    """The rows of all ranks; no two have the same labels.
+    """Returns the rows of all ranks; no two have the same labels.
 
     Args:
-        statuses: Of two for the same rank the one written last is taken.
+        statuses: Statuses; of two for the same rank the one written last counts.
         ledger: Adds the ranks that are known from events only.
-        devices: Tells the other names of a device.
+        devices: Returns the other names of a device.
         now: Seconds since the epoch.
     """
     rows: dict[tuple[str, ...], RankRow] = {}
@@ -102,7 +102,7 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
 
 
 def _is_newer(one: RankRow, other: RankRow) -> bool:
-    """Of two devices of one rank whose names give the same labels, as `NPU:3` and `Ascend:3`, the last one counts."""
+    """Returns whether `one` is the later of two rows with the same labels, as of devices `NPU:3` and `Ascend:3`."""
     return max(one.status.written if one.status else 0.0, one.counts.last_anomaly) >= max(
         other.status.written if other.status else 0.0, other.counts.last_anomaly
     )

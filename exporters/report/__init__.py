@@ -1,1 +1,1 @@
-"""The report: one HTML file that says what happened in a run."""
+"""Report on a run, as one HTML file."""

@@ -1,4 +1,4 @@
-"""The evidence bundles of a run, as its report shows them: which files there are, and the values before an anomaly."""
+"""Reads the evidence bundles of a run for its report: their files, and the values before an anomaly."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LEVELS = {"normal": "", "second": "second", "first": "first"}
 
 
 Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
-"""By folder of the run and rank: per checkpoint its values in the order of steps."""
+"""Values of each checkpoint in the order of steps, by folder of the run and rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedBundle:
-    """One evidence folder.
+    """Folder of evidence.
 
     Attributes:
         path: The folder.
@@ -39,16 +39,16 @@ class SavedBundle:
 
     @property
     def folder(self) -> str:
-        """Name of the folder of its run."""
+        """Returns the name of the folder of its run."""
         return self.path.parent.name
 
     def files(self) -> list[tuple[Path, int]]:
-        """Its files and their sizes in bytes, by name."""
+        """Returns its files and their sizes in bytes, by name."""
         return sorted((path, path.stat().st_size) for path in self.path.iterdir() if path.is_file())
 
 
 def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[SavedBundle]:
-    """The evidence folders under `run_dir`, by run, rank and step; a reason not to see them goes to `unreadable`."""
+    """Returns the evidence folders under `run_dir`, by run, rank and step; adds errors to `unreadable`."""
     found: list[SavedBundle] = []
     root = run_dir / "evidence"
     try:
@@ -64,9 +64,9 @@ def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[SavedBundle]
 
 
 def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -> Histories:
-    """The values kept with the first and the last anomaly of each rank, joined.
+    """Returns the values in the bundles of each rank's first and last anomaly, joined.
 
-    A bundle holds some hundred steps before its anomaly, so these two show where the trouble began and how it stands.
+    A bundle has some hundred steps before its anomaly, so these two show the beginning and the present state.
     """
     by_rank: dict[tuple[str, int], list[SavedBundle]] = {}
     for bundle in bundles:
@@ -78,7 +78,7 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
         sites = points.setdefault((bundle.folder, bundle.rank), {})
         for checkpoint, point in _read_values(bundle, unreadable):
             known = sites.setdefault(checkpoint, {})
-            if point.step not in known or not known[point.step].level:  # what a step came to later hides no bad value
+            if point.step not in known or not known[point.step].level:  # a later result must not hide a bad value
                 known[point.step] = point
     return {
         rank: {name: [site[step] for step in sorted(site)] for name, site in sites.items()}

@@ -1,4 +1,4 @@
-"""The frame of an HTML page that needs nothing else: nothing may be loaded into it and nothing may run in it."""
+"""Frame of a self-contained HTML page: it loads nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PAGE_STYLE = Path(__file__).with_name("report.css")
 
 
 def document(title: str, body: Sequence[Html]) -> str:
-    """A whole page.
+    """Returns a whole page.
 
     Args:
-        title: What the window shows.
-        body: What stands in it, one below the other.
+        title: Title of the window.
+        body: Content, from top to bottom.
     """
     style = STYLE + _PAGE_STYLE.read_text(encoding="utf-8")
-    # So it stays even if a text of a file got around the escaping.
+    # This holds even if a text of a file got around the escaping.
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = tag(

@@ -1,4 +1,4 @@
-"""One HTML page that says what happened in a run: no script, nothing from elsewhere, every text of a file escaped."""
+"""HTML page about a run: no script, nothing from elsewhere, and every text of a file escaped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_CODES = 5
 
 
 def render(data: RunData, output: Path, *, now: float, version: str = "") -> str:
-    """The page.
+    """Returns the page.
 
     Args:
-        data: What was read.
-        output: Where the page will lie; links to the evidence are relative to its folder.
-        now: When it is made, in seconds since the epoch.
-        version: Of the program that makes it.
+        data: Content of the run's files.
+        output: Path of the page; links to the evidence are relative to its folder.
+        now: Time of the report, in seconds since the epoch.
+        version: Version of this program.
     """
     where = _link_from(output.parent, data.run_dir)
     body = [
@@ -33,7 +33,7 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
         sections.section("values", "Feature values and limits", value_plots(data)),
         sections.section("events", "Events", sections.events_table(data, where)),
         sections.section("evidence", "Evidence", sections.evidence(data, where)),
-        # Last: what the sections above could not read is in it.
+        # Last, since it also lists files that the sections above could not read.
         sections.section("unreadable", "What could not be read", sections.unreadable(data)),
         tag("footer", tag("p", f"Made {utc(now)} by asd report {version} from {data.run_dir}. All times are UTC.")),
     ]
@@ -43,7 +43,7 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
 
 
 def summary(data: RunData) -> dict[str, Any]:
-    """What the page says, for programs; JSON-able."""
+    """Returns the content of the page for programs; JSON-able."""
     verdict = verdict_on(data)
     return {
         "run_dir": str(data.run_dir),
@@ -64,9 +64,9 @@ def _codes(data: RunData) -> list[str]:
 
 
 def _link_from(folder: Path, run_dir: Path) -> str:
-    """The relative address of the run folder, percent-encoded."""
+    """Returns the relative address of the run folder, percent-encoded."""
     relative = os.path.relpath(run_dir.resolve(), folder.resolve())
-    # The dot keeps a first part with a colon from being taken for a scheme.
+    # The dot prevents a first part with a colon from being taken for a scheme.
     return "./" + quote(os.fsencode(relative))
 
 

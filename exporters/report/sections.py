@@ -22,17 +22,17 @@ _SHORT = {"first": "first level", "second": "second level", "follower": "refused
 
 
 def section(place: str, title: str, content: Sequence[Html]) -> Html:
-    """A section with its heading; nothing when it has no content."""
+    """Returns a section with its heading; empty without content."""
     return tag("section", tag("h2", title), content, id=place) if content else Html("")
 
 
 def _symbol(drawn: Html) -> Html:
-    """The mark of a sort of events within text."""
+    """Returns the mark of a sort of events for use within text."""
     return tag("svg", drawn, viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=SPACE)
 
 
 def facts_of_rank(rank: Rank) -> dict[str, Any]:
-    """What the table of ranks says about one; JSON-able."""
+    """Returns the values of one rank in the table of ranks; JSON-able."""
     return {
         "run": rank.run,
         "rank": rank.rank,
@@ -52,7 +52,7 @@ def facts_of_rank(rank: Rank) -> dict[str, Any]:
 
 
 def ranks_table(data: RunData) -> list[Html]:
-    """One row for each rank; of many, those without events come last and are folded."""
+    """Returns a table with one row for each rank; with many ranks, those without events come last and are folded."""
     ranks = data.ranks
     if len(ranks) > _OPEN_RANKS:
         ranks = sorted(ranks, key=lambda rank: not rank.troubled)
@@ -96,13 +96,13 @@ def _device(source: Rank | Event, longest: int = 200) -> Html:
 
 
 def events_table(data: RunData, where: str) -> list[Html]:
-    """The events in the order of time; of very many, the first grave ones and the newest."""
+    """Returns the events in the order of time; of very many, the first serious ones and the newest."""
     total = len(data.events)
     kept = set(range(total))
     if total > _MOST_EVENTS:
         grave = [i for i, event in enumerate(data.events) if sort_of(event) not in ("second", "follower")][:_MOST_GRAVE]
         kept = {*grave, *range(total - _MOST_EVENTS + len(grave), total)}
-    # By name only: the folder of the run may have moved since.
+    # By name only: the folder of the run may have been moved since.
     folders = {bundle.path.parts[-2:]: bundle for bundle in data.bundles}
     heads = ["Time", "Event", "Rank", "Device", "Step", "Checkpoint", "Value", "Limit", "What"]
     rows = [_event_row(data, data.events[i], folders, where) for i in sorted(kept)]
@@ -137,7 +137,7 @@ def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Sa
 
 
 def evidence(data: RunData, where: str) -> list[Html]:
-    """What is kept about each first-level anomaly: links to the files."""
+    """Returns links to the evidence of each first-level anomaly."""
     cards = []
     for bundle in data.bundles[:_MOST_BUNDLES]:
         try:
@@ -157,7 +157,7 @@ def evidence(data: RunData, where: str) -> list[Html]:
 
 
 def unreadable(data: RunData) -> list[Html]:
-    """The files that were passed over, and why."""
+    """Returns the list of skipped files, with reasons."""
     items = [tag("li", tag("code", file, class_="name"), ": ", reason) for file, reason in data.unreadable.items()]
     return [tag("ul", items)] if items else []
 

@@ -1,4 +1,4 @@
-"""Tables of a page, whose long ends are folded, and remarks."""
+"""Tables of a page with folded ends, and remarks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from asd.exporters.report.words import counted
 
 
 class Row(NamedTuple):
-    """One row of a table.
+    """Row of a table.
 
     Attributes:
-        cells: Numbers, texts, None for a number that there is not, or a whole cell as `Html`.
-        kind: Its class.
+        cells: Numbers, texts, None for a missing number, or a whole cell as `Html`.
+        kind: CSS class.
     """
 
     cells: Sequence[str | int | float | None]
@@ -24,14 +24,14 @@ class Row(NamedTuple):
 def table(
     heads: Sequence[str], rows: Sequence[Row], *, opened: int = 1000, noun: str = "row", left: int = 0
 ) -> list[Html]:
-    """A table that scrolls by itself where it is wider than the page; nothing without rows.
+    """Returns a table that scrolls by itself if it is wider than the page; empty without rows.
 
     Args:
-        heads: Of the columns.
+        heads: Heads of the columns.
         rows: All of them.
-        opened: How many are shown at once; the others can be unfolded.
-        noun: What a row is about.
-        left: How many more there would be.
+        opened: Number of rows shown at once; the others can be unfolded.
+        noun: Word for what a row describes.
+        left: Number of further rows that are left out.
     """
     shown = [_table(heads, rows[:opened])] if rows else []
     folded = [_table(heads, rows[opened:])] if len(rows) > opened else []
@@ -39,13 +39,13 @@ def table(
 
 
 def fold(content: Sequence[Html], count: int, noun: str, left: int) -> list[Html]:
-    """What can be unfolded, with a line that says how much it is; `left` more are not in the page."""
+    """Returns content that can be unfolded, with its size in a line; `left` more are not in the page."""
     words = f"{counted(count, f'more {noun}')}{f' ({left:,} left out)' if left else ''}"
     return [tag("details", tag("summary", words), content)] if content else []
 
 
 def note(words: str) -> list[Html]:
-    """A remark in small print; nothing without words."""
+    """Returns a remark in small print; empty without words."""
     return [tag("p", words, class_="note")] if words else []
 
 

@@ -1,4 +1,4 @@
-"""The values of the report: a plot per checkpoint from the evidence, and the last value of every checkpoint."""
+"""Values in the report: a plot per checkpoint from the evidence, and the last value of every checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN_PLOTS, _MOST_PLOTS, _OPEN_VALUES, _MOST_VALUES = 12, 60, 12, 100
 
 
 def value_plots(data: RunData) -> list[Html]:
-    """Plots from the evidence, the broken limits first, then the nearest to theirs; and the last values of the rest."""
+    """Returns plots from the evidence, broken limits first, then by nearness; and the last values of the rest."""
     histories = read_histories(data.bundles, data.unreadable)
     series = [(*place, site, points) for place, sites in histories.items() for site, points in sites.items()]
     accused = {(_folder(data, each), each.rank) for each in data.accused}  # another attempt has other devices

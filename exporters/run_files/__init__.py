@@ -1,1 +1,1 @@
-"""What a rank leaves in `ASD_RUN_DIR` and in its log: events, status, values, log lines."""
+"""Files of a rank in `ASD_RUN_DIR`, and its log: events, status, values, log lines."""

@@ -18,20 +18,20 @@ from asd.rundir.names import event_file
 from asd.verdict import Level
 
 _PATIENCE = 1.0  # seconds to wait for another process; a stopped one must not hold up a training
-_ATTEMPTS = 16  # so often another process may rotate while one event is written
+_ATTEMPTS = 16  # most rotations by other processes while one event is written
 _NONE = -1
 
 
 class EventLog:
-    """Appends each event with one write; several processes may write the same file, also while one rotates it.
+    """Log that appends each event with one write; several processes may write the file, also while one rotates it.
 
-    First-level events are on the disk when the call returns. A line that a killed process or a full disk left torn is
-    ended before the next event.
+    First-level events are on the disk when the call returns. A line torn by a kill or a full disk is ended before the
+    next event.
 
     Args:
         path: The file; its folder is made when the first event comes.
         max_bytes: A file that would grow beyond this is rotated: renamed to `.1`, the former `.1` to `.2`, and so on.
-        keep: How many rotated files are kept, at least 1; the oldest is deleted.
+        keep: Number of rotated files that are kept, at least 1; the oldest is deleted.
     """
 
     def __init__(self, path: Path, max_bytes: int = 64 << 20, keep: int = 4) -> None:
@@ -49,7 +49,7 @@ class EventLog:
         """Appends `event`.
 
         Raises:
-            OSError: The file can't be written; nothing but a torn line was.
+            OSError: The file cannot be written; at most a torn line was.
         """
         self.append(event.to_json().encode(errors="backslashreplace") + b"\n", sync=event.level is Level.ERROR)
 
@@ -61,7 +61,7 @@ class EventLog:
             sync: Whether it is on the disk when the call returns.
 
         Raises:
-            OSError: The file can't be written; nothing but a torn line was.
+            OSError: The file cannot be written; at most a torn line was.
         """
         if self._process != os.getpid():
             self._after_fork()
@@ -76,7 +76,7 @@ class EventLog:
                 raise
 
     def close(self) -> None:
-        """Gives the file back; the next event opens it again."""
+        """Closes the file; the next event opens it again."""
         if self._descriptor != _NONE:
             descriptor, self._descriptor = self._descriptor, _NONE
             os.close(descriptor)
@@ -117,7 +117,7 @@ class EventLog:
         self._end = size + len(line)
 
     def _size(self) -> int:
-        """Size of the file, if the open one still has its name."""
+        """Returns the size of the file, or `_NONE` if the open file no longer has its name."""
         try:
             status = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
@@ -139,9 +139,9 @@ class EventLog:
         self._end = 0
 
     def _rotate(self) -> bool:
-        """Moves the files one on; where that can't be, a file that grows too large is better than a lost event."""
+        """Renames each file to the next number; returns False on failure: a large file is better than a lost event."""
         names = [self._name, *(f"{self._name}.{age}" for age in range(1, self.keep + 1))]
-        # A process killed here leaves a gap; only what is newer than it has to move.
+        # A process killed here leaves a gap; only files newer than the gap need to move.
         last = next((age for age, name in enumerate(names) if age and not os.path.lexists(name)), self.keep)
         try:
             for age in range(last, 0, -1):
@@ -151,7 +151,7 @@ class EventLog:
         return True
 
     def _after_fork(self) -> None:
-        """In a child the descriptor shares its lock with the parent's, and may have been closed and given to others."""
+        """Forgets the file after a fork: the child's descriptor shares the parent's lock, or is another file by now."""
         if self._descriptor != _NONE:
             with contextlib.suppress(OSError):
                 status = os.fstat(self._descriptor)
@@ -163,19 +163,19 @@ class EventLog:
 
 
 def open_event_log(config: Config, origin: Origin) -> EventLog:
-    """Factory for the entry-point group `asd.sinks`."""
+    """Returns the event log of a rank; factory for the entry-point group `asd.sinks`."""
     return EventLog(event_file(Path(config.run_dir), origin.rank))
 
 
 def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]:
-    """All events of a file; torn lines, left by a killed process or a full disk, and what is no event are passed over.
+    """Returns all events of a file; torn lines, from a kill or a full disk, and lines of other content are skipped.
 
     Args:
         path: The file.
-        passed_over: Takes the reason for each such line.
+        passed_over: Receives the reason for each such line.
 
     Raises:
-        OSError: The file can't be read.
+        OSError: The file cannot be read.
     """
     events, reasons = [], passed_over if passed_over is not None else []
     *lines, torn = read_regular(path, links=False).split(b"\n")
@@ -189,7 +189,7 @@ def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]
 
 
 def _lock(descriptor: int) -> bool:
-    """Waits until no other process writes; False when that takes too long. Some file systems have no locks."""
+    """Waits until no other process writes; returns False after a time-out. Some file systems have no locks."""
     try:
         return lock(descriptor, _PATIENCE)
     except OSError as error:
@@ -204,7 +204,7 @@ def _unlock(descriptor: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes sure that a new file in it is found after a power cut, where the file system can."""
+    """Syncs the folder, so that a new file in it survives a power cut, if the file system can do it."""
     try:
         sync(folder)
     except PermissionError:

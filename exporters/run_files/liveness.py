@@ -1,4 +1,4 @@
-"""Whether the process that wrote a status still lives."""
+"""Tests whether the process that wrote a status still exists."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class Liveness:
-    """Says by the process number whether a training on this machine still runs.
+    """Test by process number whether a training on this machine still runs.
 
-    The agent must see the processes of the training: in containers, share the process namespace. Of a process on
-    another machine, or one with another host name, it is believed what its status says.
+    The agent must see the processes of the training: in containers, share the process namespace. For a process on
+    another machine, or with another host name, its status is trusted.
 
     Args:
         host: Host name of this machine, or of this container.
@@ -26,7 +26,7 @@ class Liveness:
         self.host = host or socket.gethostname()
 
     def __call__(self, status: Status) -> bool:
-        """Whether the process of `status` lives, as far as it can be told."""
+        """Returns whether the process of `status` exists, as far as this machine can see; else True."""
         if not self.sees(status):
             return True
         try:
@@ -35,13 +35,13 @@ class Liveness:
                 state, began = process.status(), process.create_time()
         except psutil.NoSuchProcess:
             return False
-        except (psutil.Error, OSError):  # it is there, and nothing more is said
+        except (psutil.Error, OSError):  # it exists, and no more is known
             return True
-        # Another process may have got its number. Its start is compared with when the status was last written, not with
-        # when the training began: a running training writes again and again, so a clock that is set forward does not
-        # make it look dead for long.
+        # Another process may have its number by now. Its start is compared with the last write of the status, not with
+        # the start of the training: a running training writes often, so that a clock set forward makes it look dead
+        # only briefly.
         return state not in _DEAD and began <= max(status.written, status.started) + _SLACK_SECONDS
 
     def sees(self, status: Status) -> bool:
-        """Whether the process of `status` can be seen from here; what `host` says is a name that others gave."""
+        """Returns whether the process of `status` can be seen from here; `host` may be a name from the user."""
         return (status.machine or status.host) == self.host and status.pid > 0

@@ -1,4 +1,4 @@
-"""Statuses as files in `ASD_RUN_DIR`, so that an agent can serve the metrics of ranks that live or died."""
+"""Statuses as files in `ASD_RUN_DIR`, so that an agent can serve the metrics of living and dead ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 
 class _Shared:
-    """What the monitors of this process that write one file have together, as the two of a GAN do.
+    """Common state of the monitors of this process that write one file, as the two of a GAN do.
 
     Attributes:
         parts: The status of each monitor.
@@ -39,7 +39,7 @@ class _Shared:
         self._descriptor = self._process = 0  # a process that was forked off does not have the lock
 
     def other(self, owner: str) -> str:
-        """Who else writes the file; nobody where no lock can be had: no folder, a read-only one, no locks on it."""
+        """Returns the other writer of the file; empty if there is none, or if no lock is possible."""
         if self._process == os.getpid():
             return ""
         try:
@@ -62,18 +62,18 @@ _shared: dict[Path, _Shared] = {}
 
 
 class StatusFile:
-    """Keeps a file with what the rank counted: rewritten after a step when it is older than an interval.
+    """Status file of a rank: rewritten after a step when it is older than an interval.
 
     It is written at once after a first-level anomaly or a problem, and when the training begins and ends. Several
-    monitors of a process write it together, see `Status.together`. It is not synced to the disk: what must not be lost
-    are the events, and they are in the event log.
+    monitors of a process write it together, see `Status.together`. It is not synced to the disk: only the events must
+    not be lost, and they are in the event log.
 
-    While another process writes the file this one does not, and says so once. It belongs to who began first, until its
-    training ends or its process does.
+    While another process writes the file this one does not, and logs that once. The file belongs to the first writer,
+    until its training or its process ends.
 
     Args:
         path: The file; its folder is made when needed.
-        interval_seconds: So often it is written, at most.
+        interval_seconds: Least time between two writes.
         clock: Seconds, from any point in time; never goes back.
     """
 
@@ -88,14 +88,14 @@ class StatusFile:
         self._number, self._shared = next(_numbers), _shared.setdefault(path.absolute(), _Shared(path))
 
     def __call__(self, event: Event) -> None:
-        """Makes the next write due at once after a first-level anomaly, or a problem with anything but the file."""
+        """Makes a write due at once after a first-level anomaly, or a problem other than with the file itself."""
         self._due = self._due or event.level is Level.ERROR or (event.kind == "problem" and not self._failed)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
         """Writes the file if it is due.
 
         Raises:
-            OSError: It can't be written; it is tried again when it is due again.
+            OSError: It cannot be written; it is retried when it is due again.
         """
         now = self.clock()
         self._shared.parts[self._number] = monitor.status
@@ -129,12 +129,12 @@ class _Known(NamedTuple):
 
 
 class StatusFiles:
-    """Reads the statuses of all ranks; of a file that is torn or corrupt the last good one stays.
+    """Reader of the statuses of all ranks; for a torn or corrupt file the last good status stays.
 
     Args:
         folders: The run directories; they need not exist.
-        files: Lists the statuses in one of them.
-        reduce: Takes out of a status what nobody will ask for.
+        files: Returns the status files in a folder.
+        reduce: Removes unneeded parts of a status.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class StatusFiles:
         self._known: dict[Path, _Known] = {}
 
     def poll(self) -> list[Status]:
-        """The statuses there are now; `unreadable` then says which files could not be read, and why."""
+        """Returns the current statuses; sets `unreadable` to files that could not be read, with reasons."""
         self.unreadable = {}
         found: dict[Path, _Known] = {}
         for folder in self.folders:
@@ -190,5 +190,5 @@ def _load(path: Path, size: int) -> Status:
 
 
 def open_status_file(config: Config, origin: Origin) -> StatusFile:
-    """Factory for the entry-point group `asd.sinks`."""
+    """Returns the status file of a rank; factory for the entry-point group `asd.sinks`."""
     return StatusFile(run_dir.status_file(Path(config.run_dir), origin.rank))

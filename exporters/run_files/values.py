@@ -25,14 +25,14 @@ _FILE_BYTES, _OLDER_FILES = 64 << 20, 3
 
 
 class ValueRecorder:
-    """Appends the values that the monitor has judged, some steps at a time.
+    """Recorder of judged values, which appends some steps at a time.
 
-    A line is written when it has 50 steps, when its first step is 30 seconds old, and when the training ends. A process
-    that is killed loses that much. A file has at most 64 MiB; three older ones are kept.
+    A line is written when it has 50 steps, when its first step is 30 seconds old, and when the training ends. A killed
+    process loses up to that much. A file has at most 64 MiB; three older ones are kept.
 
     Args:
         config: The settings, which are recorded with the values.
-        origin: Where the values come from.
+        origin: Origin of the values.
         clock: Seconds, from any point in time; never goes back.
     """
 
@@ -46,15 +46,15 @@ class ValueRecorder:
         self._steps = self._refused = 0
 
     def __call__(self, event: Event) -> None:
-        """Marks the last step when an event comes after it, as one about the weights does."""
+        """Marks the last step when an event comes after it, as an event about the weights does."""
         if event.kind in ("anomaly", "follower") and self._chunk.steps[-1:] == [event.step]:
             self._chunk.leave_out(_reason(event))
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
-        """Takes in the step, if there is a new one.
+        """Adds the step, if it is new.
 
         Raises:
-            OSError: The values can't be written; those of this line are lost.
+            OSError: The values cannot be written; those of this line are lost.
         """
         status = monitor.status
         if status is not self._status:  # another training of this process
@@ -74,7 +74,7 @@ class ValueRecorder:
         sizes = [reading for reading in readings if reading.kind in KINDS]
         new = {reading.checkpoint: reading.kind for reading in sizes if reading.checkpoint not in self._known}
         chunk, now = self._chunk, self._clock()
-        # A full line waits for the next step, for until then an event may come that flags its last one.
+        # A full line waits for the next step, since an event may still mark its last step.
         if new or len(chunk.steps) >= STEPS or now - self._since >= SECONDS:
             self._known.update(new)
             self._write()
@@ -89,7 +89,7 @@ class ValueRecorder:
 
 
 def open_recording(config: Config, origin: Origin) -> Sink:
-    """Factory for the entry-point group `asd.sinks`; with the option `record` off a sink that does nothing."""
+    """Returns a recorder, or without the option `record` a sink that does nothing; factory for `asd.sinks`."""
     return ValueRecorder(config, origin) if config.record else _ignore
 
 

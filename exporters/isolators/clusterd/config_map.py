@@ -1,4 +1,4 @@
-"""The ConfigMap by which ClusterD takes public faults, and which remembers what was reported."""
+"""ConfigMap from which ClusterD reads public faults; it also stores the reported ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHIP = re.compile(r"[^,]*-([0-9]+)", re.ASCII)
 
 
 class SavedFaults(NamedTuple):
-    """What the ConfigMap holds.
+    """Content of the ConfigMap.
 
     Attributes:
         message: The last message; None before the first.
-        version: What tells this state from a later one.
+        version: Resource version, different in a later state.
     """
 
     message: dict[str, Any] | None
@@ -31,11 +31,11 @@ class SavedFaults(NamedTuple):
 
 
 class FaultConfigMap:
-    """One ConfigMap with all faults. ClusterD reads it whenever it changes, and once more when it starts.
+    """ConfigMap with all faults. ClusterD reads it whenever it changes, and once more when it starts.
 
     Args:
         api: The client.
-        namespace: Its namespace.
+        namespace: Namespace of the ConfigMap.
         name: Name of the ConfigMap.
     """
 
@@ -45,10 +45,10 @@ class FaultConfigMap:
         self._namespace = namespace
 
     def read(self) -> SavedFaults:
-        """What was reported last.
+        """Returns the last report.
 
         Raises:
-            KubeError: The server does not say, or the ConfigMap is none of ours.
+            KubeError: The server gives no answer, or the ConfigMap is not ours.
         """
         found = self._get(self._namespace, self._name)
         if found is None:
@@ -62,10 +62,10 @@ class FaultConfigMap:
         return SavedFaults(message, found["metadata"]["resourceVersion"])
 
     def write(self, message: dict[str, Any], before: SavedFaults) -> bool:
-        """Reports `message`; returns False when somebody else has written since `before`.
+        """Reports `message`; returns False if the ConfigMap was changed since `before`.
 
         Raises:
-            KubeError: The server did not take it, or ClusterD would not.
+            KubeError: The server refused it, or ClusterD would refuse it.
             ValueError: The message breaks a rule.
         """
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace, "labels": _LABEL}
@@ -84,17 +84,17 @@ class FaultConfigMap:
         return True
 
     def separated(self, node: str) -> Collection[int]:
-        """The chips of `node` that the device plugin lists as separated by hand.
+        """Returns the chips of `node` that the device plugin lists as separated by hand.
 
         Raises:
-            KubeError: The server does not say.
+            KubeError: The server gives no answer.
         """
         found = self._get("kube-system", f"mindx-dl-deviceinfo-{node}")
         listed = ((found or {}).get("data") or {}).get("ManuallySeparateNPU", "")
         return {int(chip.group(1)) for chip in map(_CHIP.fullmatch, listed.split(",")) if chip}
 
     def _get(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """A ConfigMap; None when there is none."""
+        """Returns a ConfigMap; None when it does not exist."""
         try:
             with self._api.asking(f"reading ConfigMap {namespace}/{name}") as client:
                 return as_dict(client.get(ConfigMap, name, namespace=namespace))

@@ -1,4 +1,4 @@
-"""The public faults of all devices that are out, as one message: ClusterD reads a whole message or nothing."""
+"""The public faults of all isolated devices, as one message: ClusterD reads a whole message or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Message = Mapping[str, Any]
 
 
 def latest(message: Message | None, node: str, number: int) -> Mapping[str, Any] | None:
-    """The fault of a device that is out; else the one that recovered last; None when it had none."""
+    """Returns the active fault of a device, else the last recovered one; None when it had none."""
     found = None
     for fault in message["faults"] if message else ():
         where = fault["influence"][0]
@@ -32,10 +32,10 @@ def latest(message: Message | None, node: str, number: int) -> Mapping[str, Any]
 def with_occurrence(
     message: Message | None, node: str, number: int, *, reason: str, event_id: str, now: float
 ) -> tuple[dict[str, Any], str]:
-    """The message with a new fault, and its id: each occurrence has an id of its own.
+    """Returns the message with a new fault, and its id, which is unique.
 
     Raises:
-        ValueError: So many devices are out that one message can't hold them.
+        ValueError: One message cannot have so many isolated devices.
     """
     fault = {
         "faultId": f"asd-{uuid.uuid4().hex}",
@@ -51,14 +51,14 @@ def with_occurrence(
 
 
 def with_recovery(message: Message, fault_id: str, now: float) -> dict[str, Any]:
-    """The message with this fault recovered; the time of its occurrence stays."""
+    """Returns the message with this fault recovered; the time of its occurrence stays."""
     others = [fault for fault in _faults(message) if fault["faultId"] != fault_id]
     recovered = [{**fault, "assertion": "recover"} for fault in _faults(message) if fault["faultId"] == fault_id]
     return _renewed(message, [*others, *recovered], now)
 
 
 def _renewed(message: Message | None, faults: list[dict[str, Any]], now: float) -> dict[str, Any]:
-    """A message that ClusterD takes for a new one; the oldest recoveries go when there is no room for all."""
+    """Returns a message that ClusterD takes for a new one; the oldest recoveries are dropped for lack of room."""
     active = [fault for fault in faults if fault["assertion"] == "occur"]
     if len(active) > MOST_FAULTS:
         raise ValueError(f"{MOST_FAULTS} devices are out already, and one message holds no more")
@@ -82,5 +82,5 @@ def _milliseconds(now: float) -> int:
 
 
 def _ascii(text: str, most: int) -> str:
-    """`text` on one line and in ASCII, as long as it may be in bytes."""
+    """Returns `text` on one line and in ASCII, at most `most` bytes long."""
     return plain(text, 10 * most).encode("ascii", "backslashreplace").decode()[:most].strip()

@@ -22,14 +22,14 @@ _LARGEST_CHIP = 31
 
 
 class ClusterD:
-    """Reports public faults by a ConfigMap, which also remembers what was reported.
+    """Isolator that reports public faults by a ConfigMap, which also stores the reported ones.
 
     Args:
         kubeconfig: Path of a kubeconfig; without one the pod's service account, `KUBECONFIG` or `~/.kube/config`.
         context: A context of it; without one the current context.
         namespace: Namespace of the ConfigMap.
         config_map: Name of the ConfigMap.
-        timeout: Seconds that a request may take.
+        timeout: Longest time of a request, in seconds.
 
     Raises:
         ConfigError: An option is not valid.
@@ -52,7 +52,7 @@ class ClusterD:
         self._faults = FaultConfigMap(api, *place)
 
     def held(self, device: Device) -> IsolationOwner:
-        """Who holds `device` out, as `Isolator.held`."""
+        """Returns the owner of the isolation of `device`, as `Isolator.held`."""
         with refusals(self.name, device):
             return self._held(device, self._faults.read())
 

@@ -1,4 +1,4 @@
-"""Requests to a Kubernetes API server: a client for each, and what can go wrong with it, in sentences."""
+"""Requests to a Kubernetes API server: a client for each, and its failures as sentences."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REFUSALS = {400, 401, 403, 404, 405, 406, 410, 413, 415, 422}
 
 
 class KubeError(Exception):
-    """A request that the server did not carry out.
+    """Raised for a request that the server did not carry out.
 
     Attributes:
-        reason: Why, in words and without a full stop.
-        retry: Whether trying again may help.
+        reason: Reason as text, without a full stop.
+        retry: Whether a retry may help.
     """
 
     def __init__(self, reason: str, *, retry: bool) -> None:
@@ -34,15 +34,15 @@ class KubeError(Exception):
 
 
 class ConflictError(KubeError):
-    """The object was changed by somebody else meanwhile, or is there already."""
+    """Raised when the object was changed meanwhile, or exists already."""
 
 
 class NotFoundError(KubeError):
-    """There is no such object."""
+    """Raised when there is no such object."""
 
 
 class KubeApi:
-    """Where the API server is, a client of it for each request, and what can go wrong with one, in sentences.
+    """Access to an API server: a client for each request, with failures as sentences.
 
     Args:
         kubeconfig: Path of a kubeconfig; without one the pod's service account, `KUBECONFIG` or `~/.kube/config`.
@@ -67,7 +67,7 @@ class KubeApi:
             raise ConfigError(name, names[name], valid) from error
 
     def _connected(self) -> Client:
-        """A client for one request: hours pass until the next, and a token or certificate is another one by then."""
+        """Returns a client for one request: until the next, hours later, a token or certificate may have changed."""
         try:
             found = KubeConfig.from_file(Path(self._kubeconfig)) if self._kubeconfig else KubeConfig.from_env()
             config = found.get(self._context or None)
@@ -79,12 +79,12 @@ class KubeApi:
 
     @contextlib.contextmanager
     def asking(self, what: str) -> Iterator[Client]:
-        """A client for one request; what goes wrong in the block becomes a sentence that begins with `what`.
+        """Yields a client for one request; errors in the block become sentences that begin with `what`.
 
         Raises:
             NotFoundError: There is no such object.
-            ConflictError: The object was changed by somebody else meanwhile, or is there already.
-            KubeError: The server did not carry the request out, or its answer is none.
+            ConflictError: The object was changed meanwhile, or exists already.
+            KubeError: The server did not carry the request out, or its answer is not valid.
         """
         try:
             with self._connected() as client:
@@ -102,7 +102,7 @@ class KubeApi:
             code = answer.status_code if answer is not None else 0
             said = f"answered {code}" if code else f"{plain(str(error), 200)} ({type(error).__name__})"
             raise KubeError(f"{what}: the API server at {self._server}: {said}", retry=code not in _REFUSALS) from error
-        except Exception as error:  # an answer that is no Kubernetes object may break the client anywhere
+        except Exception as error:  # an answer that is not a Kubernetes object may break the client anywhere
             reason = (
                 f"{what}: the answer of the API server at {self._server} can't be understood: {plain(repr(error), 200)}"
             )
@@ -111,10 +111,10 @@ class KubeApi:
 
 @contextlib.contextmanager
 def refusals(isolator: str, device: Device) -> Iterator[None]:
-    """What goes wrong in the block becomes an error of this isolator about `device`.
+    """Converts errors in the block to errors of this isolator about `device`.
 
     Raises:
-        IsolationError: The server refused, or what it has of the device can't be used.
+        IsolationError: The server refused, or its data about the device are not valid.
     """
     try:
         yield
@@ -125,10 +125,10 @@ def refusals(isolator: str, device: Device) -> Iterator[None]:
 
 
 def as_dict(answer: Any) -> dict[str, Any]:
-    """An object that the server has answered, as a plain dictionary.
+    """Returns an object from the server as a plain dictionary.
 
     Raises:
-        ValueError: It has no name or no version, as every object has.
+        ValueError: It has no name or no version, which every object has.
     """
     found = dict(answer.to_dict())
     metadata = found.get("metadata", {})

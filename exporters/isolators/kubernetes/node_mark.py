@@ -1,4 +1,4 @@
-"""How a device that is taken out stands on a Kubernetes node: annotation, cordon, taint, condition and event."""
+"""Marks of an isolated device on a Kubernetes node: annotation, cordon, taint, condition and event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asd.exporters.isolators.marks import plain
 from asd.isolator import IsolationOwner
 
 ANNOTATION = "asd.mindspore.org/isolated-by"
-"""The mark of ownership: JSON with every device of the node that is taken out."""
+"""Mark of ownership: JSON with every isolated device of the node."""
 TAINT = "asd.mindspore.org/silent-data-corruption"
 CONDITION = "AsdSilentCorruption"
 COMPONENT = "asd"
@@ -27,10 +27,10 @@ Marks = dict[str, dict[str, str]]
 
 
 def marks_of(node: Node) -> Marks:
-    """The devices that we have taken the node out for, each with `event` and `reason`.
+    """Returns the devices for which we have isolated the node, each with `event` and `reason`.
 
     Raises:
-        ValueError: The annotation is none of ours.
+        ValueError: The annotation is not ours.
     """
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     if not text:
@@ -47,7 +47,7 @@ def marks_of(node: Node) -> Marks:
 
 
 def held_by(node: Node, device: str) -> IsolationOwner:
-    """Who holds the device with this label out; one whose node is out for another device of ours is free.
+    """Returns the owner of the isolation of this device; free if we isolated the node for other devices only.
 
     Raises:
         ValueError: As `marks_of`.
@@ -59,11 +59,11 @@ def held_by(node: Node, device: str) -> IsolationOwner:
 
 
 def isolate_patch(node: Node, device: str, reason: str, event_id: str, effect: str) -> dict[str, Any]:
-    """The merge patch that takes a node out for a device.
+    """Returns the merge patch that isolates a node for a device.
 
-    It replaces the list of taints, so those of others go with it, and it holds for this version of the node only.
+    It replaces the whole list of taints, with other owners' ones kept, and applies to this version of the node only.
     """
-    marks = marks_of(node) if _is_out(node) else {}  # whoever gave the node back by hand gave all of it back
+    marks = marks_of(node) if _is_out(node) else {}  # a release by hand releases the whole node
     marks = {**marks, device: {"event": plain(event_id, 128), "reason": plain(reason, _LONGEST_REASON)}}
     taint = {"key": TAINT, "value": CODE, "effect": effect}
     spec = {"unschedulable": True, "taints": [*_taints_of_others(node), taint]}
@@ -71,7 +71,7 @@ def isolate_patch(node: Node, device: str, reason: str, event_id: str, effect: s
 
 
 def release_patch(node: Node, device: str) -> dict[str, Any]:
-    """The merge patch that takes the mark of a device away and, with the last one, cordon and taint."""
+    """Returns the merge patch that removes the mark of a device and, with the last one, cordon and taint."""
     marks = {name: mark for name, mark in marks_of(node).items() if name != device}
     if marks:
         return {"metadata": _metadata(node, marks)}
@@ -82,11 +82,11 @@ def release_patch(node: Node, device: str) -> dict[str, Any]:
 
 
 def condition_patch(node: Node, devices: Mapping[str, str], now: float) -> dict[str, Any] | None:
-    """The strategic merge patch of the status that makes the condition say what is so; None when it says it already.
+    """Returns the strategic merge patch that updates the condition in the status; None if it is up to date.
 
     Args:
         node: The node.
-        devices: The devices that are out, or about to be, and their events.
+        devices: Devices that are isolated, or about to be, and their events.
         now: Seconds since the epoch.
     """
     conditions = (node.get("status") or {}).get("conditions") or []
@@ -111,7 +111,7 @@ def condition_patch(node: Node, devices: Mapping[str, str], now: float) -> dict[
 
 
 def event_about(node: Node, device: str, event_id: str, message: str, now: float, *, isolated: bool) -> dict[str, Any]:
-    """The Event; the same fact always has the same name, so it is there once however often it is told."""
+    """Returns the Event; the same fact always has the same name, so that repeated reports make one Event."""
     name = node["metadata"]["name"]
     fact = json.dumps([name, device, event_id, isolated])
     digest = hashlib.sha256(fact.encode()).hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""What Slurm says about a node, and how our marks stand in the reason of a drain."""
+"""Parses Slurm's description of a node, and our marks in the reason of a drain."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from asd.exporters.isolators.marks import marks_in
 from asd.isolator import IsolationOwner
 
 NODE_NAME = re.compile(r"(?!(?:ALL|DEFAULT)\Z)[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII | re.IGNORECASE)
-"""One node. Slurm also takes lists and ranges such as `n[0-3]` or `ALL`, which would take out many at once."""
+"""One node. Slurm also accepts lists and ranges such as `n[0-3]` or `ALL`, which would drain many at once."""
 
 _NAME = re.compile(r"NodeName=(\S+) ", re.ASCII)
 _STATE = re.compile(r" State=(\S+) ", re.ASCII)
-# The reason is what people typed, so it may hold anything; who set it and when comes after it.
+# The reason is typed by people, so it may contain anything; user and time come after it.
 _REASON = re.compile(r" Reason=(.*) \[[^\[\]@]*@[0-9T:-]+\]", re.ASCII | re.DOTALL)
 _DRAINED = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 _OUT = _DRAINED | {"DOWN", "FAIL", "FAILING", "ERROR"}
@@ -22,13 +22,13 @@ _NOT_RESPONDING = "Not responding"  # set by the controller itself, and taken ba
 
 
 class NodeState(NamedTuple):
-    """A node as Slurm shows it.
+    """State of a node in Slurm.
 
     Attributes:
         name: Its name.
-        flags: Its state and what goes with it, for example `IDLE` and `DRAIN`.
-        reason: Why it is drained or down; empty when no reason is set.
-        marks: The devices that we have drained it for, each with its event; empty when the reason is not ours.
+        flags: State and its flags, for example `IDLE` and `DRAIN`.
+        reason: Reason of a drain or failure; empty when none is set.
+        marks: Devices for which we have drained it, each with its event; empty when the reason is not ours.
     """
 
     name: str
@@ -38,11 +38,11 @@ class NodeState(NamedTuple):
 
     @property
     def drained(self) -> bool:
-        """Whether the node gets no more work until somebody says so."""
+        """Returns whether the node gets no more work until it is resumed."""
         return bool(self.flags & _DRAINED)
 
     def held(self, device: str) -> IsolationOwner:
-        """Who holds the device with this label out; one drained for another device of ours is free."""
+        """Returns the owner of the isolation of this device; free if we drained the node for other devices only."""
         if self.drained and self.marks:
             return IsolationOwner.OURS if device in self.marks else IsolationOwner.FREE
         by_itself = (
@@ -52,7 +52,7 @@ class NodeState(NamedTuple):
 
 
 def parse_node(text: str) -> NodeState | None:
-    """Reads one line of `scontrol --oneliner show node`; None when it is no such line."""
+    """Parses one line of `scontrol --oneliner show node`; None when it is not such a line."""
     name, state = _NAME.match(text), _STATE.search(text)
     if name is None or state is None:
         return None
