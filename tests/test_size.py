@@ -36,28 +36,23 @@ def test_the_formatter_decides_the_form_of_every_file():
     assert [path for path in files if mark in (rooms.ROOT / path).read_text()] == []
 
 
+def test_docstrings_that_begin_with_a_question_get_no_more():
+    begins = re.compile(r'^ *r?"""(?:What|Whether|That|Those|Of|Says|How|Who)\b', re.MULTILINE)
+    most = 232  # lower it with each file that is rewritten
+    assert sum(len(begins.findall(text)) for text in source().values()) <= most
+
+
 def test_no_room_imports_a_private_name_of_another():
     found = [
         f"{path}: {line}"
         for path, text in source().items()
         for module, line in re.findall(r"^ *from asd\.?([\w.]*) (import .*\b_[a-z].*)$", text, re.MULTILINE)
-        if not f"asd.{module}".startswith(".".join(_package_of(path)))
+        if not f"asd.{module}".startswith(".".join(("asd", *path.parent.parts)).replace("asd.asd", "asd"))
     ]
     assert found == []
 
 
-def _package_of(path):
-    parts = path.parent.parts
-    return parts if parts[0] == "asd" else ("asd", *parts)
-
-
 def test_a_change_is_tested_by_the_folder_that_mirrors_it():
-    asked = [
-        Path("asd/rules/base.py"),
-        Path("asd/event.py"),
-        Path("README.md"),
-        Path("tests/test_size.py"),
-        Path("Makefile"),
-    ]
-    found = changed.tests_of(asked)
+    asked = ("asd/rules/base.py", "asd/event.py", "README.md", "tests/test_size.py", "Makefile")
+    found = changed.tests_of(map(Path, asked))
     assert found == [*changed.ALWAYS, "tests/asd/rules", "tests/asd/test_event.py", "tests/docs"]
