@@ -49,7 +49,7 @@ class RunFolders:
     earlier content.
 
     Args:
-        roots: Where to look; they need not exist.
+        roots: Folders to search; they need not exist.
         clock: Seconds since the epoch.
 
     Attributes:

@@ -31,7 +31,7 @@ class Groups:
     Args:
         shards: Shard of each rank, by rank.
         rank: This one.
-        source: How that is known, in words.
+        source: Source of this knowledge, as text.
         label_of: Returns the label of one of this rank's weights, or of a checkpoint, by its name; the first label of
             this rank if not given.
 

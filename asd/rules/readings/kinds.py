@@ -38,7 +38,7 @@ KINDS: Final[dict[str, Kind]] = {
 }
 """`B`: gradients of activations. `W`: gradients of parameters. `A`: their sums over the ranks, with the margins of `W`.
 
-Margins and drops are a little above what 1.03 million checks of clean trainings of small transformers came to.
+Margins and drops are a little above what 1.03 million checks of clean trainings of small transformers reached.
 """
 
 

@@ -62,7 +62,7 @@ class Status(FromOrigin):
         origin: Run, rank, host and device; these are attributes of the status too.
         pid: Number of the process.
         machine: Host name of the process, which in a container is not `host`; empty if unknown.
-        started: When the training was attached, in seconds since the epoch.
+        started: Time at which the training was attached, in seconds since the epoch.
         written: Time of the last update, in seconds since the epoch.
         active: Whether a training runs, from before its first step to its end.
         unjudged: Whether updates are made without being judged.

@@ -25,7 +25,7 @@ class NodeState(NamedTuple):
     """State of a node in Slurm.
 
     Attributes:
-        name: Its name.
+        name: Name of the node.
         flags: State and its flags, for example `IDLE` and `DRAIN`.
         reason: Reason of a drain or failure; empty when none is set.
         marks: Devices for which we have drained it, each with its event; empty when the reason is not ours.
