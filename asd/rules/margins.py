@@ -39,7 +39,7 @@ def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: fl
 class Margin:
     """A margin that one healthy step in 100,000 exceeds, if distances fall off exponentially.
 
-    Per step the largest distance of all sites of a kind counts, since a cause that sends one of them far up, such as an
+    Per step the largest distance of all sites of a kind counts. A cause that sends one of them far up, such as an
     unusual batch, sends many. The k largest but one of these are used, an eighth of all, from 8 to 64. With u the
     smallest of them, beta their mean excess over u and n steps seen, the margin is
 

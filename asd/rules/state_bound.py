@@ -31,8 +31,8 @@ class StateBound:
     """Rule that flags weights or optimizer moments that are larger than they can have become.
 
     Corruption of a moment or a weight persists: it does more harm than any corrupted gradient, and first shows in no
-    gradient. Each named value, such as the largest abs(weight) over all tensors, may be at most 4 times its own running
-    maximum in the first 20 steps and 2 times later, times 1.1 for each step without a reading.
+    gradient. The limit of a value, such as the largest abs(weight) over all tensors, is a multiple of its own running
+    maximum: 4 times in the first 20 steps, 2 times later, and 1.1 times more for each step without a reading.
 
     Moments follow the gradients, which may become large, so a moment may also be as large as these make it. No step of
     Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than m + max(g). Callers

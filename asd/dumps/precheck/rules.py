@@ -9,8 +9,8 @@
 
 N is the tested value, B the float64 reference. The absolute limit ignores scale: a right float32 result of a large
 magnitude breaks it, such as scores with a mask of -1e9 added. So a result that passes the strict rule is no error. That
-rule measures each element in units in the last place (ULP) of the reference's value, or by the noise of rounded inputs
-there or on average in the tensor, if that is more: where large numbers cancel no type can do better.
+rule measures each element in units in the last place (ULP) of the reference's value. It takes the noise of rounded
+inputs there, or on average in the tensor, if that is more: where large numbers cancel no type can do better.
 """
 
 from __future__ import annotations
