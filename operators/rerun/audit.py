@@ -16,9 +16,10 @@ from asd.operators.rerun.repeatable_step import RepeatableStep, is_known
 from asd.rules.diagnosis.rerun import StepResult, difference
 from asd.rundir.manifest import Health
 
-FIRST, EVERY = 10, 200
-"""The first audit shows whether a step gives the same twice at all; later ones take 0.5 % of the time. In none of these
-steps results of layers are sampled, which a step that is made twice would see once."""
+FIRST, EVERY = 50, 200
+"""The first audit shows whether a step gives the same twice at all; later ones take 0.5 % of the time. It is not made
+earlier, for kernels of the CPU try in up to 50 launches how to divide their work: one launch more would move that
+search, and last bits with it. In none of these steps results of layers are sampled, which an audit would see once."""
 _TWO = 2  # of which nobody knows which one is wrong
 _ROUNDING = 2.0**-10
 """What is less than so much apart, relative, may be the order of a sum that changes by itself: nobody is blamed."""

@@ -18,6 +18,7 @@ from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tenso
 from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
+from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
 from asd.operators.table.gate import Gate
 from asd.operators.table.table import Table
@@ -79,6 +80,7 @@ class RepeatableStep:
         step: The step that was made last, or None where it is not known.
         is_repeatable: Whether the first step of the training could have been made again, None before the second;
             `obstacle` knows of others.
+        updates_outside: Whether the optimizer is called after the step, so not when that is made again.
     """
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, slots: Table, gate: Gate, also: Sequence[Parameter]) -> None:
@@ -95,13 +97,18 @@ class RepeatableStep:
         self._users_before: Any = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
-        self._at_sum: tuple[list[np.ndarray], Any] | None = None  # when gradients began to add up
+        self._at_sum: tuple[list[np.ndarray | None], Any] | None = None  # when gradients began to add up
+        self._after: list[np.ndarray] = []  # what the last step left, where gradients add up
+        self._adds_up = False
+        self._left: list[int] = []  # hashes of what a refused step left
+        self.updates_outside = False
 
     def _find_parameters(self) -> None:
         """What a step may change besides what a guarded optimizer does."""
         cells = self._reached()
         guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
-        updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
+        updated = {id(each): each for optimizer in guarded for each in optimizer.get_parameters()}
+        self._updated = list(updated.values())
         own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
         checks = [value for cell in cells for value in vars(cell).values() if isinstance(value, ASDBase)]
         own += [held for check in checks for held in vars(check).values() if isinstance(held, Parameter)]
@@ -118,7 +125,10 @@ class RepeatableStep:
         self._size = sum(parameter.nbytes for parameter in self._read)
 
     def remember(self, step: Step) -> None:
-        """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
+        """Keeps what `step`, which is made next, begins with, but for weights and optimizer, which will stay.
+
+        What a program writes is then kept with it, for nothing comes in between.
+        """
         # Of a method its object tells one step from another, for the method is a new one each time.
         known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
         is_new = known is not getattr(step.run, "__self__", step.run)
@@ -128,19 +138,33 @@ class RepeatableStep:
         self.step, self._is_current = step, True
         if is_new:
             self._find_parameters()
+            self._at_sum, self._after = None, []
         random_state.forget_draws()
         if self._size <= _MOST_KEPT:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
             self._users_before = step.saved()
-            self._at_sum = self._at_sum or (self._before[0], self._users_before)
+            self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
+            for place, left in enumerate(self._after):
+                if left.tobytes() != self._before[0][place].tobytes():
+                    self._at_sum[0][place] = None  # the program wrote it since, and is not to lose that
             self._updates_before = self._updates()
             self._moving_before = [to_host(parameter) for parameter in self._moving]
 
+    def note_end(self, *, refused: bool) -> None:
+        """Notes what the step left, before a program can write it."""
+        self._after = self._now() if self._adds_up else []
+        self._left = hashes_of(self._updated) if refused and self._is_current else []
+
+    def _now(self) -> list[np.ndarray]:
+        return [to_host(parameter) for parameter in self._read] if self._before is not None else []
+
     def forget(self, *, updated: bool) -> None:
         """Says that the step is over; behind an update gradients begin to add up anew."""
-        self._is_current = False
+        self._is_current, self._left = False, []
         if updated:
-            self._at_sum = None
+            self._at_sum, self._after = None, []
+        elif not self._adds_up:
+            self._adds_up, self._after = True, self._now()
 
     def put_back_sums(self) -> str:
         """Puts back what the last steps changed, up to where gradients began to add up; returns why it can't if so."""
@@ -151,13 +175,19 @@ class RepeatableStep:
         if not self._read and self.step.restore is None:
             return "nothing that is declared holds it"
         state, users = self._at_sum
-        self._put(self._read, state)
+        kept = [(each, value) for each, value in zip(self._read, state, strict=True) if value is not None]
+        self._put([each for each, _ in kept], [value for _, value in kept])
         self.step.put_back(users)
         return ""
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
-        return self.obstacle_to_such() if self._is_current else _UNDECLARED
+        return self.obstacle_to_such() or self._written_since() if self._is_current else _UNDECLARED
+
+    def _written_since(self) -> str:
+        hashes = hashes_of(self._updated) if self._left else []
+        written = [each.name for each, then, now in zip(self._updated, self._left, hashes, strict=False) if then != now]
+        return f"the program has written {written[0]} since it was made" if written else ""
 
     def obstacle_to_such(self) -> str:
         """Why steps like the last one must not be made again, or an empty text; what one draws is known behind it."""
@@ -184,6 +214,8 @@ class RepeatableStep:
             return _UNDECLARED
         if self._before is None:
             return self._too_much()
+        if self.updates_outside:
+            return "the optimizer is called after the step that is declared: declare both as one step"
         cells = self._reached()
         optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)

@@ -1,8 +1,8 @@
 """A step that is made again, for one of two purposes; from top to bottom in the order of a step.
 
-remember ── what it begins with is kept, and the gate gets second-level limits if it may be made again; an audit
-            makes one of 200 twice
-confirm ── a suspicious update was refused: made again for good, and that run is the step
+remember ── right before it, what it begins with is kept, and the gate gets second-level limits if it may be made
+            again; an audit makes one of 200 twice
+confirm ── right after it: a suspicious update was refused: made again for good, and that run is the step
 attribute ── an update stays refused: made again without a trace, by siblings too, to say who is to blame
 forget ── it is over
 """
@@ -99,33 +99,43 @@ class Rerun(Part):
 
     # A step begins.
 
-    def remember(self, step: Step) -> None:
-        """Keeps what the next step begins with; its suspicious update is refused if it can be made again."""
-        is_due = hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
+    def remember(self, step: Step, *, is_first: bool) -> None:
+        """Keeps what the next step begins with; its suspicious update is refused if it can be made again.
+
+        Args:
+            step: What is run next.
+            is_first: Whether it is what is run first since a step was judged.
+        """
+        is_due = is_first and hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
         if self.again is not None:
-            self._keep(self.again, step, audits=is_due)
+            self._keep(self.again, step, audits=is_due, arms=is_first)
         if is_due and self.audit.first is None:
             self._vendor.start()
 
-    def _keep(self, again: RepeatableStep, step: Step, *, audits: bool) -> None:
+    def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
         obstacle = again.obstacle_to_such() if audits else ""
         again.remember(step)
         if audits:
             self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
-            self._armed = self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
+            self._armed = arms and self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
             self._write_limits(second_level=self._armed)
 
     # It was made.
 
-    def confirm(self, step: StepRecord) -> None:
-        """Makes a step whose update was refused once more, if that is due; in data parallel a call of all ranks.
+    def end(self, step: StepRecord) -> None:
+        """Looks at the step before the program can write anything; in data parallel a call of all ranks.
 
         What is to be judged is in the record then; without a refusal the readings are still in the slots.
         """
         armed, self._armed = self._armed, False
-        if not step.refused:
-            return
+        if step.refused and self.confirms:
+            self._confirm(step, armed=armed)
+        if self.again is not None:
+            self.again.note_end(refused=step.refused and self.attributes)
+
+    def _confirm(self, step: StepRecord, *, armed: bool) -> None:
+        """Makes a step whose update was refused once more, if that is due."""
         monitor, again, scale = self.monitor, self.again, step.scale
         first = step.readings = self.table.read(self.gate.sites, self.gate)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,11 +103,11 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
             return call(self, *args, **kwargs)
         finally:
             _training -= 1
-    if is_known(self):
-        monitor.remember(_again, call, self, *args, **kwargs)
-    outputs = _again(call, self, *args, **kwargs)
-    monitor.step(outputs)
-    return outputs if monitor.outputs_again is None else monitor.outputs_again
+    with _inside():
+        run = monitor.watch_step(self) if is_known(self) else functools.partial(call, self)
+        outputs = run(*args, **kwargs)
+        monitor.step(outputs)
+    return outputs
 
 
 def _is_judged(cell: nn.TrainOneStepCell) -> bool:
@@ -116,12 +117,6 @@ def _is_judged(cell: nn.TrainOneStepCell) -> bool:
         return True
     owners = [site.owner() if site.owner is not None else None for site in sites_of(cell) if site.watched]
     return any(owner is None or not owner.optimizers or owner.trains(weights) for owner in owners)
-
-
-def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """The step itself, without a look at it."""
-    with _inside():
-        return call(*args, **kwargs)
 
 
 def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:

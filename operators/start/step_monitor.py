@@ -175,22 +175,15 @@ class StepMonitor(Callback):
         """
         if (save is None) != (restore is None):
             raise ConfigError("watch_step", "save" if save else "restore", "valid is both of save and restore, or none")
-        declared = Step(step, save=save, restore=restore, audited=audit)
-        remember = shielded(self._training.rerun.remember)
+        declared, make = Step(step, save=save, restore=restore, audited=audit), self._training.make
         if isinstance(step, nn.Cell):
             self._declared[id(step)] = declared
 
         @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            remember(declared._replace(args=args, kwargs=kwargs))
-            return step(*args, **kwargs)
+            return make(declared._replace(args=args, kwargs=kwargs), step)
 
         return watched
-
-    @shielded
-    def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
-        self._training.rerun.remember(Step(step, args, kwargs))
 
     def save_state(self, checkpoint_file: str | Path) -> Path:
         """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
@@ -230,6 +223,9 @@ class StepMonitor(Callback):
         )
         self.attach(train_network, optimizer)
         self._training.follow_roll_back()
+        step = self._declared.get(id(train_network), Step(train_network) if is_known(train_network) else None)
+        if step is not None and not training.get("dataset_sink_mode"):
+            self._training.watch_calls(train_network, step)
         if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU" and self.monitor is not None:
             self.monitor.problem(
                 "dataset sink mode: values are judged once every sink_size steps; the worst of them counts"
@@ -237,21 +233,13 @@ class StepMonitor(Callback):
 
     @shielded
     def on_train_step_begin(self, run_context: Any) -> None:
-        """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
+        """Saves the state that belongs to a checkpoint written after the last step."""
         self._training.save_new_states()
-        training = run_context.original_args()
-        batch, cell = training.get("train_dataset_element"), training.train_network
-        step = self._declared.get(id(cell), Step(cell) if is_known(cell) else None)
-        if batch is not None and step is not None and not training.get("dataset_sink_mode"):
-            self._training.rerun.remember(step._replace(args=tuple(batch)))
 
     @shielded
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""
-        training = run_context.original_args()
-        self.step(training.net_outputs)
-        if self.outputs_again is not None:
-            training.net_outputs = self.outputs_again  # the other callbacks must not see what was healed
+        self.step(run_context.original_args().net_outputs)
         self._training.save_new_states()
 
     def __exit__(self, *err: Any) -> None:

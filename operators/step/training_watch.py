@@ -17,14 +17,16 @@ from asd.operators.gate.accumulation import Accumulation
 from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import alike_on_ranks
-from asd.operators.private.boundary import at_exit
+from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.private.cells import callbacks_in
+from asd.operators.private.class_swap import put_on, take_off
 from asd.operators.probe.probe import EVERY, Probe
 from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.audit import Audit
+from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
@@ -132,6 +134,10 @@ class TrainingWatch:
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
+        self._made: StepRecord | None = None  # what is declared was run, and nobody has judged it yet
+        self._looked = 0.0
+        self._updates_in_run: int | None = None
+        self._called: tuple[nn.Cell, type] | None = None  # with a layer, as long as `Model.train` runs
         self._is_first, self._net = True, None
         self._held: list[Parameter] = []
         self._last_end: float | None = None
@@ -188,6 +194,7 @@ class TrainingWatch:
         judging.begin()
         self.turns = self._compose()
         self._is_first, self._net, self._held = True, net, weights
+        self._made = None
         before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
         monitor.protections.has(weight_comparison=self._weights.words)
         self.state.tell(monitor.protections)
@@ -216,9 +223,8 @@ class TrainingWatch:
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
         state, rerun = self.state, self.rerun
-        judge: list[Turn] = [rerun.confirm] if rerun.confirms else []
         withholds = self.config.on_anomaly == "skip"  # else the training ends, or nothing is refused
-        judge += [self._accumulation.settle] if withholds else []
+        judge: list[Turn] = [self._accumulation.settle] if withholds else []
         judge += [self.judging.judge]
         judge += [self._accumulation.note] if withholds else []
         judge += [state.judge] if state.watches else []
@@ -229,15 +235,67 @@ class TrainingWatch:
         act += [self._sampling.end_step] if self._sampling.is_on else []
         return Turns(judge, act)
 
+    def make(self, step: Step, call: Callable[..., Any]) -> Any:
+        """Makes a step that is declared, and once more where that is due, so that nothing comes in between.
+
+        Args:
+            step: It, with its arguments.
+            call: What makes it the first time.
+
+        Returns:
+            What the run that counts returned.
+        """
+        if self.monitor is None or self._table.replaying:
+            return call(*step.args, **step.kwargs)
+        is_first = self._made is None
+        self._remember(step, is_first=is_first)
+        outputs = call(*step.args, **step.kwargs)
+        self._end_run(outputs)
+        made = self._made
+        return made.outputs if is_first and made is not None and made.again else outputs
+
+    @shielded
+    def _remember(self, step: Step, *, is_first: bool) -> None:
+        self.rerun.remember(step, is_first=is_first)
+
+    @shielded
+    def _end_run(self, outputs: Any) -> None:
+        again, gate = self.rerun.again, self._gate
+        if again is not None and gate is not None:
+            self._look(gate, outputs)
+            self._updates_in_run = self._table.updates(gate) if again.is_repeatable is None else None
+
+    def _look(self, gate: Gate, outputs: Any) -> StepRecord:
+        """The record of the step that is being made: after what is declared was run, and when it is judged."""
+        step, is_new = self._made, self._made is None
+        if is_new:
+            _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+        begin, refused = time.perf_counter(), self._table.newly_refused(gate) > 0
+        step = self._made = step or StepRecord(self._step + 1, outputs, self.judging.scale, refused)
+        step.refused |= refused
+        try:
+            if step.readings is not None:  # of a run before this one
+                updated = gate.updated
+                step.readings = [*step.readings, *self._table.read(gate.sites, gate)]
+                gate.updated |= updated
+            elif is_new or refused:
+                self.rerun.end(step)
+        except Exception as error:  # as in `_judge`
+            self._problems.once(f"a step was not made again: {error!r}")
+        self._looked += time.perf_counter() - begin
+        return step
+
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that has just been made, and acts on what is found; returns its events."""
         monitor, gate, audit = self.monitor, self._gate, self.rerun.audit
         if monitor is None or gate is None or self._table.replaying:
             return []
         self._forgotten.is_called = True
+        step, self._made = self._look(gate, outputs), None
         self._step += 1
-        _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
-        step = self._judge(monitor, gate, outputs)
+        if self._updates_in_run == 0 and self.rerun.again is not None:
+            self.rerun.again.updates_outside |= self._table.updates(gate) > 0
+        self._judge(monitor, step)
         if self._is_first:
             self._tell_after_first(monitor)
         if self.turns.act:
@@ -251,12 +309,10 @@ class TrainingWatch:
             self.end(step.fatal, step.damage)
         return step.events
 
-    def _judge(self, monitor: Monitor, gate: Gate, outputs: Any) -> StepRecord:
-        """The record of the step, with what was found, and the time that took."""
-        begin = time.perf_counter()
-        judging = self.judging
-        refused = self._table.newly_refused(gate) > 0
-        step = StepRecord(self._step, outputs, judging.scale, refused)
+    def _judge(self, monitor: Monitor, step: StepRecord) -> None:
+        """Adds what is found to the record of the step, and notes the time that took."""
+        begin = time.perf_counter() - self._looked
+        self._looked = 0.0
         try:
             for turn in self.turns.judge:
                 turn(step)
@@ -271,7 +327,6 @@ class TrainingWatch:
             monitor.status.step_seconds += step_seconds
             monitor.status.check_seconds += took
         self._last_end = end
-        return step
 
     def _act(self, monitor: Monitor, step: StepRecord) -> None:
         """What follows; if another rank is lost, the training ends."""
@@ -329,6 +384,16 @@ class TrainingWatch:
             self._let_go()
             raise reason
 
+    def watch_calls(self, cell: nn.Cell, step: Step) -> None:
+        """Makes every call of a training cell a step, until the training ends."""
+        self._leave_calls()
+        self._called = cell, put_on(cell, _watched(type(cell), self.make, step))
+
+    def _leave_calls(self) -> None:
+        if self._called is not None:
+            take_off(*self._called)
+            self._called = None
+
     def close(self) -> None:
         """Takes the guard's limits away and says that the training has ended."""
         self._forgotten.look()
@@ -337,6 +402,7 @@ class TrainingWatch:
     def _let_go(self) -> None:
         """Takes the limits away."""
         self._forgotten.stop()
+        self._leave_calls()
         self._sampling.remove()
         if self._vendor.is_on:
             self._vendor.stop()
@@ -385,6 +451,14 @@ class TrainingWatch:
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
+
+
+def _watched(base: type, make: Callable[..., Any], step: Step) -> type:
+    class Watched(base):
+        def __call__(self, *args, **kwargs):
+            return make(step._replace(args=args, kwargs=kwargs), super().__call__)
+
+    return Watched
 
 
 def _wait(outputs: Any) -> None:

@@ -17,7 +17,7 @@ from asd.operators.rerun import audit, rerun, sibling_runs
 from asd.operators.table.slots import table
 
 DIVIDED = sibling_runs.operators_are_divided
-audit.EVERY = rerun.EVERY = 12
+audit.EVERY, rerun.EVERY, rerun.FIRST = 12, 12, 10
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",

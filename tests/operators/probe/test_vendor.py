@@ -11,9 +11,8 @@ from asd import AnomalyDetected, Config
 from asd.operators import StepMonitor
 from asd.operators.probe import vendor
 from asd.operators.rerun import audit, rerun
-from asd.operators.rerun.audit import FIRST
 
-EVERY = 12
+FIRST, EVERY = 10, 12
 ON = "products of some steps, the device after an anomaly or a save"
 
 
@@ -75,6 +74,7 @@ def tools(monkeypatch, clean):
     monkeypatch.setenv("MS_SDC_DETECT_ENABLE", "1")
     for module in (audit, rerun):
         monkeypatch.setattr(module, "EVERY", EVERY)
+    monkeypatch.setattr(rerun, "FIRST", FIRST)
     monkeypatch.delenv("ASD_PROTECTION")
     return stand_in
 

@@ -15,9 +15,8 @@ from asd.handler.act.no_isolator import NoIsolator
 from asd.handler.device_record import device_records
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit, rerun
-from asd.operators.rerun.audit import FIRST
 
-EVERY = 12
+FIRST, EVERY = 10, 12
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +24,7 @@ def often(monkeypatch):
     """One step of twelve is made twice."""
     monkeypatch.setattr(audit, "EVERY", EVERY)
     monkeypatch.setattr(rerun, "EVERY", EVERY)
+    monkeypatch.setattr(rerun, "FIRST", FIRST)
 
 
 class Training:

@@ -215,7 +215,7 @@ def test_an_unguarded_optimizer_in_the_step_is_an_obstacle():
     monitor.attach(cell, guarded)
     step = monitor.watch_step(cell)
     monitor.step(step(ids(), targets()))
-    monitor.remember(cell, ids(), targets())
+    step(ids(), targets())
     again = monitor._training.rerun.again
     assert again.obstacle() == "optimizer Adam is not guarded, so it would update its weights again"
     assert not again.is_repeatable
