@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
@@ -25,6 +27,8 @@ from asd.operators.table.table import Table
 from asd.rules.diagnosis.rerun import StepResult
 
 _MOST_KEPT = 1 << 20
+_SETTLED = 2
+"""The run in which a step does what it does in all later ones: what it keeps for these is made in the first."""
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNDECLARED = "what a step changes is not declared: give the step to StepMonitor.watch_step"
 _KNOWN = ("mindspore", "mindformers")
@@ -78,8 +82,8 @@ class RepeatableStep:
 
     Attributes:
         step: The step that was made last, or None where it is not known.
-        is_repeatable: Whether the first step of the training could have been made again, None before the second;
-            `obstacle` knows of others.
+        is_repeatable: Whether a step of the training can be made again, None before the third; `obstacle` knows of
+            others.
         updates_outside: Whether the optimizer is called after the step, so not when that is made again.
     """
 
@@ -101,6 +105,8 @@ class RepeatableStep:
         self._after: list[np.ndarray] = []  # what the last step left, where gradients add up
         self._adds_up = False
         self._left: list[int] = []  # hashes of what a refused step left
+        self._runs, self._counted = 0, ""
+        self._python: dict[str, Any] = {}
         self.updates_outside = False
 
     def _find_parameters(self) -> None:
@@ -132,7 +138,8 @@ class RepeatableStep:
         # Of a method its object tells one step from another, for the method is a new one each time.
         known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
         is_new = known is not getattr(step.run, "__self__", step.run)
-        if self.step is not None and self.is_repeatable is None:
+        self._runs += 1
+        if self._runs > _SETTLED and self.is_repeatable is None:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self.obstacle_to_such()
         self.step, self._is_current = step, True
@@ -144,16 +151,37 @@ class RepeatableStep:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
             self._users_before = step.saved()
             self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
-            for place, left in enumerate(self._after):
-                if left.tobytes() != self._before[0][place].tobytes():
-                    self._at_sum[0][place] = None  # the program wrote it since, and is not to lose that
+            self._leave_what_was_written(self._before[0])
             self._updates_before = self._updates()
             self._moving_before = [to_host(parameter) for parameter in self._moving]
+        self._python = self._in_python() if self._runs == _SETTLED else {}
 
-    def note_end(self, *, refused: bool) -> None:
-        """Notes what the step left, before a program can write it."""
+    def note_end(self, *, refused: bool) -> bool:
+        """Notes what the step left, before a program can write it; returns whether a new obstacle was found."""
         self._after = self._now() if self._adds_up else []
         self._left = hashes_of(self._updated) if refused and self._is_current else []
+        before, self._python = self._python, {}
+        now = self._in_python() if before else {}
+        changed = [name for name, value in before.items() if not _is_same(value, now.get(name))]
+        self._counted = changed[0] if changed else self._counted
+        return bool(changed)
+
+    def _in_python(self) -> dict[str, Any]:
+        """The attributes of the cells where Python runs them, collections by their size; none if they are declared."""
+        if ms.get_context("mode") == ms.GRAPH_MODE or self.step is None or self.step.audited or self.step.save:
+            return {}
+        return {
+            f"{type(cell).__name__}.{name}": len(value) if isinstance(value, (list, dict, set, deque)) else value
+            for cell in self._reached()
+            for name, value in vars(cell).items()
+            if not name.startswith(("_", "asd_"))
+        }
+
+    def _leave_what_was_written(self, now: Sequence[np.ndarray]) -> None:
+        """A program that wrote what is to be put back since the last step is not to lose that."""
+        if self._at_sum is not None:
+            for place, left in enumerate(self._after):
+                self._at_sum[0][place] = self._at_sum[0][place] if left.tobytes() == now[place].tobytes() else None
 
     def _now(self) -> list[np.ndarray]:
         return [to_host(parameter) for parameter in self._read] if self._before is not None else []
@@ -174,6 +202,7 @@ class RepeatableStep:
             return self._too_much()
         if not self._read and self.step.restore is None:
             return "nothing that is declared holds it"
+        self._leave_what_was_written(self._now())
         state, users = self._at_sum
         kept = [(each, value) for each, value in zip(self._read, state, strict=True) if value is not None]
         self._put([each for each, _ in kept], [value for _, value in kept])
@@ -214,6 +243,8 @@ class RepeatableStep:
             return _UNDECLARED
         if self._before is None:
             return self._too_much()
+        if self._counted:
+            return f"Python changes {self._counted} in a step: declare that by watch_step(step, save=..., restore=...)"
         if self.updates_outside:
             return "the optimizer is called after the step that is declared: declare both as one step"
         cells = self._reached()
@@ -316,6 +347,10 @@ class RepeatableStep:
         for parameter, value in zip(parameters, values, strict=True):
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, (bool, int, float, str)) and one == other)
 
 
 def _network_in(cell: nn.Cell) -> nn.Cell:

@@ -102,9 +102,7 @@ class Rerun(Part):
     def remember(self, step: Step, *, is_first: bool) -> None:
         """Keeps what the next step begins with; its suspicious update is refused if it can be made again.
 
-        Args:
-            step: What is run next.
-            is_first: Whether it is what is run first since a step was judged.
+        Only of the first run since one was judged, for nothing tells which of several is to be made again.
         """
         is_due = is_first and hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
         if self.again is not None:
@@ -131,8 +129,9 @@ class Rerun(Part):
         armed, self._armed = self._armed, False
         if step.refused and self.confirms:
             self._confirm(step, armed=armed)
-        if self.again is not None:
-            self.again.note_end(refused=step.refused and self.attributes)
+        if self.again is not None and self.again.note_end(refused=step.refused and self.attributes):
+            self.report_protection(after_first_step=True)
+            self.monitor.tell_protections()
 
     def _confirm(self, step: StepRecord, *, armed: bool) -> None:
         """Makes a step whose update was refused once more, if that is due."""

@@ -110,8 +110,7 @@ class _Story:
             x, y = batch_of(number)
             loss = step(tensor(x, "float32"), Tensor(y))
             monitor.step(loss)
-            again = monitor.outputs_again
-            self.losses.append(np.array((loss if again is None else again).asnumpy()))
+            self.losses.append(np.array(loss.asnumpy()))
         factors.clear()
         self.state = state_of(net, optimizer)
         monitor.close()

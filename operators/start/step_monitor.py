@@ -93,11 +93,6 @@ class StepMonitor(Callback):
         """What judges the training; None before `attach`."""
         return self._training.monitor
 
-    @property
-    def outputs_again(self) -> Any:
-        """What the last step returned when it was made again before its update, which is what counts; else None."""
-        return self._training.outputs_again
-
     # What a training engineer calls in a loop of her own.
 
     def attach(

@@ -70,7 +70,6 @@ class TrainingWatch:
         state: Judges the weights and the optimizer's state.
         rerun: Makes a step again, to confirm or to attribute.
         turns: Who does something in a step, from `attach` on.
-        outputs_again: What the last step returned when it was made again for good; None where it was not.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class TrainingWatch:
     ) -> None:
         self.config = config
         self.monitor: Monitor | None = None
-        self.outputs_again: Any = None
         self.health = Health()
         self._problems = Problems()
         self.state = StateChecks(self.health)
@@ -236,15 +234,7 @@ class TrainingWatch:
         return Turns(judge, act)
 
     def make(self, step: Step, call: Callable[..., Any]) -> Any:
-        """Makes a step that is declared, and once more where that is due, so that nothing comes in between.
-
-        Args:
-            step: It, with its arguments.
-            call: What makes it the first time.
-
-        Returns:
-            What the run that counts returned.
-        """
+        """Returns what `call`, which runs a declared step, came to, or the second run that counts where one is due."""
         if self.monitor is None or self._table.replaying:
             return call(*step.args, **step.kwargs)
         is_first = self._made is None
@@ -318,7 +308,6 @@ class TrainingWatch:
                 turn(step)
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problems.once(f"a step was not judged: {error!r}")
-        self.outputs_again = step.outputs if step.again else None
         end = time.perf_counter()
         if self._last_end is not None:  # the first step has no beginning that is known
             step_seconds, took = end - self._last_end, end - begin

@@ -61,7 +61,6 @@ class Gan:
 
 
 def _judged(monitor: Any, loss: Any) -> Any:
-    if monitor is None:
-        return loss
-    monitor.step(loss)
-    return loss if monitor.outputs_again is None else monitor.outputs_again
+    if monitor is not None:
+        monitor.step(loss)
+    return loss

@@ -262,11 +262,9 @@ def wrap_products(network: nn.Cell) -> None:
 
 
 def judged(monitors: list[StepMonitor], loss: Any) -> Any:
-    """The loss after the monitor judged the step, which may have been made again."""
+    """The loss, after the monitors judged the step."""
     for monitor in monitors:
         monitor.step(loss)
-        if monitor.outputs_again is not None:
-            loss = monitor.outputs_again
     return loss
 
 

@@ -1,18 +1,11 @@
 """A step made twice now and then: a device that gives other bits is named, a sound one and its training see nothing."""
 
-import math
-import time
-
 import mindspore as ms
 import pytest
-import test_probe
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import nn, ops
 
 from asd import Config, Level
-from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.no_isolator import NoIsolator
-from asd.handler.device_record import device_records
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit, rerun
 
@@ -60,20 +53,6 @@ class Training:
     @property
     def told(self):
         return self.monitor.monitor.protections.on.get("audit", "")
-
-
-def test_a_sound_step_is_made_twice_and_the_training_is_as_if_it_had_not(mode, tmp_path):
-    ours = Training(tmp_path)
-    assert ours.steps(2 * EVERY) == {}
-    assert ours.calls == 2 * EVERY + 2
-    plain = fill(nn.SequentialCell(nn.Dense(8, 16), nn.LayerNorm((16,)), nn.Dense(16, 4)))
-    optimizer = nn.Momentum(plain.trainable_params(), 1e-3, 0.9)
-    cell = nn.TrainOneStepCell(plain, optimizer)
-    for number in range(2 * EVERY):
-        cell(batch(number))
-    assert_same_bits(values(ours.net.get_parameters()), values(plain.get_parameters()))
-    assert_same_bits(values(ours.optimizer.get_parameters()), values(optimizer.get_parameters()))
-    assert ours.told == f"one step of {EVERY} is made twice"
 
 
 def test_a_step_that_comes_to_something_else_the_second_time_accuses_the_device(tmp_path, clean):
@@ -125,37 +104,3 @@ def test_a_training_cell_of_mindspore_is_audited_in_graph_mode(mode, tmp_path):
     training._step = training.monitor.watch_step(training.cell)
     assert training.steps(EVERY) == {}
     assert training.told.startswith("one step of" if mode == "graph" else "not audited: Python runs in a step")
-
-
-def test_where_one_rank_has_ended_its_audits_all_ranks_hear_of_it_and_none_waits(tmp_path, clean, monkeypatch):
-    training = Training(tmp_path)
-    assert training.steps(FIRST) == {}
-    monitor = training.monitor._training.rerun.audit
-    theirs = {"obstacle": "the step does not give the same twice: loss"}
-    monkeypatch.setattr(monitor.ranks, "tell", lambda **own: [own, theirs])
-    calls = training.calls
-    monitor.make(training.monitor._training.rerun.again, "", FIRST, ())
-    assert (training.calls, training.told) == (calls, f"not audited: {theirs['obstacle']}")
-    asked = []
-    monkeypatch.setattr(monitor.ranks, "tell", lambda **own: asked.append(own) or [own])
-    monitor.make(training.monitor._training.rerun.again, "", FIRST, ())
-    assert asked == [theirs]
-
-
-def test_findings_of_checks_audit_and_probe_in_three_attempts_are_one_case_of_the_device_that_lists_them(
-    monkeypatch, tmp_path, clean
-):
-    store = Store(None)
-    handler = FaultHandler(store, Policy(settle_seconds=0), NoIsolator(store), [].append)
-
-    def actions(training, steps):
-        return [handler.handle(event).action for _ in range(steps) for event in training.step()]
-
-    assert actions(Training(tmp_path / "first", 2, factor=math.inf), 2)[0] == "strike"
-    assert actions(Training(tmp_path / "second", EVERY + FIRST + 1, factor=1.05), EVERY + FIRST) == ["strike"]
-    test_probe.spoil(monkeypatch, "Exp", lambda found: found * 0)
-    assert actions(test_probe.Training(tmp_path / "third"), 8 * test_probe.EVERY) == ["isolated"]
-    (record,) = device_records(store, handler.policy, time.time())
-    assert record.reason == (
-        "it has 3 strikes within 480 minutes: adaptive at 2.weight, audit at step, probe at probe.Exp"
-    )

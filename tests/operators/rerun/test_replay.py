@@ -34,7 +34,6 @@ from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun import random_state
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.operators.rerun.rerun import Rerun
-from asd.operators.start import autostart
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -141,26 +140,6 @@ def test_a_loop_of_one_s_own_whose_step_is_not_watched_says_so():
     assert loop(StepMonitor(settings(), sinks=[]), lambda step: step) == [
         ("undetermined", "what a step changes is not declared: give the step to StepMonitor.watch_step")
     ]
-
-
-def test_a_training_cell_that_asd_run_watches_is_replayed(graph, monkeypatch):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
-    monkeypatch.setenv("ASD_ON_ANOMALY", "skip")
-    monkeypatch.setenv("NPU_ASD_UPPER_THRESH", "1000,100")
-    monkeypatch.setenv("ASD_OPTIONS", "replay:1")
-    net = fill(Decoder())
-    cell = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 1e-2)).set_train()
-    autostart.start()
-    try:
-        cell(ids(1), targets(1))
-        events = vars(cell)["_asd_monitor"].monitor.sinks
-        seen = []
-        events.append(seen.append)
-        cell(ids(2), targets(2) * 1e6)
-    finally:
-        autostart.stop()
-    assert [(event.kind, event.verdict) for event in seen if event.kind == "replay"] == [("replay", "undetermined")]
-    assert seen[-1].reason == ALONE
 
 
 class Accumulating(nn.Cell):

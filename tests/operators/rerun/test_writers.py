@@ -1,6 +1,7 @@
 """What a program writes into Parameters around its steps is kept whatever is made twice, and nobody is accused."""
 
 import functools
+import random
 
 import mindspore as ms
 import numpy as np
@@ -47,17 +48,15 @@ def by_item(parameter, value):
 
 
 def load(net, optimizer):
-    kept = {each.name: Parameter(each.asnumpy() * np.float32(0.9)) for each in net.trainable_params()[:2]}
-    ms.load_param_into_net(net, kept)
-    if ms.get_context("mode") == ms.PYNATIVE_MODE:
-        ms.load_param_into_net(optimizer, {optimizer.moment1[0].name: Parameter(optimizer.moment1[0].asnumpy() * 2)})
+    weights, moment = net.trainable_params()[:2], optimizer.moment1[0]
+    ms.load_param_into_net(net, {each.name: Parameter(each.asnumpy() * np.float32(0.9)) for each in weights})
+    ms.load_param_into_net(optimizer, {moment.name: Parameter(moment.asnumpy() * 2)})
 
 
 def flip(weight):
     weight.requires_grad = not weight.requires_grad
 
 
-# One each turn. What only the optimizer's branch of a graph reads is written in PyNative alone.
 WRITERS = [
     lambda net, _, turn: net.share.set_data(Tensor(1.0 + turn, ms.float32)),
     lambda net, _, turn: ops.assign(net.share, Tensor(2.0 + turn, ms.float32)),
@@ -69,8 +68,6 @@ WRITERS = [
     lambda net, *_: by_item(net.last.bias, Tensor(0.25, ms.float32)),
     lambda net, optimizer, _: load(net, optimizer),
     lambda net, *_: flip(net.first.bias),
-]
-OF_OPTIMIZER = [
     lambda _, optimizer, turn: optimizer.learning_rate.set_data(Tensor(1e-3 * (turn + 1), ms.float32)),
     lambda _, optimizer, turn: ops.assign(optimizer.moment2[1], optimizer.moment2[1].value() * turn),
     lambda _, optimizer, turn: optimizer.global_step.copy_(Tensor([turn + 9], ms.int32)),
@@ -83,13 +80,12 @@ class Program(Callback):
     def __init__(self, net, optimizer, moment, loud):
         super().__init__()
         self.net, self.optimizer, self.turns, self.loud = net, optimizer, 0, loud
-        self.writers = [*WRITERS, *(OF_OPTIMIZER if ms.get_context("mode") == ms.PYNATIVE_MODE else [])]
-        self.at_once = len(self.writers) if "epoch" in moment else 1
+        self.at_once = len(WRITERS) if "epoch" in moment else 1
         setattr(self, f"on_train_{moment}", self.write)
 
     def write(self, *_):
         for _ in range(self.at_once):
-            self.writers[self.turns % len(self.writers)](self.net, self.optimizer, 1 + self.turns % 3)
+            WRITERS[self.turns % len(WRITERS)](self.net, self.optimizer, 1 + self.turns % 3)
             self.turns += 1
         if self.turns in self.loud or self.turns - 1 in self.loud:
             ops.assign(self.net.share, Tensor(self.loud.get(self.turns, 1.0), ms.float32))
@@ -125,15 +121,19 @@ class Training:
         """With a loss scaler it is a function, and the program sets the scale between the step and its verdict."""
 
         def function(x):
-            loss, found = gradients(x)
+            counts["steps"] += 1
+            noise = np.random.normal(1, 0.1, (1, 8)) * random.uniform(0.9, 1.1)  # noqa: NPY002 - what steps draw from
+            loss, found = gradients(x * Tensor(noise.astype(np.float32)))
             optimizer(scaler.unscale(found))
             scaler.adjust(Tensor(True))
             return loss
 
-        step = nn.TrainOneStepCell(net, optimizer) if scaler is None else function
+        counts, step = {"steps": 0}, nn.TrainOneStepCell(net, optimizer) if scaler is None else function
+        np.random.seed(3)  # noqa: NPY002
+        random.seed(3)
         if monitor is not None:
             monitor.attach(net if scaler else step, optimizer)
-            step = monitor.watch_step(step, audit=True)
+            step = monitor.watch_step(step, counts.copy, counts.update, audit=True)
         gradients = ms.value_and_grad(lambda x: scaler.scale(net(x)), None, optimizer.parameters)
         for i in range(EPOCHS * ROWS):
             program.write()
@@ -143,6 +143,7 @@ class Training:
                 ops.assign(scaler.scale_value, scaler.scale_value * 0.5)
             if monitor is not None:
                 monitor.step(loss)
+        self.losses.bits.append(repr((counts, np.random.random(), random.random())).encode())  # noqa: NPY002
 
 
 @functools.cache
@@ -178,15 +179,16 @@ def rest(*cases):
     indirect=["mode"],
 )
 def test_what_a_program_writes_is_kept_and_nobody_is_accused(mode, moment, on_anomaly, monkeypatch):
-    monkeypatch.setattr(audit, "EVERY", 4)
-    monkeypatch.setattr(rerun, "EVERY", 4)
-    monkeypatch.setattr(rerun, "FIRST", 3)
+    for module, name, value in ((audit, "EVERY", 4), (rerun, "EVERY", 4), (rerun, "FIRST", 3)):
+        monkeypatch.setattr(module, name, value)
     looks, audits = count(monkeypatch, "rerun_for_good"), count(monkeypatch, "rerun_discarding")
-    watched = Training(moment, settings(on_anomaly=on_anomaly, rule="adaptive", confirm=0.01, replay=True))
+    refuses, looks_twice = on_anomaly != "log", on_anomaly != "log" and not moment.startswith("epoch")
+    rule = {"rule": "adaptive", "confirm": 0.01} if looks_twice else {}
+    watched = Training(moment, settings(on_anomaly=on_anomaly, replay=refuses, **rule))
+    assert [event.reason for event in watched.events if event.level.name != "WARNING"] == []
     assert_same_bits(watched.state, plain(mode, moment))
-    assert {event.level.name for event in watched.events} <= {"WARNING"}
-    if on_anomaly != "log":
-        assert len(looks) == (0 if moment.startswith("epoch") else len(LOUD))
+    assert len(looks) >= len(LOUD) * looks_twice
+    if refuses:
         assert (len(audits), watched.told["audit"]) == (EPOCHS * ROWS // 4, "one step of 4 is made twice")
         assert watched.missing == {}
 

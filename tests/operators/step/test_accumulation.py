@@ -83,19 +83,20 @@ def test_a_sum_that_is_declared_is_put_back_to_where_it_began():
 def test_the_sums_of_a_declared_cell_are_put_back_in_a_compiled_graph(graph):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
-    cell, events = Accumulating(net, optimizer, 0), []
+    cell, events = Accumulating(net, optimizer, 1), []
     config = Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100), replay=True)
     monitor = StepMonitor(config, sinks=[events.append])
     monitor.attach(cell, optimizer)
     step, weights = monitor.watch_step(cell), []
     for number in range(1, 7):
+        ops.assign(cell.ballast, Tensor([number], ms.float32))  # by the program, which is to stay
         monitor.step(step(ids(number), targets(number) * (1e9 if number == 3 else 1.0)))
         weights.append(values(net.get_parameters()))
     assert_same_bits(weights[3], weights[1])
     assert weights[5]["norm_out.gamma"].tobytes() != weights[3]["norm_out.gamma"].tobytes()
     assert [(event.step, event.kind) for event in events if event.refused] == [(4, "follower")]
     assert "was put back to where it began" in events[-1].reason
-    assert cell.count.asnumpy() == 4
+    assert (cell.count.asnumpy(), cell.ballast.asnumpy()) == (4, 6)
 
 
 def test_a_step_that_the_training_itself_leaves_out_holds_no_later_update_back():

@@ -23,7 +23,7 @@ from checked_nets import (
 )
 from mindspore import nn, ops
 
-from asd import AnomalyDetected
+from asd import AnomalyDetected, ConfigError
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -130,18 +130,29 @@ def no_second_look(caplog):
     return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
 
 
-def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, monkeypatch, caplog):
-    drawing = Training(monkeypatch, make=Drawing)
-    assert no_second_look(caplog) == ["the step draws random numbers that can't be drawn again (StandardNormal)"]
-    assert drawing.runs == 0
+class Counting(Decoder):
+    """Python counts its calls, and the count matters."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def construct(self, x, y):
+        self.calls += 1
+        return super().construct(x, y) * self.calls
 
 
-def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_look(monkeypatch):
-    looked, plain = (Training(monkeypatch, factor=3e2, config=settings(confirm=share)) for share in (0.01, 0.0))
-    assert (looked.runs, plain.runs) == (1, 0)
-    assert looked.told() == plain.told()
-    assert {line[:3] for line in looked.told()} == {(BAD, "anomaly", "WARNING")}
-    assert_same_bits(looked.state(), plain.state())
+@pytest.mark.parametrize(
+    ("mode", "make", "named"),
+    [("graph", Drawing, "StandardNormal"), ("pynative", Drawing, "StandardNormal"), ("pynative", Counting, ".calls ")],
+    indirect=["mode"],
+)
+def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, make, named, monkeypatch, caplog):
+    training = Training(monkeypatch, make=make, factor=3e2)
+    [reason] = no_second_look(caplog)
+    assert named in reason
+    assert training.runs == 0
+    assert getattr(training.net, "calls", STEPS) == STEPS
 
 
 def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(monkeypatch):
@@ -206,6 +217,19 @@ def test_a_step_with_two_updates_is_not_made_again():
     assert problems[0].endswith("it has updated the weights once already")
 
 
+def test_an_optimizer_behind_the_declared_step_is_an_obstacle_and_no_update_is_lost():
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(net, optimizer)
+    gradients = monitor.watch_step(ms.value_and_grad(net, None, optimizer.parameters))
+    for i in range(1, STEPS + 1):
+        loss, found = gradients(ids(i), targets(i) * (3e2 if i == BAD else 1))
+        optimizer(found)
+        monitor.step(loss)
+    assert (monitor._training.rerun.again.is_repeatable, monitor.monitor.status.refused) == (False, 0)
+
+
 def test_an_unguarded_optimizer_in_the_step_is_an_obstacle():
     net = fill(Decoder())
     guarded, free = (nn.Adam(net.trainable_params(), 1e-3) for _ in range(2))
@@ -236,24 +260,6 @@ def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before():
     assert status.refused == 0
 
 
-def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_drawn_twice():
-    drawn = []
-
-    def watch(monitor, step):
-        watched = monitor.watch_step(step)
-
-        def then_draw(x, y):
-            loss = watched(x, y)
-            drawn.append(np.random.random())  # noqa: NPY002 - as a data pipeline in this process does
-            return loss
-
-        return then_draw
-
-    np.random.seed(4)  # noqa: NPY002
-    own_loop(settings(), watch)
-    assert len(set(drawn)) == STEPS
-
-
 def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -276,3 +282,26 @@ def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(m
         autostart.stop()
     assert (struck[1], healthy[1]) == (1, 0)
     assert struck[0] == healthy[0]
+
+
+def test_one_of_save_and_restore_alone_is_an_error():
+    with pytest.raises(ConfigError, match="valid is both of save and restore, or none"):
+        StepMonitor(settings(), sinks=[]).watch_step(lambda: None, save=dict)
+
+
+class OwnCell(nn.TrainOneStepCell):
+    """May change anything."""
+
+
+@pytest.mark.parametrize(
+    ("make", "declared", "repeats"),
+    [(nn.TrainOneStepCell, False, True), (OwnCell, False, False), (OwnCell, True, True)],
+)
+def test_training_cells_of_mindspore_are_known_and_ones_of_the_user_have_to_be_declared(make, declared, repeats):
+    net = fill(Decoder())
+    cell = make(net, nn.SGD(net.trainable_params(), 1e-2)).set_train()
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    if declared:
+        monitor.watch_step(cell)
+    train_model(cell, None, dataset(range(3)), monitor)
+    assert ("ASD_OPTIONS:confirm" in monitor.monitor.protections.missing) is not repeats
