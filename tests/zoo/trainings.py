@@ -207,7 +207,10 @@ class Training:
             step = monitor.watch_step(step)
         for x, y in self.batches:
             self.begin()
-            self.end(judged(self.monitors, step(Tensor(x), Tensor(y))))
+            loss = step(Tensor(x), Tensor(y))
+            for monitor in self.monitors:
+                monitor.step(loss)
+            self.end(loss)
 
     def _step_of(self, kind: Kind, cell: nn.Cell, optimizer: nn.Cell) -> Callable[..., Any]:
         fault: dict[str, Any] = {}
@@ -259,13 +262,6 @@ def wrap_products(network: nn.Cell) -> None:
     """Puts what checks nothing behind each layer that has a product."""
     for _, cell in products(network):
         put_behind(cell, _Idle())
-
-
-def judged(monitors: list[StepMonitor], loss: Any) -> Any:
-    """The loss, after the monitors judged the step."""
-    for monitor in monitors:
-        monitor.step(loss)
-    return loss
 
 
 class _Recorder(Callback):
