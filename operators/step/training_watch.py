@@ -445,6 +445,8 @@ class TrainingWatch:
 def _watched(base: type, make: Callable[..., Any], step: Step) -> type:
     class Watched(base):
         def __call__(self, *args, **kwargs):
+            if self is not step.run:  # a copy
+                return super().__call__(*args, **kwargs)
             return make(step._replace(args=args, kwargs=kwargs), super().__call__)
 
     return Watched
