@@ -7,6 +7,8 @@ from setuptools import Distribution, setup
 
 
 class WithDataFiles(Distribution):
+    """This distribution."""
+
     has_data = Distribution.has_data_files
 
 

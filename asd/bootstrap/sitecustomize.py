@@ -6,11 +6,10 @@ It does what `mindspore_asd.pth` does, which has done it before where the packag
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
-
-import mindspore_asd_start  # noqa: F401 - acts as it is imported
 
 
 def _run_the_other() -> None:
@@ -22,4 +21,5 @@ def _run_the_other() -> None:
         spec.loader.exec_module(module_from_spec(spec))
 
 
+import_module("mindspore_asd_start")
 _run_the_other()

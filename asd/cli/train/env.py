@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(aligned([("setting", "value", "from", "meaning"), *settings]))
     if unread:
-        names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
+        names = ", ".join(f"{name} (use {instead})" for name, instead in unread.items())
         print(f"\nset, but not read by asd: {names}")
     rows = [(name, value or "not installed") for name, value in machine.items()]
     print("\n" + aligned([("this machine", ""), *rows]))
