@@ -23,27 +23,32 @@ class _AfterMindSpore:
         others = (each.find_spec for each in sys.meta_path if each is not self and hasattr(each, "find_spec"))
         spec = next(filter(None, (find_spec(name, path, target) for find_spec in others)), None)
         if spec is not None and spec.loader is not None:
-            _call_afterwards(spec.loader)
+            _call_around(spec.loader)
         return spec
 
 
-def _call_afterwards(loader: Any) -> None:
+def _call_around(loader: Any) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
+        config = _load("asd.config")
+        if config is not None:
+            config.Config.of_process()  # a setting that is not valid ends the program before MindSpore begins
         execute(module)
-        _begin()
+        if config is not None:
+            _load("asd.operators")
 
     loader.exec_module = exec_module
 
 
-def _begin() -> None:
+def _load(name: str) -> Any:
+    import importlib
+
     try:
-        import asd.operators  # noqa: F401
-    except Exception as error:
-        if type(error).__name__ == "ConfigError":  # a setting that is not valid must not pass unnoticed
-            raise
-        print(f"asd: ERROR: nothing is checked: `import asd.operators` ended with {error!r}", file=sys.stderr)
+        return importlib.import_module(name)
+    except Exception as error:  # whatever it is must not end a program that would have trained without
+        print(f"asd: ERROR: nothing is checked, for the import of {name} failed: {error!r}", file=sys.stderr)
+        return None
 
 
 sys.meta_path.insert(0, _AfterMindSpore())

@@ -7,7 +7,7 @@ import sys
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from mindspore.parallel.auto_parallel import AutoParallel
 from small_net import Net
 
@@ -69,6 +69,29 @@ def functional():
     return train_step
 
 
+def assigned():
+    weights = ms.ParameterTuple(net.trainable_params())
+    value_and_grad = ms.value_and_grad(net, None, weights)
+
+    def train_step(x, y):
+        loss, gradients = value_and_grad(x, y)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            ops.assign_sub(weight, 1e-2 * gradient)
+        return loss
+
+    return train_step
+
+
+class OwnCell(nn.Cell):
+    def __init__(self):
+        super().__init__(auto_prefix=False)
+        self.net, self.weights, self.grad = net, optimizer.parameters, ops.GradOperation(get_by_list=True)
+        self.optimizer, self.depend = optimizer, ops.Depend()
+
+    def construct(self, x, y):
+        return self.depend(self.net(x, y), self.optimizer(self.grad(self.net, self.weights)(x, y)))
+
+
 if style == "model":
     model_train()
 elif style == "cell":
@@ -77,6 +100,10 @@ elif style == "wrapped":
     loop(AutoParallel(nn.TrainOneStepCell(net, optimizer).set_train()))
 elif style == "functional":
     loop(functional())
+elif style == "assigned":
+    loop(assigned())
+elif style == "own_cell":
+    loop(OwnCell().set_train())
 elif style in ("jitted", "killed"):
     loop(ms.jit(functional()))
     if style == "killed":
