@@ -33,12 +33,8 @@ class Together(nn.Cell):
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:  # noqa: FBT001, FBT002 - MindSpore's signature
         """Those of all, each once, under the names that they have in their optimizer."""
-        seen = set()
-        for each in self.members:
-            for name, parameter in each.parameters_and_names(name_prefix, expand):
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield name, parameter
+        found = [pair for each in self.members for pair in each.parameters_and_names(name_prefix, expand)]
+        yield from {id(parameter): (name, parameter) for name, parameter in found}.values()
 
 
 def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:

@@ -58,38 +58,29 @@ def loop(train_step):
         losses.append(float(train_step(*map(Tensor, batch(step))).asnumpy()))
 
 
-def functional():
+def functional(update=optimizer):
     value_and_grad = ms.value_and_grad(net, None, optimizer.parameters)
 
     def train_step(x, y):
         loss, gradients = value_and_grad(x, y)
-        optimizer(gradients)
+        update(gradients)
         return loss
 
     return train_step
 
 
-def assigned():
-    weights = ms.ParameterTuple(net.trainable_params())
-    value_and_grad = ms.value_and_grad(net, None, weights)
-
-    def train_step(x, y):
-        loss, gradients = value_and_grad(x, y)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            ops.assign_sub(weight, 1e-2 * gradient)
-        return loss
-
-    return train_step
+def assign(gradients):
+    for weight, gradient in zip(optimizer.parameters, gradients, strict=True):
+        ops.assign_sub(weight, 1e-2 * gradient)
 
 
 class OwnCell(nn.Cell):
-    def __init__(self):
+    def __init__(self, step):
         super().__init__(auto_prefix=False)
-        self.net, self.weights, self.grad = net, optimizer.parameters, ops.GradOperation(get_by_list=True)
-        self.optimizer, self.depend = optimizer, ops.Depend()
+        self.step = step
 
     def construct(self, x, y):
-        return self.depend(self.net(x, y), self.optimizer(self.grad(self.net, self.weights)(x, y)))
+        return self.step(x, y)
 
 
 if style == "model":
@@ -101,9 +92,9 @@ elif style == "wrapped":
 elif style == "functional":
     loop(functional())
 elif style == "assigned":
-    loop(assigned())
+    loop(functional(assign))
 elif style == "own_cell":
-    loop(OwnCell().set_train())
+    loop(OwnCell(functional()).set_train())
 elif style in ("jitted", "killed"):
     loop(ms.jit(functional()))
     if style == "killed":
