@@ -11,13 +11,11 @@ import sys
 
 TYPE_CHECKING = False  # as of `typing`, which takes longer to import than all the rest
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
     from typing import Any
 
 
 class _AfterMindSpore:
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "mindspore":
             return None
         others = (each.find_spec for each in sys.meta_path if each is not self and hasattr(each, "find_spec"))
@@ -30,7 +28,7 @@ class _AfterMindSpore:
 def _call_around(loader: Any) -> None:
     execute = loader.exec_module
 
-    def exec_module(module: ModuleType) -> None:
+    def exec_module(module: Any) -> None:
         config = _load("asd.config")
         if config is not None:
             config.Config.of_process()  # a setting that is not valid ends the program before MindSpore begins

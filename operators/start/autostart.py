@@ -43,7 +43,6 @@ def start() -> None:
         patches.wrap(kind, "__call__", _around_compiled, _GROUP)
     for kind in gradient_functions():
         patches.wrap(kind, "__init__", _around_gradient, _GROUP)
-    _unwatched.know_all()
 
 
 def stop() -> None:

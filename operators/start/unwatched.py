@@ -59,18 +59,14 @@ class Unwatched:
         """Notes an optimizer that was made."""
         self._optimizers.add(optimizer)
 
-    def know_all(self) -> None:
-        """Notes those that were made before anybody looked, as before a late import."""
-        for each in gc.get_objects():
-            if issubclass(type(each), OPTIMIZERS):
-                self.know(each)
-
     @shielded
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
         self._calls += 1
         if self._calls % _EVERY or self.monitor is not None:
             return
+        if self._calls == _EVERY:  # some may have been made before the import
+            self._optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
         found = [each for each in list(self._optimizers) if not _is_judged(each) and self._updated(each)]
         gates = list(table().gates.living.values())
         judged = [gate for gate in gates if not gate.is_free]

@@ -85,15 +85,12 @@ def test_the_gradients_are_those_of_the_network_and_nothing_else_changes(clean, 
         assert float(row["norm"]) == pytest.approx(np.linalg.norm(array), rel=1e-6)
 
 
-def test_graph_mode_which_is_said_records_where_python_calls_the_optimizer_and_no_step_in_one_graph(
-    graph, tmp_path, caplog
-):
+def test_graph_mode_records_where_python_calls_the_optimizer_which_is_said(graph, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "asd"):
         train(DebuggerConfig(tmp_path, "grad_probe"))
     assert not (tmp_path / "rank0").exists()
     assert len(caplog.messages) == 1
-    weight = Parameter(Tensor(np.ones(2, np.float32)), name="w")
-    optimizer = nn.SGD([weight], 0.1)
+    optimizer = nn.SGD([Parameter(Tensor(np.ones(2, np.float32)), name="w")], 0.1)
     GradientMonitor(DebuggerConfig(tmp_path, "grad_probe")).monitor(optimizer)
     optimizer((Tensor(np.ones(2, np.float32)),))
     assert (tmp_path / "rank0" / "grad_summary_0.csv").exists()
