@@ -42,7 +42,8 @@ VENV_2.10 := .venv-2.10
 VENV_MSPROBE := .venv-msprobe
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
-BUILD_INPUTS := pyproject.toml
+# What is copied into an environment, also by an editable install.
+BUILD_INPUTS := pyproject.toml setup.py $(wildcard asd/bootstrap/mindspore_asd*)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean

@@ -16,7 +16,7 @@ from asd.rules.base import SIGMA, UPPER
 from asd.settings.job_name import attempt_of, job_name
 from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values
 from asd.settings.protection import brought_by
-from asd.settings.table import SET_BY_RUN, VARIABLES
+from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES
 from asd.settings.variable import Variable
 
 _BY_PROTECTION: Any = None
@@ -184,16 +184,19 @@ def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that look like ours and are none, most likely mistyped, each with the nearest that is one.
+    """Variables that look like ours and are not read, each with what to set now, or the nearest that is read.
 
     Args:
         environ: Of this process if not given.
     """
     environ = os.environ if environ is None else environ
     known = [*(variable.name for variable in VARIABLES), ASD_OPTIONS]
-    ours = [name for name in environ if name.startswith(("NPU_ASD_", "ASD_"))]
-    unknown = set(ours) - {*known, *SET_BY_RUN}
-    return {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in sorted(unknown)}
+    options = {f"ASD_{option.name.upper()}": option.name for option in OPTIONS}
+    former = FORMER | {old: f"{ASD_OPTIONS}={name}:{environ[old]}" for old, name in options.items() if old in environ}
+    ours = [name for name in environ if name.startswith(("NPU_ASD_", "ASD_")) or name in former]
+    unknown = sorted(set(ours) - {*known, *SET_BY_RUN})
+    nearest = {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in unknown}
+    return {name: former.get(name, nearest[name]) for name in unknown}
 
 
 class Setting(NamedTuple):

@@ -59,7 +59,7 @@ _EPILOG = """\
 Examples:
   asd demo                       a corrupted gradient, found and refused, in a real training
   asd selftest                   does all of it work on this device? two minutes, no model
-  asd run python train.py        a training of your own, with detection on
+  asd run python train.py        a training of your own, as with NPU_ASD_ENABLE=1
   asd env                        which settings are in force, and where each comes from
   NPU_ASD_ENABLE=1 asd env       the same, with the environment of one command
 

@@ -14,6 +14,8 @@ from asd.settings.variable import Variable
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """What `asd run --ranks` tells a training besides, which are no settings."""
+FORMER = {"MS_NPU_ASD_CONFIG": "ASD_RULE=combined"}
+"""The vendor's variables that are not read, each with what does the same."""
 _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
     lambda value: type(value) is int and 0 <= value <= 3,

@@ -14,7 +14,7 @@ from asd.verdict import Level, Verdict
 
 
 class LogSink:
-    """Writes events as lines: ERROR for the first level and what follows from it, WARNING for the rest.
+    """Writes events as lines: WARNING for the second level, ERROR for the rest.
 
     They go to the logger `asd`, without any handler to standard error in the form of Ascend application logs.
     """
@@ -34,9 +34,8 @@ class LogSink:
 
     def __call__(self, event: Event) -> None:
         """Writes `event` as one line, if it is to be written."""
-        mild = event.level is Level.WARNING or event.kind == "problem"
         if self._headlines.has(event):
-            self.logger.log(logging.WARNING if mild else logging.ERROR, "%s", event.sentence())
+            self.logger.log(logging.WARNING if event.level is Level.WARNING else logging.ERROR, "%s", event.sentence())
 
     def values(self, step: int, checkpoint: str, verdict: Verdict) -> None:
         """Logs one normal value at INFO; used with `NPU_ASD_ENABLE=3`."""

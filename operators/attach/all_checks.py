@@ -13,6 +13,7 @@ from asd.errors import UnsupportedError
 from asd.operators.attach.fallback import compile_without_what_fails
 from asd.operators.attach.install import install, sites_of
 from asd.operators.attach.sharing import left_to_others, name_apart
+from asd.operators.attach.together import members_of
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.step_record import Part
 from asd.operators.measure.own_gradients import (
@@ -101,14 +102,10 @@ class Checks(Part):
         # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.
         before = reducer is not None and are_averaged()
         if self._config.refuses or self._judges_history:
-            try:
-                gradients, lower = self._judges_history and not before, self._config.confirm > 0
-                guard(optimizer, gradients=gradients, lower=lower, parts=_has_parts(optimizer, net))
-            except UnsupportedError as error:
-                self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
-            sites += gradient_sites(optimizer)
-        if is_guarded(optimizer):
-            optimizer.asd_gate.belong_to(self.gate)
+            for each in members_of(optimizer):
+                sites += self._guard(each, net, gradients=self._judges_history and not before)
+        for each in filter(is_guarded, members_of(optimizer)):
+            each.asd_gate.belong_to(self.gate)
         for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
             free.belong_to(self.gate)
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
@@ -116,6 +113,14 @@ class Checks(Part):
             sites += self._before_reduction(reducer, reduced)
         for site in sites:
             self._take(site)
+
+    def _guard(self, optimizer: nn.Cell, net: nn.Cell | None, *, gradients: bool) -> list[Site]:
+        try:
+            parts = _has_parts(optimizer, net)
+            guard(optimizer, gradients=gradients, lower=self._config.confirm > 0, parts=parts)
+        except UnsupportedError as error:
+            self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
+        return gradient_sites(optimizer)
 
     def look_in_backward_pass(self, net: nn.Cell, optimizer: nn.Cell | None) -> None:
         """Looks at gradients of parameters where they arise, for a loop that clips them before the optimizer."""

@@ -89,7 +89,7 @@ def install(
     done = Installation()
     cells = _cells_to_check(net)
     for name, cell in cells:
-        operators = list(_check_operators(name, cell))
+        operators = list(check_operators(cell, name))
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
             for path, operator in operators:
@@ -115,7 +115,7 @@ def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
         if id(cell) not in elsewhere:
             cells.append((cell_name(path), cell))
             continue
-        for _, operator in list(_check_operators(path, cell)):
+        for _, operator in list(check_operators(cell, path)):
             operator.enable_check, operator.check_op.site.claimed = False, True
     return cells
 
@@ -141,7 +141,7 @@ def sites_of(net: nn.Cell) -> Iterator[Site]:
     for name, cell in net.cells_and_names():
         if getattr(cell, "asd_tap", None) is not None:
             yield cell.asd_tap.site
-        for _, operator in _check_operators(name, cell):
+        for _, operator in check_operators(cell, name):
             yield operator.check_op.site
 
 
@@ -186,7 +186,8 @@ def _checkable(cell: nn.Cell) -> bool:
     return _looks_checkable(cell) and _reason_against(cell) is None
 
 
-def _check_operators(path: str, cell: nn.Cell) -> Iterator[tuple[str, ASDBase]]:
+def check_operators(cell: nn.Cell, path: str = "") -> Iterator[tuple[str, ASDBase]]:
+    """Each check operator that `cell` holds, with its name where `path` is the cell's."""
     for name, value in vars(cell).items():
         if isinstance(value, ASDBase) and value.enable_check and "check_op" in vars(value):
             yield f"{path}.{name}" if path else name, value

@@ -1,4 +1,4 @@
-"""`GradientMonitor`: what the gradients of each parameter are like, step by step, in PyNative."""
+"""`GradientMonitor`: what the gradients of each parameter are like, step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MONITORED = "asd_gradients_are_monitored"
 
 
 class GradientMonitor:
-    """Records the gradients that an optimizer is called with, in PyNative.
+    """Records the gradients that Python calls an optimizer with; a step that is compiled as a whole has none.
 
     A step is one call of the optimizer; an update that the guard refuses is none. A failure to write ends the
     recording, never the training. What an earlier run left in the folder is moved aside.
@@ -71,7 +71,9 @@ class GradientMonitor:
         if is_guarded(optimizer):
             raise ConfigError("optimizer", type(optimizer).__name__, "monitor() has to come before guard()")
         if context.get_context("mode") == context.GRAPH_MODE:
-            _LOG.warning("the gradients of a compiled step are not recorded: train in PyNative.")
+            _LOG.warning(
+                "graph mode: gradients are recorded where Python calls the optimizer, not of a step in one graph."
+            )
         self._names = [parameter.name for parameter in parameters]
         unknown = [name for name in self.config.param_list if name not in self._names]
         if unknown and len(unknown) == len(self.config.param_list):

@@ -16,6 +16,7 @@ from mindspore.train import Callback
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Change, Fault
+from asd.operators.attach.install import check_operators
 from asd.operators.measure.tap import InsertGradientOf
 from asd.operators.table.slots import table
 
@@ -58,7 +59,7 @@ class FaultInjector(Callback):
         if self.fault.target == "weight":
             places: dict[str, Any] = {parameter.name: parameter for parameter in net.trainable_params()}
         else:
-            places = _taps(net)
+            places = _taps(net, operators=self.fault.target == "gradient")
         chosen = self._choose(places)
         self.where = chosen[0]
         if self.fault.target == "weight":
@@ -66,7 +67,9 @@ class FaultInjector(Callback):
             return self.where
         for name in chosen:
             strike = functools.partial(self._strike, where=name)
-            places[name].asd_tap = _Faulty(places[name].asd_tap, strike, on_gradient=self.fault.target == "gradient")
+            place, attribute = places[name]
+            faulty = _Faulty(getattr(place, attribute), strike, on_gradient=self.fault.target == "gradient")
+            setattr(place, attribute, faulty)
         return self.where
 
     def begin_step(self) -> None:
@@ -113,11 +116,21 @@ class FaultInjector(Callback):
         return faulty
 
 
-def _taps(net: nn.Cell) -> dict[str, Any]:
-    """Every cell that `install` put a tap on, by the name of its checkpoint."""
-    return {
-        cell.asd_tap.site.name: cell for _, cell in net.cells_and_names() if getattr(cell, "asd_tap", None) is not None
-    }
+def _taps(net: nn.Cell, *, operators: bool) -> dict[str, tuple[Any, str]]:
+    """What holds the tap of each checkpoint, and in which attribute, by its name.
+
+    Args:
+        net: The network.
+        operators: Whether check operators count, which look at what a layer is given; else cells with a tap alone,
+            which look at what it returns.
+    """
+    holders: list[tuple[Any, str]] = []
+    for _, cell in net.cells_and_names():
+        if getattr(cell, "asd_tap", None) is not None:
+            holders.append((cell, "asd_tap"))
+        if operators:
+            holders += [(operator.check_op, "tap") for _, operator in check_operators(cell)]
+    return {getattr(*holder).site.name: holder for holder in holders}
 
 
 class _Faulty(nn.Cell):

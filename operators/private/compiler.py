@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from mindspore.common import api as pynative_api
+from mindspore.ops.composite import base
 
 try:
     from mindspore.graph import api  # since 2.9
@@ -16,6 +17,11 @@ except ImportError:
 def executors() -> tuple[Any, Any]:
     """The classes that compile and run jitted functions, and cells."""
     return api._JitExecutor, api._CellGraphExecutor
+
+
+def gradient_functions() -> tuple[Any, Any]:
+    """The classes of gradient functions: `GradOperation`, and that of `grad` and `value_and_grad`."""
+    return base.GradOperation, base._Grad
 
 
 def graph_compilers() -> tuple[Any, Any]:

@@ -8,20 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from mindspore import nn
-from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from mindspore.train import Model
 
 from asd.operators.attach.install import sites_of
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.private import patches
 from asd.operators.private.class_swap import put_on
-from asd.operators.private.compiler import executors
+from asd.operators.private.compiler import executors, gradient_functions
 from asd.operators.private.mended import mend_files
 from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 from asd.operators.start.step_monitor import StepMonitor
-from asd.operators.start.unwatched import Unwatched
+from asd.operators.start.unwatched import OPTIMIZERS, Unwatched
 from asd.operators.table.slots import table
 
 _MONITOR = "_asd_monitor"
@@ -38,10 +37,13 @@ def start() -> None:
     patches.wrap(Model, "train", _with_callback, _GROUP)
     for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
         patches.wrap(kind, "__call__", _with_own_monitor, _GROUP)
-    for kind in (nn.Optimizer, ExperimentalOptimizer):
+    for kind in OPTIMIZERS:
         patches.wrap(kind, "__init__", _around_init, _GROUP)
         patches.wrap(kind, "__call__", _around_optimizer, _GROUP)
-    patches.wrap(executors()[0], "__call__", _around_jitted, _GROUP)
+    for kind in executors():
+        patches.wrap(kind, "__call__", _around_compiled, _GROUP)
+    for kind in gradient_functions():
+        patches.wrap(kind, "__init__", _around_gradient, _GROUP)
 
 
 def stop() -> None:
@@ -77,11 +79,19 @@ def _around_init(init: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> None:
     _unwatched.know(self)
 
 
-def _around_jitted(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def _around_compiled(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     outputs = call(self, *args, **kwargs)
     if not _training:
         _unwatched.look()
     return outputs
+
+
+def _around_gradient(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """One is made for each step of PyNative, and for each compilation."""
+    init(self, *args, **kwargs)
+    _unwatched.takes_gradients = True
+    if not _training:
+        _unwatched.look()
 
 
 def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:

@@ -96,8 +96,12 @@ class StepMonitor(Callback):
     # What a training engineer calls in a loop of her own.
 
     def attach(
-        self, net: nn.Cell | None, optimizer: nn.Cell | None = None, *, reducer: nn.Cell | None = None
-    ) -> nn.Cell | None:
+        self,
+        net: nn.Cell | None,
+        optimizer: nn.Cell | Sequence[nn.Cell] | None = None,
+        *,
+        reducer: nn.Cell | None = None,
+    ) -> Any:
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
         Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has.
@@ -105,7 +109,8 @@ class StepMonitor(Callback):
         Args:
             net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what
                 is judged are the check operators that belong to no installed network.
-            optimizer: The optimizer; without it a bad update is reported but not refused.
+            optimizer: The optimizer, or a list of all that make a step together; without it a bad update is reported
+                but not refused.
             reducer: The `nn.DistributedGradReducer` of a data-parallel loop of your own, which no cell of `net` holds.
                 With it gradients are looked at before their mean over the ranks is taken.
 
@@ -113,14 +118,14 @@ class StepMonitor(Callback):
             `optimizer`.
 
         Raises:
-            ConfigError: `reducer` is none for this optimizer.
+            ConfigError: `reducer` is none for this optimizer, or a list holds something else than optimizers.
         """
         if self.config.enabled:
             self._attach(net, optimizer, reducer)
         return optimizer
 
     @shielded
-    def _attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None) -> None:
+    def _attach(self, net: nn.Cell | None, optimizer: Any, reducer: nn.Cell | None) -> None:
         self._training.attach(net, optimizer, reducer)
 
     def step(self, outputs: Any = None) -> list[Event]:
@@ -222,8 +227,9 @@ class StepMonitor(Callback):
         if step is not None and not training.get("dataset_sink_mode"):
             self._training.watch_calls(train_network, step)
         if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU" and self.monitor is not None:
-            self.monitor.problem(
-                "dataset sink mode: values are judged once every sink_size steps; the worst of them counts"
+            self.monitor.protections.lacks(
+                "NPU_ASD_ENABLE",
+                "dataset sink mode: values are judged once every sink_size steps; the worst of them counts",
             )
 
     @shielded
@@ -251,9 +257,9 @@ class StepMonitor(Callback):
 
 @functools.cache
 def _name_unknown_variables() -> None:
-    """Once: a mistyped setting is not in force."""
-    for name, nearest in unknown_variables().items():
-        _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
+    """Once: a setting that is mistyped, or has another name now, is not in force."""
+    for name, instead in unknown_variables().items():
+        _LOG.warning("%s is not read by asd and changes nothing here: use %s", name, instead)
 
 
 @functools.cache

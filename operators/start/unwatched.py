@@ -1,27 +1,42 @@
-"""Says that updates are made and nobody judges them: after ten, in the log and in the status."""
+"""Says that updates are made and nobody judges them: within ten steps, in the log, in the status and by a metric."""
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from mindspore import Parameter, nn
+from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from asd.config import Config
 from asd.operators.gate.guard import is_guarded
+from asd.operators.measure.optimizer_state import FLOATS
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.table.slots import table
 from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
 
-_UPDATES = 10
+OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
+_EVERY = 5
+"""Calls between two looks: what changes from one to the next is trained, within ten steps."""
 _COUNTERS = ("global_step", "state_step", "step_t")
 _NOTHING = (
     "nothing is judged: {name} makes updates, and no step ends where Python can see it:"
     " call StepMonitor.attach before the loop and StepMonitor.step after each step"
 )
+_NOT_ATTACHED = (
+    "not everything is judged: {name} makes updates that nobody refuses, for a StepMonitor was attached to another"
+    " optimizer: pass all of them, as in StepMonitor.attach(net, [first, second])"
+)
+_FUNCTIONAL = (
+    "nothing is judged: gradients are taken, weights change, and no optimizer is known that changes them: have an"
+    " optimizer of mindspore.nn make the update, and pass it to StepMonitor.attach before the loop"
+)
+_SAMPLE, _SMALL = 16, 2**16
+"""How many Parameters are compared, and how many elements one of them has at most."""
 
 
 class Unwatched:
@@ -29,12 +44,16 @@ class Unwatched:
 
     Attributes:
         monitor: Writes the status that says so; None as long as nothing was said.
+        takes_gradients: Whether a gradient function was made in this process.
     """
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
+        self.takes_gradients = False
         self._optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
-        self._calls = 0
+        self._calls = self._looks = 0
+        self._updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
+        self._before: list[tuple[Parameter, bytes]] = []
 
     def know(self, optimizer: nn.Cell) -> None:
         """Notes an optimizer that was made."""
@@ -44,22 +63,54 @@ class Unwatched:
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
         self._calls += 1
-        if self.monitor is None and self._calls % _UPDATES == 0:
-            found = (each for each in list(self._optimizers) if not _is_judged(each) and _updates(each) >= _UPDATES)
-            if (optimizer := next(found, None)) is not None:
-                self._say(type(optimizer).__name__)
+        if self._calls % _EVERY or self.monitor is not None:
+            return
+        if self._calls == _EVERY:  # some may have been made before the import
+            self._optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
+        found = [each for each in list(self._optimizers) if not _is_judged(each) and self._updated(each)]
+        gates = list(table().gates.living.values())
+        judged = [gate for gate in gates if not gate.is_free]
+        if found:
+            others = any(gate.optimizers for gate in judged)
+            self._say((_NOT_ATTACHED if others else _NOTHING).format(name=type(found[0]).__name__))
+        elif self.takes_gradients and not judged and self._weights_changed():
+            self._say(_FUNCTIONAL)
+        for gate in gates:
+            if gate.listener is not None and table().updates(gate) >= _EVERY:
+                gate.listener()
 
-    def _say(self, name: str) -> None:
+    def _updated(self, optimizer: nn.Cell) -> bool:
+        """Whether it made updates since the first look, before which a checkpoint may have been loaded."""
+        made = _updates(optimizer)
+        return made > self._updates.setdefault(optimizer, made)
+
+    def _weights_changed(self) -> bool:
+        """Whether some weights are no longer what they were; which ones is decided again after 1, 2, 4 ... looks."""
+        changed = any(weight.asnumpy().tobytes() != before for weight, before in self._before)
+        self._looks += 1
+        if not self._looks & (self._looks - 1):
+            weights = [each for each in gc.get_objects() if issubclass(type(each), Parameter) and _may_be_trained(each)]
+            weights.sort(key=lambda each: each.size)
+            small = [each for each in weights if each.size <= _SMALL] or weights[:1]
+            sample = small[:: max(1, len(small) // _SAMPLE)]
+            self._before = [(each, each.asnumpy().tobytes()) for each in sample]
+        return changed
+
+    def _say(self, reason: str) -> None:
         config = Config.of_process()
         origin = origin_of_process(config)
+        self._before = []
         self.monitor = Monitor(config, origin, open_sinks(config, origin))
-        reason = _NOTHING.format(name=name)
         self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         self.monitor.tell_protections()
         self.monitor.status.unjudged = True
         at_exit(self.monitor.end_with_process)
         self.monitor.problem(reason)
         self.monitor.begin()
+
+
+def _may_be_trained(weight: Parameter) -> bool:
+    return weight.requires_grad and weight.dtype in FLOATS and not weight.has_init and not hasattr(weight, "to_local")
 
 
 def _is_judged(optimizer: nn.Cell) -> bool:

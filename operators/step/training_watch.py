@@ -13,6 +13,7 @@ from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.operators.attach.all_checks import Checks
+from asd.operators.attach.together import as_one
 from asd.operators.gate.accumulation import Accumulation
 from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
@@ -155,8 +156,9 @@ class TrainingWatch:
         self._rule_state.files = CheckpointWatch(callbacks or ())
         self._ending.look_for_roll_back(callbacks_in(callbacks))
 
-    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None = None) -> None:
+    def attach(self, net: nn.Cell | None, optimizer: Any, reducer: nn.Cell | None = None) -> None:
         """Puts checks on `net` and a guard around `optimizer`, and finds out what protects the training."""
+        optimizer = as_one(optimizer, self._optimizer)
         goes_on = self.monitor is not None and optimizer is self._optimizer
         if self.monitor is None or not goes_on:
             origin = origin_of_process(self.config)

@@ -277,10 +277,13 @@ def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
     assert Config.from_env({"ASD_OPTIONS": "confirm:0.02"}).confirm == 0.02
 
 
-def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
+def test_a_variable_that_is_not_read_is_known_with_what_to_use():
     given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
     ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
-    assert unknown_variables({**given, **ours}) == {
+    former = {"ASD_RECORD": "1", "MS_NPU_ASD_CONFIG": "enable:true"}
+    assert unknown_variables({**given, **ours, **former}) == {
+        "ASD_RECORD": "ASD_OPTIONS=record:1",
+        "MS_NPU_ASD_CONFIG": "ASD_RULE=combined",
         "ASD_RUL": "ASD_RULE",
         "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH",
         "ASD_OPTIOS": "ASD_OPTIONS",

@@ -1,5 +1,6 @@
 """`asd run` around trainings that know nothing of detection, in every style and both modes."""
 
+import contextlib
 import json
 import re
 import signal
@@ -102,28 +103,29 @@ def test_with_level_0_nothing_is_checked(runner):
     assert done.result["before"] != done.result["after"]
 
 
-@both_modes
-def test_ten_updates_in_a_jitted_function_are_enough_to_say_that_nothing_is_judged(runner, mode):
-    done = runner.asd_run("loops.py", "jitted", mode, 10)
-    assert done.code == 0
-    assert done.err.count("nothing is judged: SGD makes updates, and no step ends where Python can see it") == 1
-    assert "call StepMonitor.attach before the loop and StepMonitor.step after each step" in done.err
+@pytest.mark.parametrize(
+    ("style", "mode"),
+    [
+        ("killed", "graph"),
+        ("assigned", "graph"),
+        ("assigned", "pynative"),
+        *(pytest.param(*cell, marks=pytest.mark.slow) for cell in (("jitted", "pynative"), ("own_cell", "graph"))),
+    ],
+)
+def test_what_trains_and_is_not_judged_is_told_within_ten_steps(runner, style, mode):
+    done, killed = runner.program("loops.py", style, mode, 10, NPU_ASD_ENABLE="1"), style == "killed"
+    assert done.code == (-signal.SIGKILL if killed else 0)
     (event,) = runner.events()
     assert (event["kind"], event["step"]) == ("problem", 0)
+    (line,) = [line for line in done.err.splitlines() if line.startswith("[ERROR] ASD")]
+    assert event["reason"] in line
     status = json.loads((runner.folder / "asd_run/status-rank0.json").read_text())
-    assert (status["steps"], status["problems"], status["active"], status["unjudged"]) == (0, 1, False, True)
+    assert (status["steps"], status["problems"], status["active"], status["unjudged"]) == (0, 1, killed, True)
     assert list(status["protections"]["missing"]) == ["NPU_ASD_ENABLE"]
-
-
-def test_the_agent_shows_a_training_that_nobody_judged_after_sigkill(runner):
-    assert runner.asd_run("loops.py", "killed", "graph", 10).code == -signal.SIGKILL
-    agent = Agent([runner.folder / "asd_run"])
-    try:
+    with contextlib.closing(Agent([runner.folder / "asd_run"])) as agent:
         agent.poll()
         families = {family.name: family.samples for family in NodeCollector(agent).collect()}
-    finally:
-        agent.close()
-    assert [families[name][0].value for name in ("asd_training_unjudged", "asd_rank_lost")] == [1, 1]
+    assert [families[name][0].value for name in ("asd_training_unjudged", "asd_rank_lost")] == [1, killed]
 
 
 def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
@@ -132,11 +134,14 @@ def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
     assert [(event["kind"], event["step"]) for event in runner.events()] == [("anomaly", 1)]
 
 
-def test_the_environment_variable_alone_is_enough_once_the_operators_are_imported(runner):
-    (runner.folder / "train.py").write_text(
-        "import os, runpy, sys\nimport asd.operators\nsys.argv.pop(0)\n"
-        "sys.path.insert(0, os.path.dirname(sys.argv[0]))\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    done = runner.run(sys.executable, "train.py", PROGRAM, "model", "graph", 6, 4, NPU_ASD_ENABLE="1", **runner.quiet)
+@pytest.mark.parametrize("start", ["program", "asd_run"])
+def test_the_environment_variable_is_enough_and_asd_run_does_nothing_twice(runner, start):
+    done = getattr(runner, start)("loops.py", "functional", "pynative", 6, 4, NPU_ASD_ENABLE="1")
     assert done.code == 1
     assert [event["step"] for event in anomalies(runner)] == [4]
+    assert done.err.count("rule: threshold") == 1
+
+
+def test_a_wrong_value_of_the_variable_ends_the_program_before_mindspore_begins(runner):
+    done = runner.run(sys.executable, "-c", "import mindspore", NPU_ASD_ENABLE="on", **runner.quiet)
+    assert (done.code, done.err.splitlines()[-1].split()[:2]) == (1, ["asd.errors.ConfigError:", "NPU_ASD_ENABLE"])

@@ -79,12 +79,6 @@ def test_asd_run_and_an_entry_in_the_yaml_judge_each_value_once(runner):
 
 
 @pytest.mark.slow
-def test_the_entry_can_be_switched_off_by_the_environment(runner):
-    done = train(runner, "graph", 4, MONITOR, NPU_ASD_ENABLE="0")
-    assert (done.code, values(done), runner.events()) == (0, [], [])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_second_look_heals_a_gradient_that_was_wrong_once(runner, mode):
     looks = {"NPU_ASD_ENABLE": "3", "ASD_RULE": "adaptive", "ASD_OPTIONS": "confirm:0.01", "ASD_ON_ANOMALY": "skip"}

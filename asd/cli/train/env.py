@@ -13,6 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import add_run_dir, run_dir_of
@@ -42,18 +46,27 @@ def run(args: argparse.Namespace) -> int:
     if args.training:
         return _show_training(args)
     unread = unknown_variables(os.environ)
-    machine = describe_machine()
+    machine = {**describe_machine(), "start-up file": _start_up_file(os.environ)}
     if args.json:
         report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}
         print(json.dumps(report, indent=2))
         return 0
     print(aligned([("setting", "value", "from", "meaning"), *settings]))
     if unread:
-        names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
+        names = ", ".join(f"{name} (use {instead})" for name, instead in unread.items())
         print(f"\nset, but not read by asd: {names}")
     rows = [(name, value or "not installed") for name, value in machine.items()]
     print("\n" + aligned([("this machine", ""), *rows]))
     return 0
+
+
+def _start_up_file(environ: Mapping[str, str]) -> str | None:
+    """Which file makes `NPU_ASD_ENABLE` enough for every Python of this environment, and whether it did so here."""
+    places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    file = next((path for place in places if (path := Path(place, "mindspore_asd.pth")).is_file()), None)
+    is_off = environ.get("NPU_ASD_ENABLE", "0") in ("", "0")
+    state = "active" if "mindspore_asd_start" in sys.modules else "NPU_ASD_ENABLE is off" if is_off else "not active"
+    return None if file is None else f"{file}, {state}"
 
 
 def _show_training(args: argparse.Namespace) -> int:

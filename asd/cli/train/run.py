@@ -28,7 +28,8 @@ Examples:
   asd run --ranks 2 --spares 1 -- python train.py
 
 Detection is on unless NPU_ASD_ENABLE says otherwise. It reaches every process that the command starts, waits for the
-import of MindSpore, and checks what trains through Model.train, mindformers' Trainer or TrainOneStepCell.
+import of MindSpore, and checks what trains through Model.train, mindformers' Trainer or TrainOneStepCell. Where the
+package is installed in the Python that trains, NPU_ASD_ENABLE=1 python train.py does the same without this command.
 
 With --ranks the training finds ASD_DEVICE (the number of its device) in its environment, and where to resume from in
 ASD_RESUME_FROM; `asd.operators.resume.checkpoint_to_resume(folder)` tells the same. What is known of the job is in

@@ -32,14 +32,32 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     folder = next(setting for setting in report["settings"] if setting["name"] == "ASD_RUN_DIR")
     assert (folder["value"], folder["source"]) == ("a folder", "environment")
     assert report["unread"] == []
-    assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client"}
+    packages = {"python", "mindspore", "mindformers", "numpy", "prometheus_client"}
+    assert set(report["machine"]) == {*packages, "start-up file"}
 
 
-def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
-    monkeypatch.setenv("NPU_ASD_ENABLED", "1")
+def test_it_says_which_file_makes_the_switch_enough_and_whether_it_did(monkeypatch, capsys, tmp_path):
+    def told():
+        assert main(["env", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["machine"]["start-up file"]
+
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.setattr("site.ENABLE_USER_SITE", False)
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    monkeypatch.delitem(sys.modules, "mindspore_asd_start", raising=False)
+    assert told() is None
+    (file := tmp_path / "mindspore_asd.pth").touch()
+    assert told() == f"{file}, not active"
+    monkeypatch.setitem(sys.modules, "mindspore_asd_start", sys)
+    assert told() == f"{file}, active"
+
+
+def test_what_is_not_read_is_pointed_out(monkeypatch, capsys):
+    for name in ("NPU_ASD_ENABLED", "ASD_REPLAY"):
+        monkeypatch.setenv(name, "1")
     assert main(["env"]) == 0
-    expected = "set, but not read by asd: NPU_ASD_ENABLED (the nearest that is read: NPU_ASD_ENABLE)"
-    assert expected in capsys.readouterr().out
+    line = next(line for line in capsys.readouterr().out.splitlines() if "not read" in line)
+    assert line.endswith(": ASD_REPLAY (use ASD_OPTIONS=replay:1), NPU_ASD_ENABLED (use NPU_ASD_ENABLE)")
 
 
 def test_the_version_is_printed(capsys):

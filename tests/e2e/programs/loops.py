@@ -7,7 +7,7 @@ import sys
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from mindspore.parallel.auto_parallel import AutoParallel
 from small_net import Net
 
@@ -58,15 +58,29 @@ def loop(train_step):
         losses.append(float(train_step(*map(Tensor, batch(step))).asnumpy()))
 
 
-def functional():
+def functional(update=optimizer):
     value_and_grad = ms.value_and_grad(net, None, optimizer.parameters)
 
     def train_step(x, y):
         loss, gradients = value_and_grad(x, y)
-        optimizer(gradients)
+        update(gradients)
         return loss
 
     return train_step
+
+
+def assign(gradients):
+    for weight, gradient in zip(optimizer.parameters, gradients, strict=True):
+        ops.assign_sub(weight, 1e-2 * gradient)
+
+
+class OwnCell(nn.Cell):
+    def __init__(self, step):
+        super().__init__(auto_prefix=False)
+        self.step = step
+
+    def construct(self, x, y):
+        return self.step(x, y)
 
 
 if style == "model":
@@ -77,6 +91,10 @@ elif style == "wrapped":
     loop(AutoParallel(nn.TrainOneStepCell(net, optimizer).set_train()))
 elif style == "functional":
     loop(functional())
+elif style == "assigned":
+    loop(functional(assign))
+elif style == "own_cell":
+    loop(OwnCell(functional()).set_train())
 elif style in ("jitted", "killed"):
     loop(ms.jit(functional()))
     if style == "killed":

@@ -44,11 +44,11 @@ def test_a_first_level_anomaly_is_an_error_with_the_keyword_the_code_and_the_hea
     assert line.endswith('reason="100% wrong"')  # and no formatting of what the line holds
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("problem", "WARNING"), ("follower", "ERROR")])
-def test_what_is_no_anomaly_has_a_line_without_the_keyword(logger, kind, expected):
+@pytest.mark.parametrize("kind", ["problem", "follower"])
+def test_what_is_no_anomaly_is_an_error_without_the_keyword(logger, kind):
     LogSink(logger)(event(kind=kind, level=Level.NORMAL))
     ((level, line),) = logger.lines
-    assert level == expected
+    assert level == "ERROR"
     assert KEYWORD not in line
 
 

@@ -11,7 +11,7 @@ import asd
 PARSER = ["mindspore.graph._parse.parser.Parser.analyze_super"]
 """Stays as long as MindSpore keeps a compiled network with checks: it may compile that once more."""
 PROGRAM = '''
-import gc, json, sys
+import gc, json, os, sys
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
@@ -44,6 +44,7 @@ def train(monitor=None):
 ms.set_context(mode=int(sys.argv[1]))
 train()  # MindSpore keeps much for later at its first training
 before = attributes()
+os.environ["NPU_ASD_ENABLE"] = "1"  # at the start it would be enough by itself
 import asd.operators
 from asd.operators.private import patches
 with asd.operators.enable():
@@ -69,7 +70,6 @@ def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
         environ |= {
             "PYTHONPATH": str(Path(asd.__file__).parents[1]),
-            "NPU_ASD_ENABLE": "1",
             "ASD_OPTIONS": "confirm:0.01",
         }
         done = subprocess.run(

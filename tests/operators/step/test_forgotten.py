@@ -13,6 +13,7 @@ from asd import Config
 from asd.operators import StepMonitor, guard
 from asd.operators.measure.tap import make_observer
 from asd.operators.start import autostart
+from asd.operators.start.unwatched import Unwatched
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -117,6 +118,35 @@ def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, 
     finally:
         autostart.stop()
     assert "problem" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("attached", [1, 2])
+def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, monkeypatch, tmp_path):
+    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(autostart, "_unwatched", Unwatched())
+    autostart.start()
+    try:
+        net, refused = fill(Decoder()), []
+        weights = net.trainable_params()
+        optimizers = [nn.SGD(part, 1e-6) for part in (weights[:3], weights[3:])]
+        monitor = StepMonitor(RULE, sinks=[], replay=False)
+        monitor.attach(net, optimizers if attached == 2 else optimizers[0])
+        gradients_of = ms.value_and_grad(net, None, weights)
+        for step in range(10):
+            loss, gradients = gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1))
+            before = values(weights)
+            optimizers[0](gradients[:3])
+            optimizers[1](gradients[3:])
+            monitor.step(loss)
+            after = values(weights)
+            refused.append(all(np.array_equal(before[name], after[name]) for name in before))
+    finally:
+        autostart.stop()
+    assert refused == [step == BAD and attached == 2 for step in range(10)]
+    told = autostart._unwatched.monitor
+    assert (told is None) == (attached == 2)
+    assert told is None or told.status.unjudged
 
 
 def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set_aside(mode):

@@ -133,12 +133,11 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
     ]
 
 
-def test_a_mistyped_variable_is_named_once_with_the_nearest_that_is_one(monkeypatch, caplog):
+def test_a_mistyped_variable_is_named_once_with_the_one_to_use(monkeypatch, caplog):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
     monkeypatch.setenv("ASD_RUL", "adaptive")
     step_monitor._name_unknown_variables.cache_clear()
     StepMonitor(sinks=[])
     StepMonitor(sinks=[])
-    assert [line for line in caplog.messages if "ASD_RUL " in line] == [
-        "ASD_RUL is no variable of asd and changes nothing; the nearest that does is ASD_RULE"
-    ]
+    (line,) = [line for line in caplog.messages if "ASD_RUL " in line]
+    assert line.endswith(" ASD_RULE")

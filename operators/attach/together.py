@@ -1,0 +1,58 @@
+"""Several optimizers that make one step, seen as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from asd.errors import ConfigError
+
+
+class Together(nn.Cell):
+    """Several optimizers as one for the parts of a training; nobody calls it.
+
+    Attributes:
+        members: The optimizers.
+        parameters: The weights of all.
+        global_step: That of the last one, which ends the step.
+    """
+
+    def __init__(self, members: Sequence[nn.Cell]) -> None:
+        super().__init__(auto_prefix=False)
+        self.members = tuple(members)
+        self.parameters = tuple(weight for each in members for weight in getattr(each, "parameters", ()))
+        object.__setattr__(self, "global_step", getattr(members[-1], "global_step", None))
+
+    @property
+    def asd_gate(self) -> Any:
+        """What `is_guarded` looks for: there if all are guarded."""
+        gates = [getattr(each, "asd_gate", None) for each in self.members]
+        return None if None in gates else gates[0]
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:  # noqa: FBT001, FBT002 - MindSpore's signature
+        """Those of all, each once, under the names that they have in their optimizer."""
+        found = [pair for each in self.members for pair in each.parameters_and_names(name_prefix, expand)]
+        yield from {id(parameter): (name, parameter) for name, parameter in found}.values()
+
+
+def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
+    """`optimizer`, or a `Together` of those in a list; `known` where it is of the same ones.
+
+    Raises:
+        ConfigError: A list is empty or holds something else.
+    """
+    if not isinstance(optimizer, (list, tuple, nn.CellList)):
+        return optimizer
+    members = tuple(optimizer)
+    if not members or not all(isinstance(each, nn.Cell) for each in members):
+        raise ConfigError("optimizer", optimizer, "it must be an optimizer or a list of optimizers")
+    if isinstance(known, Together) and known.members == members:
+        return known
+    return members[0] if len(members) == 1 else Together(members)
+
+
+def members_of(optimizer: nn.Cell) -> tuple[nn.Cell, ...]:
+    """The optimizers that `optimizer` stands for."""
+    return optimizer.members if isinstance(optimizer, Together) else (optimizer,)
