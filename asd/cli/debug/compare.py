@@ -104,10 +104,12 @@ def _tell(call: CallRows) -> None:
 def _facts(outcome: ComparisonOutcome) -> dict[str, Any]:
     first = outcome.first
     return {
+        "answer": outcome.answer,
         "sentence": outcome.sentence,
         "first_divergence": None if first is None or first.divergence is None else plain(asdict(first.divergence)),
         "results": [
             {
+                "answer": pair.answer,
                 "step": pair.step,
                 "rank": pair.rank,
                 "mode": pair.mode,

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
-from asd.dumps.compare.first_difference import ROWS, Divergence, FirstDifference, counted
+from asd.dumps.compare.asked import differing
+from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference, counted
 from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.request import Request
 from asd.dumps.compare.result_csv import ResultTable
@@ -20,6 +21,8 @@ from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
+
+_SURENESS = [Answer.DO_NOT_PART, Answer.CANNOT_TELL]
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Pair:
         compared: How many slots could be.
         left_out: Why the first slot could not be compared that is on both sides; empty when all could.
         explained: What was taken for rounding or left out, in words; empty when nothing was.
+        optimizers: Settings of the optimizers of both sides; None where a dump does not say them.
     """
 
     step: int | None
@@ -51,6 +55,14 @@ class Pair:
     compared: int = 0
     left_out: str = ""
     explained: str = ""
+    optimizers: tuple[dict[str, str] | None, dict[str, str] | None] = (None, None)
+
+    @property
+    def answer(self) -> Answer:
+        """What it comes to; where nothing was compared nothing can be told."""
+        if self.divergence is not None:
+            return self.divergence.answer
+        return Answer.DO_NOT_PART if self.compared else Answer.CANNOT_TELL
 
     @property
     def where(self) -> str:
@@ -78,6 +90,12 @@ class ComparisonOutcome:
         return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
 
     @property
+    def answer(self) -> Answer:
+        """What it comes to: that of the first pair to part, else what all agree in."""
+        first = self.first
+        return first.answer if first is not None else max((pair.answer for pair in self.pairs), key=_SURENESS.index)
+
+    @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         pair = self.first
@@ -95,7 +113,8 @@ class ComparisonOutcome:
             *dict.fromkeys(pair.explained for pair in self.pairs),
         ]
         words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
-        return f"The runs do not part: {words.rstrip('.')}."
+        lead = "The runs do not part" if self.answer is Answer.DO_NOT_PART else "Can't tell whether the runs part"
+        return f"{lead}: {words.rstrip('.')}."
 
 
 def compare_runs(
@@ -176,22 +195,26 @@ def _compare_pair(
     matching = match_with(tested, trusted, layer)
     pair.mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(pair.mode, stacks)
-    first = FirstDifference(tested, trusted, pair.mode, carried.get(pair.rank, 0.0))
+    pair.optimizers = (tested.optimizer, trusted.optimizer)
+    first = FirstDifference(tested, trusted, matching, pair.mode, carried.get(pair.rank, 0.0))
+    calls = []
+    for call in compare_dumps(tested, trusted, matching):
+        _count(pair, call)
+        first.add(call)
+        calls.append(call)
+        if told is not None:
+            told(call)
+    pair.divergence, pair.explained = first.result(), first.explained
+    carried[pair.rank] = first.carried
     with new_file(target) as file:
         text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
         write = csv.writer(text, lineterminator="\n").writerow
         pair.files.append(target)
+        table = ResultTable(pair.mode, stacks, pair.divergence)
         write(table.header)
-        for call in compare_dumps(tested, trusted, matching):
+        for call in calls:
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
-            _count(pair, call)
-            first.add(call)
-            if told is not None:
-                told(call)
-    pair.divergence, pair.explained = first.result(), first.explained
-    carried[pair.rank] = first.carried
     return pair
 
 
@@ -217,16 +240,24 @@ def _stack_file(stack: Path, dump: Path) -> Path:
 
 
 def _across_steps(pairs: Sequence[Pair]) -> None:
-    """Says of a weight that differs that the update before it is to blame, where all of the step before agrees."""
+    """Looks at the optimizer's settings where a weight differs, and all of the step before agrees."""
     known = {(pair.step, pair.rank): pair for pair in pairs}
     for pair in pairs:
         found = pair.divergence
         before = known.get((pair.step - 1, pair.rank)) if pair.step is not None else None
-        if found is not None and found.kind == "weight" and before is not None and before.divergence is None:
-            why = (
-                f"all of step {before.step} agrees, so the optimizer's update after it went wrong, or a state it keeps"
-            )
-            pair.divergence = replace(found, reason=f"{why}; {found.reason}")
+        if found is None or found.kind != "weight" or before is None:
+            continue
+        if before.divergence is not None and before.divergence.kind != "optimizer":
+            continue
+        ours, theirs = before.optimizers
+        why = f"all of step {before.step} agrees, so its update differs"
+        if ours is not None and theirs is not None and ours != theirs:
+            pair.divergence = replace(found, kind="optimizer", reason=f"{why}, and {differing(ours, theirs)}")
+            continue
+        how = "the dumps do not hold the optimizer's settings" if None in (ours, theirs) else "its settings are equal"
+        why = f"{why}: {how}, and its state, such as moments, is in no dump"
+        basis = "bits" if found.basis == "statistics" else found.basis
+        pair.divergence = replace(found, kind=ROWS, basis=basis, reason=f"{why}; {found.reason}")
 
 
 def _across_ranks(pairs: Sequence[Pair]) -> None:

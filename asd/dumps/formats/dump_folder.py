@@ -17,7 +17,8 @@ from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, split_na
 from asd.errors import ConfigError, StateError
 
 _STEP = re.compile(r"step(\d+)")
-_RANK = re.compile(r"(?:rank|proc)(\d*)")
+_RANK = re.compile(r"rank(\d*)")
+_PROCESS = re.compile(r"proc(\d+)")
 _FILE = "dump.json"
 
 
@@ -33,7 +34,8 @@ class Dump:
         entries: Every call by name, in the order in which the calls were computed.
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
-        environment: Version and device that it was computed with; empty when the file does not say it.
+        environment: What it was computed with, by name; empty when the file does not say it.
+        optimizer: Settings of the optimizers that ran in the step; None when the file does not say it.
         cut: Whether of tensors only a part was recorded.
     """
 
@@ -44,7 +46,8 @@ class Dump:
     entries: dict[str, Entry] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""
-    environment: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    optimizer: dict[str, str] | None = None
     cut: bool = False
 
 
@@ -58,11 +61,11 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
         ConfigError: There is no dump.
     """
     if path.is_file():
-        return {(_number(_STEP, path.parent.parent.name), _number(_RANK, path.parent.name)): path}
+        return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
     for file in sorted(file for above in ("", "*/", "*/*/") for file in path.glob(above + _FILE)):
         parts = file.resolve().parts
-        key = (_number(_STEP, parts[-3]), _number(_RANK, parts[-2]))
+        key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
         if key in found:
             raise ConfigError(
                 "the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one of the two"
@@ -112,8 +115,12 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "framework", "tool", "environment") and isinstance(value, str):
+        elif name in ("task", "framework", "tool") and isinstance(value, str):
             setattr(dump, name, printable(value))
+        elif name == "environment" and isinstance(value, str):
+            dump.environment = _environment(printable(value))
+        elif name == "optimizer" and isinstance(value, dict):
+            dump.optimizer = {printable(str(key)): printable(str(each)[:200]) for key, each in value.items()}
         elif name == "slice":
             dump.cut = bool(value)
     if not has_data and not dump.task:
@@ -194,6 +201,21 @@ def tensor_file(dump: Dump, slot: Slot) -> Path | None:
 def _number(pattern: re.Pattern[str], name: str) -> int | None:
     match = pattern.fullmatch(name)
     return int(match[1][:9] or 0) if match else None
+
+
+def _rank(folder: Path) -> int | None:
+    """The rank of a folder; that of a process, which its number does not tell, is 0 where it is the only one."""
+    process = _PROCESS.fullmatch(folder.name)
+    if process is None:
+        return _number(_RANK, folder.name)
+    others = [each for pattern in ("rank*", "proc*") for each in folder.parent.glob(pattern)]
+    return _number(_PROCESS, folder.name) if len(others) > 1 else 0
+
+
+def _environment(text: str) -> dict[str, str]:
+    """Its parts: `MindSpore=2.9.0; device=CPU; ...`. Older dumps say `MindSpore 2.9.0 on CPU`."""
+    parts = dict(part.split("=", 1) for part in text.split("; ") if "=" in part)
+    return parts or {"version": text}
 
 
 def _framework(entries: dict[str, Entry]) -> str:

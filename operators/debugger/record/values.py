@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import types
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
+
+from asd.operators.checks.base import ASDBase
+from asd.operators.private.cells import own_parameters
+from asd.operators.private.class_swap import stock_class
 
 Path = list[int | str]
 _DEEPEST = 8
@@ -60,7 +66,8 @@ def _scalar(value: Any) -> Any:
 def encode(value: Any, tensor: Any) -> Any:
     """A value as JSON: what `tensor(array, dtype)` returns for tensors and arrays, a scalar's type and value."""
     if isinstance(value, Tensor):
-        return tensor(to_array(value), dtype_name(value))
+        told = tensor(to_array(value), dtype_name(value))
+        return {**told, "parameter": value.name} if isinstance(value, Parameter) else told
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {**tensor(value, value.dtype.name), "type": "numpy.ndarray"}
     return _scalar(value)
@@ -71,7 +78,67 @@ def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:
     return {"name": primitive.name, **{name: _plain(value) for name, value in primitive.init_attrs.items()}}
 
 
+_BARE = frozenset(vars(nn.Cell())) | {"training"}
+"""Attributes that each module has, and that say nothing of what it computes."""
+_INSIDE = ("_func_graph_flags", "_cell_init_args")
+_SMALL = 64
+
+
+def settings_of(cell: nn.Cell) -> dict[str, Any]:
+    """What a module was made with, that of the operators it holds, and a check sum of its code."""
+    found: dict[str, Any] = {"training": cell.training, "construct": _code_of(stock_class(cell).construct)}
+    for name, value in vars(cell).items():
+        if name in _BARE or name in _INSIDE or name.startswith(("asd_", "_asd")):
+            continue
+        checked = value.op if isinstance(value, ASDBase) else value
+        primitive = getattr(checked, "primitive", checked)
+        if isinstance(primitive, ops.Primitive):
+            found |= {f"{name}.{key}": each for key, each in attributes_of(primitive).items()}
+        elif _is_setting(value):
+            found[name] = _plain(value)
+    return found
+
+
+def optimizer_settings(optimizer: nn.Cell) -> dict[str, Any]:
+    """What an optimizer was made with, and its learning rate."""
+    rates = {name: _plain(each) for name, each in own_parameters(optimizer).items() if _is_number(each)}
+    return {"optimizer": stock_class(optimizer).__name__, **settings_of(optimizer), **rates}
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_setting, value))
+    if isinstance(value, dict):
+        return all(_is_setting(each) or _is_number(each) for key, each in value.items() if key != "params")
+    if isinstance(value, Tensor):
+        return value.size <= _SMALL and not isinstance(value, Parameter)
+    return isinstance(value, (bool, int, float, str, type(None), ms.Type, types.FunctionType, types.BuiltinFunctionType))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a Parameter of one element, such as a learning rate."""
+    return isinstance(value, Parameter) and value.size == 1
+
+
+def _code_of(function: Any) -> str:
+    """A check sum of what a function does; lines, names of files and comments are no part of it."""
+    code = getattr(function, "__code__", None)
+    return f"{zlib.crc32(repr(_parts_of(code)).encode()):08x}" if code is not None else ""
+
+
+def _parts_of(code: Any) -> tuple[Any, ...]:
+    constants = code.co_consts[1:] if code.co_consts and isinstance(code.co_consts[0], str) else code.co_consts  # a docstring is the first
+    inner = [_parts_of(each) if isinstance(each, types.CodeType) else each for each in constants]
+    return code.co_code, code.co_names, inner
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items() if key != "params"}
+    if isinstance(value, Tensor):
+        return to_array(value).tolist()
+    if callable(value) and not isinstance(value, ms.Type):
+        return getattr(value, "__qualname__", type(value).__name__)
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
