@@ -20,7 +20,7 @@ from asd.errors import ConfigError, OverflowDetected, StateError
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.hooks.apis import ApiHooks
-from asd.operators.debugger.hooks.cells import hook_modules, hook_operators, hook_optimizers
+from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
 from asd.operators.debugger.hooks.session import Session, current_session, set_session
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
@@ -134,9 +134,8 @@ class PrecisionDebugger:
         atexit.register(self._end)
         if self._apis is not None:
             self._apis.put()
-        self._compiled = CompiledFunctions(self._apis, self._say_compiled)
+        self._compiled = CompiledFunctions(self._apis, self._say_compiled, self._note_optimizer)
         self._compiled.begin()
-        self._unhook_optimizers = hook_optimizers(self._note_optimizer)
         if not shows_its_graph() and "backward" in self.config.data_mode:
             self._say(
                 f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
@@ -162,7 +161,6 @@ class PrecisionDebugger:
         self._session = self._compiled = None
         atexit.unregister(self._end)
         compiled.end()
-        self._unhook_optimizers()
         if self._apis is not None:
             self._apis.take_away()
         set_session(None)

@@ -47,13 +47,6 @@ _WRONG = {
     "communication": "The first wrong communication is {call}",
     "module": "The first module to differ is {call}",
 }
-_LEADS = {
-    "random": "{call} is random and gave other numbers",
-    "weight": "a weight differs before {call} uses it",
-    "batch": "the batch differs, first where {call} takes it",
-    "optimizer": "the optimizer differs",
-}
-_ASKED = "first {kind} that differs is of {call}"
 _ROWS = {
     "rounding": "the first rows outside rounding are",
     "statistics": "the first rows whose statistics differ are",
@@ -107,11 +100,10 @@ class Divergence:
         if self.kind in _WRONG:
             return f"{_WRONG[self.kind].format(call=self.call)}: {end}"
         if self.kind != ROWS:
-            lead = _LEADS.get(self.kind, _ASKED).format(call=self.call, kind=self.kind)
-            return f"The runs were asked for different things, {lead}: {end}"
+            return f"The runs were asked for different things, first at {self.call or 'the end'} ({self.kind}): {end}"
         more = f" and {len(self.rows) - _LISTED} more" if len(self.rows) > _LISTED else ""
         listed = f"{_ROWS[self.basis]} {', '.join(self.rows[:_LISTED])}{more}"
-        return f"Can't tell whether an operator is wrong, {listed}: {end}"
+        return f"Can't tell which operator is wrong, if any: {listed}: {end}"
 
 
 def margin_of(apart: float, bound: float) -> str:
@@ -147,6 +139,7 @@ class FirstDifference:
         self._tested, self._trusted, self._mode, self._moved = tested, trusted, mode, matching.moved
         self.explained, self.carried = "", carried
         self._calls: list[CallRows] = []
+        self._types = ""
         self._alike = tested.framework == trusted.framework
         self._other = self._differing()
         ours, theirs = tested.environment, trusted.environment
@@ -158,8 +151,9 @@ class FirstDifference:
     def add(self, call: CallRows) -> None:
         """Takes in the next call, in the order of execution."""
         self._calls.append(call)
-        if any(row.types_differ for row in call.rows):
-            self._basis = "rounding"
+        row = next((row for row in call.rows if row.types_differ), None)
+        if row is not None and not self._types:
+            self._basis, self._types = "rounding", f"the types differ, first at {row.name}"
 
     def result(self) -> Divergence | None:
         """Where the runs part; None when they agree in everything that could be compared."""
@@ -238,7 +232,7 @@ class FirstDifference:
         told = "nothing had to be taken for rounding"
         if largest is not None and largest.difference is not None and largest.bound is not None:
             told = f"at most {largest.name} was taken for rounding ({margin_of(largest.difference, largest.bound)})"
-        self.explained = "; ".join(filter(None, (self.explained, self._other, told)))
+        self.explained = "; ".join(filter(None, (self.explained, self._other, self._types, told)))
 
     def _unknown(self) -> CallRows | None:
         """The first call with a row that differs by nobody knows how much."""
@@ -253,6 +247,12 @@ class FirstDifference:
             if mine:
                 return self._divergence(call, mine, ROWS, "bits", f"{self._other or _UNKNOWN}; {_REDUCED}")
         return None
+
+    def _undecided(self, first: CallRows) -> str:
+        """How many rows before a call could not be told, in words."""
+        before = self._calls[: self._calls.index(first)]
+        count = sum(row.same is None and row.tested is not None for call in before for row in call.rows)
+        return f"{counted(count, 'row')} before can't be told; " if count else ""
 
     def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[ComparedRow]]:
         """Leaves out further outputs of operators that nothing takes: a kernel need not write what nobody reads."""
@@ -283,15 +283,16 @@ class FirstDifference:
         if not wrong:
             rows = [row for row in call.rows if row.same is False]
             return self._divergence(call, rows, ROWS, "bits", f"{self._other or _UNKNOWN}; {_SUMS}")
-        if self._mode == "statistics" and self._basis == "bits":
-            return self._divergence(call, wrong, ROWS, "statistics", _HIDDEN)
+        weight = next((row for row in wrong if row.state == "parameters"), None)
+        if self._mode == "statistics" and self._basis == "bits" and weight is None:
+            return self._divergence(call, wrong, ROWS, "statistics", f"{self._undecided(call)}{_HIDDEN}")
         wrong_taken = [row for row in taken if agrees(row) is False]
         if wrong_taken:
             kind, row, reason = graph.blame(call, wrong_taken, agrees)
             if kind != ROWS and (not self._other or row.same is False):
                 return self._divergence(call, [row], kind, self._basis, reason)
-            return self._divergence(call, wrong_taken, ROWS, self._basis, "; ".join(filter(None, (self._other, reason))))
-        missing = self._missing(graph, call, taken, asked, unread)
+            return self._divergence(call, wrong_taken, ROWS, self._basis, "; ".join(filter(None, (self._other, self._types, reason))))
+        missing = self._types or self._missing(graph, call, taken, asked, unread)
         if missing:
             return self._divergence(call, wrong, ROWS, self._basis, f"{missing}; {suffix_of(call, wrong[0])} differs")
         agree = "agrees" if len(taken) == 1 else "agree"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mindspore import nn, ops
-from mindspore.experimental import optim as experimental
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.session import Label, eager_session
@@ -95,7 +94,7 @@ def _hook_module(cell: nn.Cell, label: Label) -> None:
             hook: _Hook = getattr(self, _HOOK)
             own = {name: each for name, each in own_parameters(self).items() if each is not None}
             run = super().__call__
-            return session.call(hook.label, run, args, kwargs, lambda: settings_of(self), parameters=own)
+            return session.call(hook.label, run, args, kwargs, attributes=lambda: settings_of(self), parameters=own)
 
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
     object.__setattr__(cell, _HOOK, _Hook(label))
@@ -116,31 +115,10 @@ class _Operator(nn.Cell):
         if session is None:
             return self.primitive(*args, **kwargs)
         hook: _Hook = getattr(self, _HOOK)
-        return session.call(hook.label, self.primitive, args, kwargs, lambda: hook.attributes)
+        return session.call(hook.label, self.primitive, args, kwargs, attributes=lambda: hook.attributes)
 
     def construct(self, *args):
         return self.primitive(*args)
 
     def __getattr__(self, name):
         return getattr(object.__getattribute__(self, "primitive"), name)
-
-
-_OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
-
-
-def hook_optimizers(note: Callable[[nn.Cell], None]) -> Callable[[], None]:
-    """Has `note` called with each optimizer that Python calls, until what is returned is called."""
-
-    def called(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        note(self)
-        return nn.Cell.__call__(self, *args, **kwargs)
-
-    for kind in _OPTIMIZERS:
-        kind.__call__ = called
-
-    def unhook() -> None:
-        for kind in _OPTIMIZERS:
-            if vars(kind).get("__call__") is called:
-                del kind.__call__
-
-    return unhook

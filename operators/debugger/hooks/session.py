@@ -79,8 +79,8 @@ class Session:
         run: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        attributes: Callable[[], dict[str, Any] | None] = lambda: None,
         *,
+        attributes: Callable[[], dict[str, Any] | None] = lambda: None,
         parameters: dict[str, Parameter] | None = None,
     ) -> Any:
         """Runs one hooked call and records it.
