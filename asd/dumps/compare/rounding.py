@@ -40,9 +40,11 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
     """Of the trusted run's floating-point tensors."""
     rms = magnitude = 0.0
     for slot in slots:
-        top, low, _, norm = slot.values
+        top, low, mean, norm = slot.values
         if slot.kind not in _UNITS:
             continue
+        if top is low is norm is None is not mean:
+            top = mean  # a list of summaries may have nothing else
         magnitude = max([magnitude, *(abs(each) for each in (top, low) if each is not None and math.isfinite(each))])
         if norm is not None and math.isfinite(norm):
             rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))

@@ -118,7 +118,11 @@ class ComparisonOutcome:
 
 
 def compare_runs(
-    request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
+    request: Request,
+    output: Path,
+    layer: Path | None = None,
+    told: Callable[[CallRows], None] | None = None,
+    only: tuple[int | None, int | None] = (None, None),
 ) -> ComparisonOutcome:
     """Compares every rank of every step that both runs have.
 
@@ -127,6 +131,7 @@ def compare_runs(
         output: Folder for the results.
         layer: Layer mapping file, or None.
         told: Called with every call that was compared.
+        only: Step and rank to compare; None for all.
 
     Raises:
         ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
@@ -135,7 +140,7 @@ def compare_runs(
     """
     if output.exists() and not output.is_dir():
         raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
-    pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
+    pairs, notes = _both(*(_chosen(find_dumps(path), path, only) for path in (request.tested, request.trusted)))
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
@@ -149,6 +154,13 @@ def compare_runs(
     _across_steps(done)
     _across_ranks(done)
     return ComparisonOutcome(done, notes)
+
+
+def _chosen(found: dict[Any, Path], path: Path, only: tuple[int | None, int | None]) -> dict[Any, Path]:
+    chosen = {key: each for key, each in found.items() if all(want in (None, has) for want, has in zip(only, key, strict=True))}
+    if not chosen:
+        raise ConfigError("--step or --rank", _words(only), f"{path} has {', '.join(map(_words, found))}")
+    return chosen
 
 
 def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:

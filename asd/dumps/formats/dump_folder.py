@@ -1,25 +1,29 @@
 """A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
 
+ptdbg's `rank{R}/dump.pkl` is lines of JSON, with the tensors in `dump/` beside it; it is never unpickled.
+
 Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
 with and without `framework`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asd.dumps.formats.json_file import read_json
-from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, split_name
+from asd.dumps.formats.json_file import open_text, read_json
+from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, split_name
 from asd.errors import ConfigError, StateError
 
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"rank(\d*)")
 _PROCESS = re.compile(r"proc(\d+)")
-_FILE = "dump.json"
+_FILE, _LINES = "dump.json", "dump.pkl"
+_LINE = re.compile(r"([^_]+)_(.+)_(\d+)_(forward|backward)_(input|output)(?:\.(.+))?")
 
 
 @dataclass
@@ -63,7 +67,8 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     if path.is_file():
         return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    for file in sorted(file for above in ("", "*/", "*/*/") for file in path.glob(above + _FILE)):
+    files = [file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))]
+    for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
         parts = file.resolve().parts
         key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
         if key in found:
@@ -104,6 +109,8 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
+    if path.suffix == ".pkl":
+        return _read_lines(path, data_dir)
     dump = Dump(path, data_dir or path.parent / "dump_tensor_data")
     has_data = False
     for where, name, value in dump_members(path):
@@ -128,6 +135,34 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     dump.framework = dump.framework or _framework(dump.entries)
     dump.parents = _parents(path.with_name("construct.json"))
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
+    return dump
+
+
+def _read_lines(path: Path, data_dir: Path | None) -> Dump:
+    """The dump that ptdbg wrote: a line `[name, 1, [], type, shape, [max, min, mean]]` for each tensor."""
+    dump = Dump(path, data_dir or path.parent / "dump", framework="pytorch", tool="ptdbg")
+    slots: dict[str, list[Slot]] = {}
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                name, _, _, dtype, shape, values, *_ = json.loads(line)
+                match = _LINE.fullmatch(name)
+            except (ValueError, TypeError, RecursionError):
+                match = None if "stack_info" in line[:400] else False
+            if match is False:
+                raise StateError(f"{path}: line {number} is no `[name, 1, [], type, shape, [max, min, mean]]` of ptdbg.")
+            if match is None:
+                continue  # a call stack
+            prefix, api, count, direction, state, place = match.groups()
+            told = {"dtype": dtype, "shape": shape, "data_name": f"{name}.npy"}
+            told |= dict(zip(("Max", "Min", "Mean"), values if isinstance(values, list) else (), strict=False))
+            try:
+                slot = read_tensor(told, f"{state}.{place or 0}", state)
+            except StateError as error:
+                raise StateError(f"{path}: in line {number}, {error}") from None
+            slots.setdefault(printable(f"{prefix}.{api}.{count}.{direction}"), []).append(slot)
+    dump.entries = {name: Entry(name, tuple(sorted(found, key=lambda slot: slot.state))) for name, found in slots.items()}
+    dump.task = "tensor" if dump.data_dir.is_dir() else "statistics"
     return dump
 
 
