@@ -130,7 +130,7 @@ def _cumsum(x, dim):
 
 def _sizes(value, count):
     """A stride or the like of each dimension; an operator's has those of batch and channel before."""
-    return ((value,) * count if isinstance(value, int) else tuple(value))[-count:] if value != () else (0,) * count
+    return (value,) * count if isinstance(value, int) else tuple(value)[-count:]
 
 
 def _same(size, kernel, stride, dilation):
@@ -141,35 +141,28 @@ def _same(size, kernel, stride, dilation):
 
 def _convolution(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """A sum over the places of the kernel: of each a product of matrices."""
-    count = weight.ndim - 2
+    kernel, count = weight.shape[2:], weight.ndim - 2
     if x.ndim != count + 2:
         raise ValueError("a convolution has a reference only for batches")
-    kernel, stride, dilation = weight.shape[2:], _sizes(stride, count), _sizes(dilation, count)
-    if isinstance(padding, str):
-        zeros = [(0, 0)] * count
-        pads = list(map(_same, x.shape[2:], kernel, stride, dilation)) if padding == "same" else zeros
-    else:
-        pads = padding if isinstance(padding, list) else [(each, each) for each in _sizes(padding, count)]
-    for axis, (before, after) in enumerate(pads, 2):
-        rest = x.shape[:axis], x.shape[axis + 1 :]
-        edges = [ops.zeros((*rest[0], each, *rest[1]), x.dtype) for each in (before, after)]
-        x = ops.concat([edges[0], x], axis) if before else x
-        x = ops.concat([x, edges[1]], axis) if after else x
+    stride, dilation = _sizes(stride, count), _sizes(dilation, count)
+    if padding == "same":
+        padding = [_same(*each) for each in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
+    elif not isinstance(padding, list):
+        padding = [(each, each) for each in _sizes(0 if padding == "valid" else padding, count)]
+    for axis, edges in enumerate(padding, 2):
+        before, after = (ops.zeros((*x.shape[:axis], each, *x.shape[axis + 1 :]), x.dtype) for each in edges)
+        x = ops.concat([part for part in (before, x, after) if part.size], axis)
     many = [(x.shape[i + 2] - (kernel[i] - 1) * dilation[i] - 1) // stride[i] + 1 for i in range(count)]
-    batch, outputs, inputs = x.shape[0], weight.shape[0] // groups, weight.shape[1]
-    total = 0
+    result: Any = 0
     for place in itertools.product(*map(range, kernel)):
-        part = x
+        part, of_place = x, weight
         for i, at in enumerate(place):
             picked = np.arange(many[i]) * stride[i] + at * dilation[i]
-            part = ops.gather(part, Tensor(picked, ms.int32), i + 2)
-        product = ops.matmul(
-            weight[(slice(None), slice(None), *place)].reshape((1, groups, outputs, inputs)),
-            part.reshape((batch, groups, inputs, math.prod(many))),
-        )
-        total = total + product
-    result = total.reshape((batch, groups * outputs, *many))
-    return result if bias is None else result + bias.reshape((1, -1, *(1,) * count))
+            part, of_place = ops.gather(part, Tensor(picked, ms.int32), i + 2), of_place[:, :, at]
+        part = part.reshape((x.shape[0], groups, weight.shape[1], math.prod(many)))
+        result = result + ops.matmul(of_place.reshape((1, groups, weight.shape[0] // groups, weight.shape[1])), part)
+    result = result.reshape((x.shape[0], weight.shape[0], *many))
+    return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
 
 
 def _ops_convolution(x, weight, bias=None, stride=1, pad_mode="valid", padding=0, dilation=1, groups=1):

@@ -37,18 +37,13 @@ compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/st
 exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage."""
 
 
-_GONE = {
-    "-fm --fuzzy_match": "nothing: calls are aligned by what they are and what they are given, not by name",
-    "-cm --cell_mapping": "a layer mapping by --layer_mapping, whose section of a class has the other name of each layer",
-    "-am --api_mapping": "a layer mapping by --layer_mapping; an API may stand in the section of its module's class",
-    "-dm --data_mapping": "a layer mapping by --layer_mapping; slots of one place belong together",
-}
-"""What other tools have, and what to pass in its place."""
+_GONE = ("-fm --fuzzy_match", "-cm --cell_mapping", "-am --api_mapping", "-dm --data_mapping")
 
 
 class _Gone(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise ConfigError(str(option_string), values if values != self.const else None, f"pass {self.const}")
+    def __call__(self, _: Any, __: Any, values: Any, option: str | None = None) -> None:
+        instead = "nothing, as calls are aligned; --layer_mapping says which layers have other names"
+        raise ConfigError(str(option), values, f"it is gone: pass {instead}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="which layer is which in the other framework")
     parser.add_argument("--rank", type=int, metavar="N", help="this rank alone")
     parser.add_argument("--step", type=int, metavar="N", help="this step alone")
-    for names, instead in _GONE.items():
-        parser.add_argument(*names.split(), dest="gone", action=_Gone, nargs="?", const=instead, help=argparse.SUPPRESS)
+    for names in _GONE:
+        parser.add_argument(*names.split(), dest="gone", action=_Gone, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
 
-_MOST = 4_000_000
+_MOST = 100_000_000
 """Pairs of keys that the standard library's matcher may have to look at: it takes the square of a long sequence."""
 
 Pairs = list[tuple[int, int]]
@@ -29,7 +29,9 @@ def align(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable
     ([(0, 1), (1, 0), (2, 2)], [(0, 1)])
     """
     whole = (0, len(ours[0]), 0, len(theirs[0]))
-    kept, gaps, crossed = [], [whole], []
+    kept: Pairs = []
+    crossed: Pairs = []
+    gaps = [whole]
     for level, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         left: list[tuple[int, int, int, int]] = []
         for gap in gaps:
@@ -43,7 +45,9 @@ def align(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable
     return sorted(kept + crossed), sorted(crossed)
 
 
-def _common(mine: Sequence[Hashable], other: Sequence[Hashable], gap: tuple[int, ...], *, last: bool) -> Iterator[tuple[int, int]]:
+def _common(
+    mine: Sequence[Hashable], other: Sequence[Hashable], gap: tuple[int, ...], *, last: bool
+) -> Iterator[tuple[int, int]]:
     a, a_end, b, b_end = gap
     while a < a_end and b < b_end and mine[a] == other[b]:
         yield a, b
@@ -61,22 +65,11 @@ def _common(mine: Sequence[Hashable], other: Sequence[Hashable], gap: tuple[int,
         return
     for left, left_end, right, right_end in _between(anchors, (a, a_end, b, b_end)):
         if (left_end - left) * (right_end - right) > _MOST:
-            yield from _counted(mine, other, (left, left_end, right, right_end))
             continue
         matcher = SequenceMatcher(None, mine[left:left_end], other[right:right_end], autojunk=False)
         for start, start_b, size in matcher.get_matching_blocks():
             yield from ((left + start + i, right + start_b + i) for i in range(size))
     yield from anchors
-
-
-def _counted(mine: Sequence[Hashable], other: Sequence[Hashable], gap: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Pairs by the number of each key, as the names of calls do."""
-    places: dict[Hashable, deque[int]] = defaultdict(deque)
-    for at in range(gap[2], gap[3]):
-        places[other[at]].append(at)
-    for at in range(gap[0], gap[1]):
-        if places[mine[at]]:
-            yield at, places[mine[at]].popleft()
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -86,7 +79,7 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     before: list[int] = []
     for at, (_, b) in enumerate(pairs):
         place = bisect_left(tops, b)
-        tops[place:place + 1], ends[place:place + 1] = [b], [at]
+        tops[place : place + 1], ends[place : place + 1] = [b], [at]
         before.append(ends[place - 1] if place else -1)
     at = ends[-1] if ends else -1
     while at >= 0:

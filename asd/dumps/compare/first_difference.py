@@ -10,8 +10,8 @@ Bits decide where both runs have one framework, tool and environment that repeat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from asd.dumps.compare.asked import ENVIRONMENT, Asked, asked_of, differing
@@ -35,8 +35,7 @@ class Answer(str, Enum):
 
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
-_UNKNOWN = "the dumps do not say on what they were made"
-_PARTLY = "the dumps do not say all of what they were made on (chip, threads, determinism, precision)"
+_UNKNOWN = "the dumps do not say all of what they were made on"
 _CUT = "parts of tensors were dumped, by the key slice, so what a call was given is not all known"
 _HIDDEN = "statistics may hide an earlier difference: dump tensors or CRC32s (summary_mode md5) to name an operator"
 _SUMS = "check sums alone do not tell by how much"
@@ -157,59 +156,50 @@ class FirstDifference:
 
     def result(self) -> Divergence | None:
         """Where the runs part; None when they agree in everything that could be compared."""
-        graph = CallGraph(self._trusted, self._calls)
-        agrees, unread = self._without_unread(_same)
-        asked = self._asked(graph)
+        self._graph = graph = CallGraph(self._trusted, self._calls)
+        agrees, self._unread = self._without_unread(_same)
+        self._asked = self._asked_for()
         first = graph.first(agrees)
         if first is None:
-            return self._first_asked(asked) or self._optimizer()
+            return self._first_asked(self._calls) or self._optimizer()
         # Where bits decide the distances are only shown.
         distances = Rounding(((call, graph.beside(call)) for call in self._calls), self.carried, reduced=self._reduced)
-        unclear: list[ComparedRow] = []
+        unclear: Divergence | None = None
         if self._basis == "rounding":
             agrees, _ = self._without_unread(distances.agrees)
-            self.carried, unclear = distances.carried, distances.unclear
-            self._explain(distances)
-            first = graph.first(agrees) or self._unknown()
+            self.carried = distances.carried
+            self._explain(distances.largest)
+            first = graph.first(agrees)
+            unclear = self._unclear(_is_sum_alone, _SUMS) if first is None else None
+            unclear = unclear or self._unclear(lambda row: any(row is each for each in distances.unclear), _REDUCED)
         if first is None:
-            return self._first_asked(asked) or self._unclear(unclear) or self._optimizer()
-        return self._judged(graph, first, agrees, asked, unread)
-
-    def _judged(
-        self, graph: CallGraph, first: CallRows, agrees: Agrees, asked: dict[int, list[Asked]], unread: list[ComparedRow]
-    ) -> Divergence:
+            return self._first_asked(self._calls) or unclear or self._optimizer()
         call = graph.origin(first, agrees)
-        named = self._named(graph, call, first, agrees, asked, unread)
+        named = self._named(call, first, agrees)
         if named.kind in _WRONG:
             return named
+        # What types leave is in the bound; all else that was asked differently explains whatever differs.
         until = [one for one in self._calls[: self._calls.index(first) + 1] if one is not call]
-        for one in (*until, call, *graph.around(call)):
-            # What types leave is in the bound; all else that was asked differently explains whatever differs.
-            found = next((each for each in asked.get(id(one), ()) if each.kind != "type"), None)
-            if found is not None:
-                return self._of_asked(one, found)
-        if (rewired := graph.rewired(call)) is not None and self._alike:
-            return self._of_asked(call, rewired)
-        return named
+        asked = self._first_asked([*until, call, *graph.around(call)], but="type")
+        rewired = graph.rewired(call) if self._alike and asked is None else None
+        return asked or (named if rewired is None else self._of_asked(call, rewired))
 
-    def _asked(self, graph: CallGraph) -> dict[int, list[Asked]]:
+    def _asked_for(self) -> dict[int, list[Asked]]:
         """What was asked differently of each call; another framework names all of it differently."""
-        if not self._alike:
-            return {}
-        found = {
-            id(call): list(asked_of(call, self._tested, self._trusted, moved=call.name in self._moved))
-            for call in self._calls
-        }
+        calls = self._calls if self._alike else []
+        sides = self._tested, self._trusted
+        found = {id(call): list(asked_of(call, *sides, moved=call.name in self._moved)) for call in calls}
         return {key: asked for key, asked in found.items() if asked}
 
-    def _first_asked(self, asked: dict[int, list[Asked]]) -> Divergence | None:
-        return next((self._of_asked(call, asked[id(call)][0]) for call in self._calls if id(call) in asked), None)
+    def _first_asked(self, calls: Sequence[CallRows], but: str = "") -> Divergence | None:
+        found = ((call, each) for call in calls for each in self._asked.get(id(call), ()) if each.kind != but)
+        return next((self._of_asked(*each) for each in found), None)
 
     def _of_asked(self, call: CallRows, asked: Asked) -> Divergence:
         rows = [asked.row] if asked.row is not None else call.rows[:1]
         where = f"{suffix_of(call, asked.row)}: " if asked.row is not None and asked.row.tested is not None else ""
         found = self._divergence(call, rows, asked.kind, self._basis, f"{where}{asked.reason}")
-        return Divergence(*(getattr(found, name) for name in ("call", "trusted_call", "rows", "kind", "basis", "agreeing", "reason")))
+        return replace(found, difference=None, apart=None, bound=None)
 
     def _optimizer(self) -> Divergence | None:
         """A setting of the optimizer that differs, where nothing else does."""
@@ -227,26 +217,17 @@ class FirstDifference:
         ours, theirs = self._tested.environment, self._trusted.environment
         return f"the runs are of another environment: {differing(ours, theirs)}" if ours != theirs else ""
 
-    def _explain(self, distances: Rounding) -> None:
-        largest = distances.largest
+    def _explain(self, largest: ComparedRow | None) -> None:
         told = "nothing had to be taken for rounding"
         if largest is not None and largest.difference is not None and largest.bound is not None:
             told = f"at most {largest.name} was taken for rounding ({margin_of(largest.difference, largest.bound)})"
         self.explained = "; ".join(filter(None, (self.explained, self._other, self._types, told)))
 
-    def _unknown(self) -> CallRows | None:
-        """The first call with a row that differs by nobody knows how much."""
-        return next(
-            (call for call in self._calls if any(row.same is False and _is_sum_alone(row) for row in call.rows)), None
-        )
-
-    def _unclear(self, rows: list[ComparedRow]) -> Divergence | None:
-        """Rows that a lower precision of products would explain, where nobody knows it."""
-        for call in self._calls:
-            mine = [row for row in call.rows if any(row is each for each in rows)]
-            if mine:
-                return self._divergence(call, mine, ROWS, "bits", f"{self._other or _UNKNOWN}; {_REDUCED}")
-        return None
+    def _unclear(self, is_unclear: Callable[[ComparedRow], bool], why: str) -> Divergence | None:
+        """The first rows that nobody knows what to make of."""
+        found = ((call, [row for row in call.rows if is_unclear(row)]) for call in self._calls)
+        reason = f"{self._other or _UNKNOWN}; {why}"
+        return next((self._divergence(call, rows, ROWS, "bits", reason) for call, rows in found if rows), None)
 
     def _undecided(self, first: CallRows) -> str:
         """How many rows before a call could not be told, in words."""
@@ -273,72 +254,57 @@ class FirstDifference:
         places = {id(row) for row in unread}
         return (lambda row: None if id(row) in places else agrees(row)), unread
 
-    def _named(
-        self, graph: CallGraph, call: CallRows, first: CallRows, agrees: Agrees, asked: dict[int, list[Asked]],
-        unread: list[ComparedRow],
-    ) -> Divergence:
+    def _named(self, call: CallRows, first: CallRows, agrees: Agrees) -> Divergence:
         """The call that computed wrongly where all that was asked of it is equal; else why that can't be told."""
-        taken = graph.taken(call)
+        taken = self._graph.taken(call)
         wrong = [row for row in call.rows if agrees(row) is False]
-        if not wrong:
-            rows = [row for row in call.rows if row.same is False]
-            return self._divergence(call, rows, ROWS, "bits", f"{self._other or _UNKNOWN}; {_SUMS}")
-        weight = next((row for row in wrong if row.state == "parameters"), None)
-        if self._mode == "statistics" and self._basis == "bits" and weight is None:
+        if self._mode == "statistics" and self._basis == "bits" and all(row.state != "parameters" for row in wrong):
             return self._divergence(call, wrong, ROWS, "statistics", f"{self._undecided(call)}{_HIDDEN}")
         wrong_taken = [row for row in taken if agrees(row) is False]
         if wrong_taken:
-            kind, row, reason = graph.blame(call, wrong_taken, agrees)
-            if kind != ROWS and (not self._other or row.same is False):
-                return self._divergence(call, [row], kind, self._basis, reason)
-            return self._divergence(call, wrong_taken, ROWS, self._basis, "; ".join(filter(None, (self._other, self._types, reason))))
-        missing = self._types or self._missing(graph, call, taken, asked, unread)
-        if missing:
-            return self._divergence(call, wrong, ROWS, self._basis, f"{missing}; {suffix_of(call, wrong[0])} differs")
-        agree = "agrees" if len(taken) == 1 else "agree"
-        how = "bit for bit" if self._mode == "tensor" else "by CRC32"
+            kind, row, reason = self._graph.blame(call, wrong_taken, agrees)
+            reason = "; ".join(filter(None, (self._other, self._types, reason)))
+            return self._divergence(call, [row] if kind != ROWS else wrong_taken, kind, self._basis, reason)
+        differs = f"{suffix_of(call, wrong[0])} differs"
+        if missing := self._types or self._missing(call, taken):
+            return self._divergence(call, wrong, ROWS, self._basis, f"{missing}; {differs}")
+        agree, how = "agrees" if len(taken) == 1 else "agree", "bit for bit" if self._mode == "tensor" else "by CRC32"
         kind = _kind(call.name)
         shown = f", which {first.name} shows first" if kind == "module" and first is not call else ""
-        reason = f"its {counted(len(taken), 'input')} {agree} {how} and {suffix_of(call, wrong[0])} differs{shown}"
+        reason = f"its {counted(len(taken), 'input')} {agree} {how} and {differs}{shown}"
         return self._divergence(call, wrong, kind, self._basis, reason)
 
-    def _missing(
-        self, graph: CallGraph, call: CallRows, taken: list[ComparedRow], asked: dict[int, list[Asked]],
-        unread: list[ComparedRow],
-    ) -> str:
+    def _missing(self, call: CallRows, taken: list[ComparedRow]) -> str:
         """What is missing to say that a call computed wrongly, in words; empty where nothing is."""
-        forward = graph.forward_rows(call)
-        left = next((row for row in unread if any(row is each for each in forward)), None)
-        operands = [*taken, *(row for row in forward if row is not left)]
-        unequal = next((row for row in operands if not row.same), None)
+        rows = self._graph.forward_rows(call)
+        left = next((row for row in self._unread if any(row is each for each in rows)), None)
+        unequal = next((row for row in [*taken, *rows] if row is not left and not row.same), None)
         reasons = (
             (self._other, self._other),
             (self._mode == "statistics", _HIDDEN),
             (self._tested.cut or self._trusted.cut, _CUT),
             (not taken, "its inputs are not known"),
             (any(row.same is None for row in taken), "its inputs are not all known"),
-            (unequal is not None, f"{unequal.name if unequal else ''} is not equal"),
-            (split_name(call.name)[1] == "backward" and not forward, "its forward call is not in the dump"),
-            (left is not None, f"{left.name if left else ''} differs too, which this call alone may have taken"),
-            (not self._has_settings(graph, call), "the dumps do not hold the settings it was made with"),
-            (self._asked_at(graph, call, asked), "it was asked for something else"),
+            (unequal is not None, f"{unequal and unequal.name} is not equal"),
+            (split_name(call.name)[1] == "backward" and not rows, "its forward call is not in the dump"),
+            (left is not None, f"{left and left.name} differs too, which this call alone may have taken"),
+            (not self._has_settings(call), "the dumps do not hold the settings it was made with"),
+            (self._is_asked(call), "it was asked for something else"),
         )
         return next((words for holds, words in reasons if holds), "")
 
-    def _has_settings(self, graph: CallGraph, call: CallRows) -> bool:
+    def _has_settings(self, call: CallRows) -> bool:
         """Whether what an operator or module was made with is known; an API is given all of it."""
-        if not call.name.startswith(("Cell.", "Module.", "Primitive.")):
-            return True
-        forward = graph.forward_of(call)
-        return forward is not None and all(
-            entry is not None and entry.settings is not None for entry in (forward.tested, forward.trusted)
-        )
+        forward = self._graph.forward_of(call)
+        sides = (forward.tested, forward.trusted) if forward is not None else (None,)
+        is_given_all = not call.name.startswith(("Cell.", "Module.", "Primitive."))
+        return is_given_all or all(entry is not None and entry.settings is not None for entry in sides)
 
-    def _asked_at(self, graph: CallGraph, call: CallRows, asked: dict[int, list[Asked]]) -> bool:
+    def _is_asked(self, call: CallRows) -> bool:
         """Whether a call was asked differently, or its forward call, or one inside the module that it is."""
-        forward = graph.forward_of(call)
-        places = [one for one in self._calls if id(one) in asked]
-        return any(one in (call, forward) or forward in list(graph.around(one)) for one in places)
+        forward = self._graph.forward_of(call)
+        places = [one for one in self._calls if id(one) in self._asked]
+        return any(one in (call, forward) or forward in list(self._graph.around(one)) for one in places)
 
     def _divergence(
         self, call: CallRows, rows: Sequence[ComparedRow], kind: str, basis: str, reason: str
@@ -359,8 +325,10 @@ def _same(row: ComparedRow) -> bool | None:
 def _is_sum_alone(row: ComparedRow) -> bool:
     """Whether all that is known of a tensor is a check sum."""
     slots = (row.tested, row.trusted)
-    return not row.is_value and row.metrics is None and any(
-        slot is not None and slot.md5 is not None and slot.values == (None,) * 4 for slot in slots
+    return (
+        not row.is_value
+        and row.metrics is None
+        and any(slot is not None and slot.md5 is not None and slot.values == (None,) * 4 for slot in slots)
     )
 
 

@@ -35,17 +35,23 @@ class CallGraph:
         for name, parent in trusted.parents.items():
             if parent is not None and name in self._by_trusted:
                 self._inside.setdefault(parent, []).append(self._by_trusted[name])
-        self._parameters: dict[object, str] = {}
-        for name, entry in trusted.entries.items():
-            for slot in entry.slots:
-                if slot.state == "parameters" and (known := fingerprint(slot)) is not None:
-                    self._parameters.setdefault(known, f"{slot.suffix} of {split_name(name)[0]}")
-        self._given: tuple[dict[object, list[CallRows]], dict[object, list[CallRows]]] = ({}, {})
-        for call in calls:
-            for row in call.rows:
-                for of, slot in zip(self._given, (row.tested, row.trusted), strict=True):
-                    if row.state == "output" and (known := fingerprint(slot)) is not None:
-                        of.setdefault(known, []).append(call)
+        slots = ((name, slot) for name, entry in trusted.entries.items() for slot in entry.slots)
+        weights = [
+            (fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
+            for name, slot in slots
+            if slot.state == "parameters"
+        ]
+        self._parameters = {known: words for known, words in reversed(weights) if known is not None}
+        self._given = self._givers(lambda row: row.tested), self._givers(lambda row: row.trusted)
+
+    def _givers(self, side: Callable[[ComparedRow], Slot | None]) -> dict[object, list[CallRows]]:
+        """The calls by the fingerprint of what they gave on one side."""
+        found: dict[object, list[CallRows]] = {}
+        for call in self.calls:
+            for known in (fingerprint(side(row)) for row in call.rows if row.state == "output"):
+                if known is not None:
+                    found.setdefault(known, []).append(call)
+        return found
 
     def first(self, agrees: Agrees) -> CallRows | None:
         """The first call with a row that does not agree."""
@@ -131,8 +137,8 @@ class CallGraph:
         return "rows", row, f"{why}; {suffix_of(call, row)} differs"
 
     def _weight(self, slot: Slot | None) -> str | None:
-        if slot is None or slot.parameter is not None:
-            return slot and f"the weight {slot.parameter}"
+        if slot is not None and slot.parameter is not None:
+            return f"the weight {slot.parameter}"
         return self._parameters.get(fingerprint(slot))
 
     def _is_data(self, call: CallRows, row: ComparedRow) -> bool:

@@ -32,6 +32,8 @@ _PRODUCTS = re.compile(
 _FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
 """A multiple is one where its factor is so many times further from 1 than the rest is large; more where elements are few."""
 
+_NO_SCALE = (0.0, math.inf)
+
 TensorScale = tuple[float, float]
 """How large tensors are: the largest root mean square, and the largest magnitude of an element."""
 
@@ -136,7 +138,10 @@ class Rounding:
         scale = scale_of([row.trusted for row in alike if row.trusted is not None])
         own = _allowed(pairs)
         known = [row for row in taken if _is_pair(row) and (row.state != "output" or self.agrees(row) is not False)]
-        given = [self._apart(row, _own_scale(row, scale)) for row in known]
+        given = [
+            self._apart(row, _own_scale(row, scale if is_forward or not _is_forward(row) else _NO_SCALE))
+            for row in known
+        ]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
             if _is_pair(row):  # frameworks write constants, and some shapes, differently
@@ -172,7 +177,9 @@ class Rounding:
             self.largest = row
 
     def _may_be_reduced(self, call: CallRows, row: ComparedRow) -> bool:
-        is_single = row.trusted is not None and row.trusted.kind == "float32" and row.state in ("output", "parameters_grad")
+        is_single = (
+            row.trusted is not None and row.trusted.kind == "float32" and row.state in ("output", "parameters_grad")
+        )
         return self._reduced is not False and is_single and bool(_PRODUCTS.search(split_name(call.name)[0]))
 
     def _apart(self, row: ComparedRow, scale: TensorScale) -> float | None:

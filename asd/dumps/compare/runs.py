@@ -157,7 +157,11 @@ def compare_runs(
 
 
 def _chosen(found: dict[Any, Path], path: Path, only: tuple[int | None, int | None]) -> dict[Any, Path]:
-    chosen = {key: each for key, each in found.items() if all(want in (None, has) for want, has in zip(only, key, strict=True))}
+    chosen = {
+        key: each
+        for key, each in found.items()
+        if all(want in (None, has) for want, has in zip(only, key, strict=True))
+    }
     if not chosen:
         raise ConfigError("--step or --rank", _words(only), f"{path} has {', '.join(map(_words, found))}")
     return chosen

@@ -67,7 +67,9 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     if path.is_file():
         return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    files = [file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))]
+    files = [
+        file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))
+    ]
     for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
         parts = file.resolve().parts
         key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
@@ -144,24 +146,22 @@ def _read_lines(path: Path, data_dir: Path | None) -> Dump:
     slots: dict[str, list[Slot]] = {}
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
+            if "stack_info" in line[:400]:
+                continue
             try:
                 name, _, _, dtype, shape, values, *_ = json.loads(line)
-                match = _LINE.fullmatch(name)
-            except (ValueError, TypeError, RecursionError):
-                match = None if "stack_info" in line[:400] else False
-            if match is False:
-                raise StateError(f"{path}: line {number} is no `[name, 1, [], type, shape, [max, min, mean]]` of ptdbg.")
-            if match is None:
-                continue  # a call stack
-            prefix, api, count, direction, state, place = match.groups()
-            told = {"dtype": dtype, "shape": shape, "data_name": f"{name}.npy"}
-            told |= dict(zip(("Max", "Min", "Mean"), values if isinstance(values, list) else (), strict=False))
-            try:
+                prefix, api, count, direction, state, place = _LINE.fullmatch(name).groups()  # type: ignore[union-attr]
+                told = {"dtype": dtype, "shape": shape, "data_name": f"{name}.npy"}
+                told |= dict(zip(("Max", "Min", "Mean"), values, strict=False))
                 slot = read_tensor(told, f"{state}.{place or 0}", state)
-            except StateError as error:
-                raise StateError(f"{path}: in line {number}, {error}") from None
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                raise StateError(
+                    f"{path}: line {number} is no `[name, 1, [], type, shape, [max, min, mean]]`."
+                ) from None
             slots.setdefault(printable(f"{prefix}.{api}.{count}.{direction}"), []).append(slot)
-    dump.entries = {name: Entry(name, tuple(sorted(found, key=lambda slot: slot.state))) for name, found in slots.items()}
+    dump.entries = {
+        name: Entry(name, tuple(sorted(found, key=lambda slot: slot.state))) for name, found in slots.items()
+    }
     dump.task = "tensor" if dump.data_dir.is_dir() else "statistics"
     return dump
 

@@ -141,7 +141,11 @@ def read_entry(name: str, found: object) -> Entry:
                 _add(slots, value, state, state, 0)
         slots.sort(key=_place)
     settings = found.get("attributes")
-    known = {printable(str(key)): printable(str(value)[:200]) for key, value in settings.items()} if isinstance(settings, dict) else None
+    known = (
+        {printable(str(key)): printable(str(value)[:200]) for key, value in settings.items()}
+        if isinstance(settings, dict)
+        else None
+    )
     return Entry(name, tuple(slots), known)
 
 

@@ -112,7 +112,9 @@ def _is_setting(value: Any) -> bool:
         return all(_is_setting(each) or _is_number(each) for key, each in value.items() if key != "params")
     if isinstance(value, Tensor):
         return value.size <= _SMALL and not isinstance(value, Parameter)
-    return isinstance(value, (bool, int, float, str, type(None), ms.Type, types.FunctionType, types.BuiltinFunctionType))
+    return isinstance(
+        value, (bool, int, float, str, type(None), ms.Type, types.FunctionType, types.BuiltinFunctionType)
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -127,7 +129,9 @@ def _code_of(function: Any) -> str:
 
 
 def _parts_of(code: Any) -> tuple[Any, ...]:
-    constants = code.co_consts[1:] if code.co_consts and isinstance(code.co_consts[0], str) else code.co_consts  # a docstring is the first
+    constants = (
+        code.co_consts[1:] if code.co_consts and isinstance(code.co_consts[0], str) else code.co_consts
+    )  # a docstring is the first
     inner = [_parts_of(each) if isinstance(each, types.CodeType) else each for each in constants]
     return code.co_code, code.co_names, inner
 
