@@ -161,6 +161,7 @@ class FirstDifference:
         self._asked = self._asked_for()
         first = graph.first(agrees)
         if first is None:
+            self.explained = self.explained or "all are equal"
             return self._first_asked(self._calls) or self._optimizer()
         # Where bits decide the distances are only shown.
         distances = Rounding(((call, graph.beside(call)) for call in self._calls), self.carried, reduced=self._reduced)
@@ -218,9 +219,8 @@ class FirstDifference:
         return f"the runs are of another environment: {differing(ours, theirs)}" if ours != theirs else ""
 
     def _explain(self, largest: ComparedRow | None) -> None:
-        told = "nothing had to be taken for rounding"
-        if largest is not None and largest.difference is not None and largest.bound is not None:
-            told = f"at most {largest.name} was taken for rounding ({margin_of(largest.difference, largest.bound)})"
+        margin = "" if largest is None else margin_of(largest.difference or 0.0, largest.bound or 0.0)
+        told = f"at most {largest.name} was taken for rounding ({margin})" if largest is not None else "all are equal"
         self.explained = "; ".join(filter(None, (self.explained, self._other, self._types, told)))
 
     def _unclear(self, is_unclear: Callable[[ComparedRow], bool], why: str) -> Divergence | None:

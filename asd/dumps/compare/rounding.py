@@ -5,9 +5,9 @@
     bound      = 4 units of the coarser type and 16 units of float32 a square root of the longest sum,
                  and of what the operands differ by at least 4 times and at most 100 times, up to 0.05
 
-A forward result is measured by what its call took and gave, a gradient by the gradients of its call alone: however small
-they are, activations do not hide them. A result that is a multiple of the other is wrong by that factor at any size, for
-rounding has no direction. Of a summary the longest sum is that of all elements, as its mean and norm are sums too.
+A forward result is measured by what its call took and gave, a gradient by the gradients of its call alone: activations
+do not hide it. A result that is a multiple of the other is wrong by that factor at any size, for rounding has no
+direction. Of a summary the longest sum is that of all elements, as its mean and norm are sums too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PRODUCTS = re.compile(
     re.IGNORECASE,
 )
 _FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
-"""A multiple is one where its factor is so many times further from 1 than the rest is large; more where elements are few."""
-
-_NO_SCALE = (0.0, math.inf)
+"""The factor of a multiple is so many times further from 1 than the rest is large; more where elements are few."""
+_FILL = 1e9
+"""From here on an operand is a mask, whose fill says nothing of how large numbers are."""
 
 TensorScale = tuple[float, float]
 """How large tensors are: the largest root mean square, and the largest magnitude of an element."""
@@ -119,6 +119,7 @@ class Rounding:
     ) -> None:
         self.carried, self._reduced = carried, reduced
         self.largest: ComparedRow | None = None
+        self._nearest = 0.0
         self.unclear: list[ComparedRow] = []
         self._agreed: dict[int, bool | None] = {}
         self._handed_on: set[object] = set()
@@ -134,14 +135,11 @@ class Rounding:
         is_forward = split_name(call.name)[1] not in ("backward", "parameters_grad")
         pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
         # Gradients are measured by gradients: what the forward call took and gave is not among the rows of a backward.
-        alike = [row for row in pairs if is_forward or row.name.startswith(f"{call.name}.") or not _is_forward(row)]
-        scale = scale_of([row.trusted for row in alike if row.trusted is not None])
+        foreign = {id(row) for row in pairs if not is_forward and ".forward." in row.name}
+        scale = scale_of([row.trusted for row in pairs if row.trusted is not None and id(row) not in foreign])
         own = _allowed(pairs)
         known = [row for row in taken if _is_pair(row) and (row.state != "output" or self.agrees(row) is not False)]
-        given = [
-            self._apart(row, _own_scale(row, scale if is_forward or not _is_forward(row) else _NO_SCALE))
-            for row in known
-        ]
+        given = [self._apart(row, _own_scale(row, None if id(row) in foreign else scale)) for row in known]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
             if _is_pair(row):  # frameworks write constants, and some shapes, differently
@@ -157,8 +155,7 @@ class Rounding:
         factor = _factor_of(row)
         if factor > bound:
             row.difference = apart = max(apart, factor)
-        is_number = row.trusted is not None and row.trusted.kind in _UNITS
-        if not is_number and grown:
+        if grown and not _is_float(row):
             self._agreed[id(row)] = None  # an index may change where numbers nearly are alike
             return
         agrees = apart <= bound or (row.state == "input" and pair_of(row) in self._handed_on)
@@ -168,18 +165,20 @@ class Rounding:
             if self._reduced is None:
                 self.unclear.append(row)
         self._agreed[id(row)] = agrees
-        if not agrees:
-            return
+        if agrees:
+            self._take(row, apart, row.bound)
+
+    def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
+        """What is explained may be handed on, and be enlarged by others."""
         if row.state == "output":
             self._handed_on.add(pair_of(row))
-        self.carried = max(self.carried, apart) if apart <= row.bound else self.carried
-        if apart and (self.largest is None or _nearness(row) > _nearness(self.largest)):
-            self.largest = row
+        self.carried = max(self.carried, apart) if apart <= bound else self.carried
+        if apart / bound > self._nearest:
+            self.largest, self._nearest = row, apart / bound
 
     def _may_be_reduced(self, call: CallRows, row: ComparedRow) -> bool:
-        is_single = (
-            row.trusted is not None and row.trusted.kind == "float32" and row.state in ("output", "parameters_grad")
-        )
+        is_result = row.state in ("output", "parameters_grad") and row.trusted is not None
+        is_single = is_result and row.trusted.kind == "float32"  # type: ignore[union-attr]
         return self._reduced is not False and is_single and bool(_PRODUCTS.search(split_name(call.name)[0]))
 
     def _apart(self, row: ComparedRow, scale: TensorScale) -> float | None:
@@ -195,14 +194,6 @@ class Rounding:
         apart = difference_of(row.tested, row.trusted, scale, *found)
         # Other check sums of equal statistics: something differs, and nobody knows by how much.
         return None if apart == 0.0 and row.tested.md5 is not None is not row.trusted.md5 else apart
-
-
-def _nearness(row: ComparedRow) -> float:
-    return (row.difference or 0.0) / (row.bound or 1.0)
-
-
-def _is_forward(row: ComparedRow) -> bool:
-    return ".forward." in row.name
 
 
 def _factor_of(row: ComparedRow) -> float:
@@ -249,24 +240,21 @@ def _allowed(pairs: Sequence[ComparedRow]) -> float:
     return 4 * coarsest + 16 * _UNITS["float32"] * math.sqrt(max(longest, 1))
 
 
-def _own_scale(row: ComparedRow, scale: TensorScale) -> TensorScale:
+def _own_scale(row: ComparedRow, scale: TensorScale | None) -> TensorScale:
     """What is given is measured by its own size, what is computed by that of all it was computed from."""
-    if row.trusted is not None and (row.state in ("input", "parameters") or _is_filled(scale)):
-        return scale_of([row.trusted])
+    is_given = row.state in ("input", "parameters")
+    if scale is None or row.trusted is None or is_given or scale[1] >= _FILL:
+        return scale_of([] if row.trusted is None else [row.trusted])
     return scale
 
 
-def _is_filled(scale: TensorScale) -> bool:
-    """Whether a mask is among the operands, whose fill says nothing of how large numbers are."""
-    return scale[1] >= 1e9  # noqa: PLR2004 - the smallest fill in use
+def _is_float(row: ComparedRow) -> bool:
+    return row.trusted is not None and row.trusted.kind in _UNITS
 
 
 def _is_pair(row: ComparedRow) -> bool:
     """Whether there is a tensor on both sides, of one shape."""
     ours, theirs = row.tested, row.trusted
-    return (
-        ours is not None
-        and theirs is not None
-        and ours.scalar is None is theirs.scalar
-        and (ours.shape == theirs.shape)
-    )
+    if ours is None or theirs is None:
+        return False
+    return ours.scalar is None is theirs.scalar and ours.shape == theirs.shape

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
 from asd.dumps.compare.asked import differing
+from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
 from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference, counted
 from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.request import Request

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from asd.dumps.formats.json_file import open_text, read_json
-from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, split_name
+from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, settings_in, split_name
 from asd.errors import ConfigError, StateError
 
 _STEP = re.compile(r"step(\d+)")
@@ -124,20 +124,26 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "framework", "tool") and isinstance(value, str):
-            setattr(dump, name, printable(value))
-        elif name == "environment" and isinstance(value, str):
-            dump.environment = _environment(printable(value))
-        elif name == "optimizer" and isinstance(value, dict):
-            dump.optimizer = {printable(str(key)): printable(str(each)[:200]) for key, each in value.items()}
-        elif name == "slice":
-            dump.cut = bool(value)
+        else:
+            _take_head(dump, name, value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)
     dump.parents = _parents(path.with_name("construct.json"))
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
     return dump
+
+
+def _take_head(dump: Dump, name: str, value: object) -> None:
+    """Takes what a dump says of itself."""
+    if name in ("task", "framework", "tool") and isinstance(value, str):
+        setattr(dump, name, printable(value))
+    elif name == "environment" and isinstance(value, str):
+        dump.environment = _environment(printable(value))
+    elif name == "optimizer":
+        dump.optimizer = settings_in(value)
+    elif name == "slice":
+        dump.cut = bool(value)
 
 
 def _read_lines(path: Path, data_dir: Path | None) -> Dump:

@@ -140,13 +140,14 @@ def read_entry(name: str, found: object) -> Entry:
             if state is not None:
                 _add(slots, value, state, state, 0)
         slots.sort(key=_place)
-    settings = found.get("attributes")
-    known = (
-        {printable(str(key)): printable(str(value)[:200]) for key, value in settings.items()}
-        if isinstance(settings, dict)
-        else None
-    )
-    return Entry(name, tuple(slots), known)
+    return Entry(name, tuple(slots), settings_in(found.get("attributes")))
+
+
+def settings_in(found: object) -> dict[str, str] | None:
+    """Settings as texts; None where there is no object of them."""
+    if not isinstance(found, dict):
+        return None
+    return {printable(str(key)): printable(str(value)[:200]) for key, value in found.items()}
 
 
 def _place(slot: Slot) -> int:

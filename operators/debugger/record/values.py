@@ -78,9 +78,9 @@ def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:
     return {"name": primitive.name, **{name: _plain(value) for name, value in primitive.init_attrs.items()}}
 
 
-_BARE = frozenset(vars(nn.Cell())) | {"training"}
+_BARE = frozenset(vars(nn.Cell())) | {"_func_graph_flags", "_cell_init_args"}
 """Attributes that each module has, and that say nothing of what it computes."""
-_INSIDE = ("_func_graph_flags", "_cell_init_args")
+_PLAIN = (bool, int, float, str, type(None))
 _SMALL = 64
 
 
@@ -88,10 +88,10 @@ def settings_of(cell: nn.Cell) -> dict[str, Any]:
     """What a module was made with, that of the operators it holds, and a check sum of its code."""
     found: dict[str, Any] = {"training": cell.training, "construct": _code_of(stock_class(cell).construct)}
     for name, value in vars(cell).items():
-        if name in _BARE or name in _INSIDE or name.startswith(("asd_", "_asd")):
-            continue
         checked = value.op if isinstance(value, ASDBase) else value
         primitive = getattr(checked, "primitive", checked)
+        if name in _BARE or name.startswith(("asd_", "_asd")):
+            continue
         if isinstance(primitive, ops.Primitive):
             found |= {f"{name}.{key}": each for key, each in attributes_of(primitive).items()}
         elif _is_setting(value):
@@ -108,13 +108,11 @@ def optimizer_settings(optimizer: nn.Cell) -> dict[str, Any]:
 def _is_setting(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_setting, value))
-    if isinstance(value, dict):
+    if isinstance(value, dict):  # such as a group of parameters
         return all(_is_setting(each) or _is_number(each) for key, each in value.items() if key != "params")
     if isinstance(value, Tensor):
         return value.size <= _SMALL and not isinstance(value, Parameter)
-    return isinstance(
-        value, (bool, int, float, str, type(None), ms.Type, types.FunctionType, types.BuiltinFunctionType)
-    )
+    return isinstance(value, (*_PLAIN, ms.Type, types.FunctionType, types.BuiltinFunctionType))
 
 
 def _is_number(value: Any) -> bool:
@@ -124,25 +122,22 @@ def _is_number(value: Any) -> bool:
 
 def _code_of(function: Any) -> str:
     """A check sum of what a function does; lines, names of files and comments are no part of it."""
+
+    def parts(code: types.CodeType) -> tuple[Any, ...]:
+        inner = [parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+        return code.co_code, code.co_names, inner[isinstance(code.co_consts[0], str) :]  # a docstring is the first
+
     code = getattr(function, "__code__", None)
-    return f"{zlib.crc32(repr(_parts_of(code)).encode()):08x}" if code is not None else ""
-
-
-def _parts_of(code: Any) -> tuple[Any, ...]:
-    constants = (
-        code.co_consts[1:] if code.co_consts and isinstance(code.co_consts[0], str) else code.co_consts
-    )  # a docstring is the first
-    inner = [_parts_of(each) if isinstance(each, types.CodeType) else each for each in constants]
-    return code.co_code, code.co_names, inner
+    return "" if code is None else f"{zlib.crc32(repr(parts(code)).encode()):08x}"
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, str, type(None))):
+    if isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items() if key != "params"}
     if isinstance(value, Tensor):
         return to_array(value).tolist()
-    if callable(value) and not isinstance(value, ms.Type):
-        return getattr(value, "__qualname__", type(value).__name__)
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+        return value.__qualname__
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else str(value)

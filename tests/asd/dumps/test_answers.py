@@ -64,8 +64,11 @@ class Net:
         if o.get("adapter"):
             x = x + self.dense("adapter", x, w["o"] / 50)
         eps = o.get("eps", 1e-5)
-        mean = lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
-        x = self.call("norm", "LayerNorm", "Primitive.layer_norm.LayerNorm", [x], mean, {"epsilon": eps})
+
+        def normal(x):
+            return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+
+        x = self.call("norm", "LayerNorm", "Primitive.layer_norm.LayerNorm", [x], normal, {"epsilon": eps})
         power = o.get("power", 2)
         x = self.call("pow", "Pow", "Functional.pow", [x], lambda x: x**power, {"exponent": power})
         if o.get("act"):
