@@ -47,7 +47,7 @@ def asked_of(call: CallRows, tested: Dump, trusted: Dump, *, moved: bool) -> Ite
     if ours.settings is not None and theirs.settings is not None and ours.settings != theirs.settings:
         yield Asked("attribute", None, differing(ours.settings, theirs.settings))
     around = [split_name(dump.parents.get(each.name) or "")[0] for dump, each in ((tested, ours), (trusted, theirs))]
-    if around[0] != around[1] and all(dump.parents for dump in (tested, trusted)):
+    if around[0] != around[1] and tested.tool == trusted.tool and tested.parents and trusted.parents:
         yield Asked("structure", None, f"it is called in {around[0] or 'no module'} and in {around[1] or 'no module'}")
     if moved:
         yield Asked("order", None, f"it is {theirs.name} of the trusted run, where other calls are before or after it")

@@ -258,11 +258,11 @@ class FirstDifference:
         """The call that computed wrongly where all that was asked of it is equal; else why that can't be told."""
         taken = self._graph.taken(call)
         wrong = [row for row in call.rows if agrees(row) is False]
-        if self._mode == "statistics" and self._basis == "bits" and all(row.state != "parameters" for row in wrong):
-            return self._divergence(call, wrong, ROWS, "statistics", f"{self._undecided(call)}{_HIDDEN}")
         wrong_taken = [row for row in taken if agrees(row) is False]
+        kind, row, reason = self._graph.blame(call, wrong_taken, agrees) if wrong_taken else (ROWS, wrong[0], "")
+        if self._mode == "statistics" and self._basis == "bits" and kind == ROWS:
+            return self._divergence(call, wrong, ROWS, "statistics", f"{self._undecided(call)}{_HIDDEN}")
         if wrong_taken:
-            kind, row, reason = self._graph.blame(call, wrong_taken, agrees)
             reason = "; ".join(filter(None, (self._other, self._types, reason)))
             return self._divergence(call, [row] if kind != ROWS else wrong_taken, kind, self._basis, reason)
         differs = f"{suffix_of(call, wrong[0])} differs"

@@ -164,6 +164,8 @@ def _match_names(tested: Dump, trusted: Dump) -> Matching:
 
 def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str]]:
     """The calls that belong together, and those of them whose order differs; a backward call goes with its forward."""
+    if tested.tool != trusted.tool:  # each records calls that the other does not
+        return {name: name for name in tested.entries if name in trusted.entries}, frozenset()
     heads, keys = [], []
     for dump in (tested, trusted):
         names = [name for name in dump.entries if forward_of(name) == name or forward_of(name) not in dump.entries]
