@@ -58,7 +58,8 @@ def _common(
         yield a_end - tail, b_end - tail
     a_end, b_end = a_end - tail, b_end - tail
     once = [{key for key, count in Counter(keys).items() if count == 1} for keys in (mine[a:a_end], other[b:b_end])]
-    places = {key: at for at, key in enumerate(other[b:b_end], b) if key in once[0] & once[1]}
+    both = once[0] & once[1]
+    places = {key: at for at, key in enumerate(other[b:b_end], b) if key in both}
     anchors = list(_rising([(at, places[key]) for at, key in enumerate(mine[a:a_end], a) if key in places]))
     if not last:
         yield from anchors
