@@ -31,6 +31,7 @@ _PRODUCTS = re.compile(
 )
 _FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
 """The factor of a multiple is so many times further from 1 than the rest is large; more where elements are few."""
+_FITS = 1e-3
 _FILL = 1e9
 """From here on an operand is a mask, whose fill says nothing of how large numbers are."""
 
@@ -213,16 +214,17 @@ def _factor_of(row: ComparedRow) -> float:
 
 def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, float]:
     """The factor that norms tell, its sign by the largest and smallest element, and how far these are from it."""
-    (top, low, _, norm), (mine, least, _, other) = trusted.values, tested.values
-    known = [each for each in (top, low, norm, mine, least, other) if each is not None and math.isfinite(each)]
-    if len(known) < 6 or not norm or top == low:
+    (top, low, mean, norm), (mine, least, middle, other) = trusted.values, tested.values
+    known = [each for each in (top, low, mean, norm, mine, least, middle, other) if each is not None]
+    if len(known) < len(trusted.values) * 2 or not all(map(math.isfinite, known)) or not norm or top == low:
         return None, 0.0
-    size = max(abs(top), abs(low))
-    found = []
+    size, found = max(abs(top), abs(low)), []
     for factor in (other / norm, -other / norm):
         high, deep = sorted((factor * top, factor * low), reverse=True)
-        found.append((max(abs(high - mine), abs(deep - least)) / size, factor))
-    beside, factor = min(found)
+        apart = max(abs(high - mine), abs(deep - least), abs(factor * mean - middle))
+        found.append((apart / size, factor))
+    # Where largest and smallest are nearly opposite both signs fit: the sign is told where one does not.
+    beside, factor = found[0] if found[0][0] < _FITS else min(found)
     return factor, beside
 
 

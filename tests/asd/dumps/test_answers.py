@@ -187,3 +187,12 @@ def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_pat
         outcome = answer(tmp_path, {**wrong, "half": half}, {"size": size}, way, ({}, UNSAID), (MS, PT))
         assert outcome.answer is TELL, (way, outcome.sentence)
         assert ".backward" in outcome.first.divergence.call
+
+
+@pytest.mark.parametrize(("factor", "allowed"), [(1 + 1e-7, SAME), (-1.0, TELL), (1.5, TELL)])
+def test_the_sign_of_a_factor_is_told_from_statistics_whose_largest_and_smallest_are_opposite(tmp_path, factor, allowed):
+    x = np.linspace(-1, 1, 33, dtype=np.float32)
+    for side, of in (("run", factor), ("golden", 1.0)):
+        dump = DumpWriter(tmp_path / side, task="statistics", head={"tool": ""})
+        dump.forward("Functional.sin.0.forward", [x], [(np.float64(of) * (x + 0.01)).astype(np.float32)]).write()
+    assert compared(tmp_path).answer is allowed
