@@ -134,7 +134,7 @@ def _sizes(value, count):
 
 
 def _same(size, kernel, stride, dilation):
-    """What `same` puts before and after a dimension."""
+    """Returns what `same` puts before and after a dimension."""
     total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
 

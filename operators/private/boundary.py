@@ -66,7 +66,7 @@ _working = threading.local()
 
 @contextmanager
 def own_work() -> Iterator[None]:
-    """What this thread calls inside belongs to the detector, not to the training: a debugger does not record it."""
+    """Marks what this thread calls inside as the detector's own, which a debugger does not record."""
     before = is_own_work()
     _working.is_own = True
     try:
@@ -76,7 +76,7 @@ def own_work() -> Iterator[None]:
 
 
 def is_own_work() -> bool:
-    """Whether this thread works for the detector."""
+    """Returns whether this thread works for the detector."""
     return getattr(_working, "is_own", False)
 
 

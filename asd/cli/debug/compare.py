@@ -20,8 +20,8 @@ from asd.records import plain
 
 if TYPE_CHECKING:
     from asd.dumps.compare.comparison import CallRows
-    from asd.dumps.compare.request import Request
     from asd.dumps.compare.runs import ComparisonOutcome
+    from asd.dumps.formats.request import Request
 
 _EXAMPLES = """\
 Examples:
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from asd.dumps.compare.request import parse_request, read_request
+    from asd.dumps.formats.request import parse_request, read_request
 
     if args.input_path is not None:
         if args.target_path is not None or args.golden_path is not None:

@@ -1,4 +1,4 @@
-"""What two runs were asked for, call by call: settings, arguments, types, shapes, order and structure."""
+"""Comparison of what two runs were asked for, call by call: settings, arguments, types, shapes, order and structure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 
 def asked_of(call: CallRows, tested: Dump, trusted: Dump, *, moved: bool) -> Iterator[Asked]:
-    """What was asked of a call differently, of two dumps of one framework.
+    """Returns what was asked of a call differently, of two dumps of one framework.
 
     Args:
         call: It, on both sides or on one.
@@ -76,7 +76,7 @@ def _asked_of_rows(call: CallRows) -> Iterator[Asked]:
 
 
 def _same_value(ours: Slot, theirs: Slot) -> bool:
-    """Whether two scalars are equal, 1 and 1.0 too; two tensors are."""
+    """Returns whether two scalars are equal, 1 and 1.0 too; two tensors are."""
     if ours.scalar is None or ours.scalar == theirs.scalar:
         return True
     number, other = ours.values[0], theirs.values[0]

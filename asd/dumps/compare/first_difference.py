@@ -25,7 +25,7 @@ from asd.dumps.formats.slots import is_random, split_name
 
 
 class Answer(str, Enum):
-    """What a comparison comes to."""
+    """Returns what a comparison comes to."""
 
     WRONG_OPERATOR = "wrong_operator"
     ASKED_DIFFERENTLY = "asked_differently"
@@ -86,7 +86,7 @@ class Divergence:
 
     @property
     def answer(self) -> Answer:
-        """What it comes to."""
+        """Returns what it comes to."""
         if self.kind in _WRONG:
             return Answer.WRONG_OPERATOR
         return Answer.CANNOT_TELL if self.kind == ROWS else Answer.ASKED_DIFFERENTLY
@@ -186,7 +186,7 @@ class FirstDifference:
         return asked or (named if rewired is None else self._of_asked(call, rewired))
 
     def _asked_for(self) -> dict[int, list[Asked]]:
-        """What was asked differently of each call; another framework names all of it differently."""
+        """Returns what was asked differently of each call; another framework names all of it differently."""
         calls = self._calls if self._alike else []
         sides = self._tested, self._trusted
         found = {id(call): list(asked_of(call, *sides, moved=call.name in self._moved)) for call in calls}
@@ -210,7 +210,7 @@ class FirstDifference:
         return Divergence("", "", (), "optimizer", self._basis, len(self._calls), differing(ours, theirs))
 
     def _differing(self) -> str:
-        """Why sound runs need not be equal bit for bit, in words; empty where they have to be, or nobody knows."""
+        """Returns why sound runs need not be equal bit for bit; empty where they have to be, or nobody knows."""
         for what in ("framework", "tool"):
             ours, theirs = getattr(self._tested, what), getattr(self._trusted, what)
             if ours != theirs:
@@ -275,7 +275,7 @@ class FirstDifference:
         return self._divergence(call, wrong, kind, self._basis, reason)
 
     def _missing(self, call: CallRows, taken: list[ComparedRow]) -> str:
-        """What is missing to say that a call computed wrongly, in words; empty where nothing is."""
+        """Returns what is missing to say that a call computed wrongly, in words; empty where nothing is."""
         rows = self._graph.forward_rows(call)
         left = next((row for row in self._unread if any(row is each for each in rows)), None)
         unequal = next((row for row in [*taken, *rows] if row is not left and not row.same), None)
@@ -294,14 +294,14 @@ class FirstDifference:
         return next((words for holds, words in reasons if holds), "")
 
     def _has_settings(self, call: CallRows) -> bool:
-        """Whether what an operator or module was made with is known; an API is given all of it."""
+        """Returns whether what an operator or module was made with is known; an API is given all of it."""
         forward = self._graph.forward_of(call)
         sides = (forward.tested, forward.trusted) if forward is not None else (None,)
         is_given_all = not call.name.startswith(("Cell.", "Module.", "Primitive."))
         return is_given_all or all(entry is not None and entry.settings is not None for entry in sides)
 
     def _is_asked(self, call: CallRows) -> bool:
-        """Whether a call was asked differently, or its forward call, or one inside the module that it is."""
+        """Returns whether a call was asked differently, or its forward call, or one inside the module that it is."""
         forward = self._graph.forward_of(call)
         places = [one for one in self._calls if id(one) in self._asked]
         return any(one in (call, forward) or forward in list(self._graph.around(one)) for one in places)
@@ -323,7 +323,7 @@ def _same(row: ComparedRow) -> bool | None:
 
 
 def _is_sum_alone(row: ComparedRow) -> bool:
-    """Whether all that is known of a tensor is a check sum."""
+    """Returns whether all that is known of a tensor is a check sum."""
     slots = (row.tested, row.trusted)
     return (
         not row.is_value

@@ -196,7 +196,7 @@ def forward_of(name: str) -> str:
 
 
 def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
-    """What a call is and is given, and what it is and where."""
+    """Returns what a call is and is given, and what it is and where."""
     base, direction, _ = split_name(name)
     what = (base, direction, split_name(dump.parents.get(name) or "")[0])
     given = [slot for slot in dump.entries[name].slots if slot.state in ("input", "parameters")]
@@ -205,7 +205,7 @@ def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
 
 
 def fingerprint(slot: Slot | None) -> Hashable:
-    """What tells a tensor from others; None when it could be many."""
+    """Returns what tells a tensor from others; None when it could be many."""
     if slot is None or slot.scalar is not None:
         return None
     if slot.values[0] is None:

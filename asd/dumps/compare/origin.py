@@ -101,7 +101,7 @@ class CallGraph:
         return call
 
     def rewired(self, call: CallRows) -> Asked | None:
-        """What a call is given that two calls gave which do not belong together; None where there is no such input."""
+        """Returns an input that two calls gave which do not belong together; None where there is none."""
         for row in call.rows:
             if row.state == "input" and row.same is False:
                 ours, theirs = (
@@ -114,7 +114,7 @@ class CallGraph:
         return None
 
     def blame(self, call: CallRows, wrong: Sequence[ComparedRow], agrees: Agrees) -> tuple[str, ComparedRow, str]:
-        """What a call was given that differs: `weight`, `batch` or `rows`, the row, and why in words.
+        """Returns what a call was given that differs: `weight`, `batch` or `rows`, the row, and why in words.
 
         Args:
             call: It.
@@ -142,7 +142,7 @@ class CallGraph:
         return self._parameters.get(fingerprint(slot))
 
     def _is_data(self, call: CallRows, row: ComparedRow) -> bool:
-        """Whether an input is one of the network's own: that of an outermost module, or before all that is computed."""
+        """Returns whether an input is the network's own: of an outermost module, or before all that is computed."""
         if split_name(call.name)[1] != "forward" or row.trusted is None:
             return False
         earlier = any(other.state == "output" for one in self.calls[: self._place[call.name]] for other in one.rows)

@@ -99,7 +99,7 @@ def _ratio(difference: float, whole: float) -> float:
 
 
 class Rounding:
-    """Which rows of a comparison rounding explains.
+    """Returns which rows of a comparison rounding explains.
 
     A call may differ by what its own sums round, and by what it is given differs already, enlarged. What it is given
     may differ as it did when a call gave it: a sum that comes to nothing differs by all of its size.
@@ -129,7 +129,7 @@ class Rounding:
             self._add(call, taken)
 
     def agrees(self, row: ComparedRow) -> bool | None:
-        """Whether both sides of a row agree; None when that can't be told."""
+        """Returns whether both sides of a row agree; None when that can't be told."""
         return self._agreed.get(id(row))
 
     def _add(self, call: CallRows, taken: Sequence[ComparedRow]) -> None:
@@ -170,7 +170,7 @@ class Rounding:
             self._take(row, apart, row.bound)
 
     def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
-        """What is explained may be handed on, and be enlarged by others."""
+        """Returns what is explained may be handed on, and be enlarged by others."""
         if row.state == "output":
             self._handed_on.add(pair_of(row))
         self.carried = max(self.carried, apart) if apart <= bound else self.carried
@@ -183,7 +183,7 @@ class Rounding:
         return self._reduced is not False and is_single and bool(_PRODUCTS.search(split_name(call.name)[0]))
 
     def _apart(self, row: ComparedRow, scale: TensorScale) -> float | None:
-        """How far apart a row's tensors are; 0 where they are equal, None where that is not known."""
+        """Returns how far apart a row's tensors are; 0 where they are equal, None where that is not known."""
         assert row.tested is not None
         assert row.trusted is not None
         if row.same:
@@ -198,7 +198,7 @@ class Rounding:
 
 
 def _factor_of(row: ComparedRow) -> float:
-    """How far from 1 the factor is where one tensor is a multiple of the other; 0 where it is none."""
+    """Returns how far from 1 the factor is where one tensor is a multiple of the other; 0 where it is none."""
     metrics, trusted, tested = row.metrics, row.trusted, row.tested
     if trusted is None or tested is None or row.same or trusted.kind not in _UNITS:
         return 0.0

@@ -15,10 +15,10 @@ from asd.dumps.compare.asked import differing
 from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
 from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference, counted
 from asd.dumps.compare.matching import match_with
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
 
@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def answer(self) -> Answer:
-        """What it comes to; where nothing was compared nothing can be told."""
+        """Returns what it comes to; where nothing was compared nothing can be told."""
         if self.divergence is not None:
             return self.divergence.answer
         return Answer.DO_NOT_PART if self.compared else Answer.CANNOT_TELL
@@ -91,7 +91,7 @@ class ComparisonOutcome:
 
     @property
     def answer(self) -> Answer:
-        """What it comes to: that of the first pair to part, else what all agree in."""
+        """Returns what it comes to: that of the first pair to part, else what all agree in."""
         first = self.first
         return first.answer if first is not None else max((pair.answer for pair in self.pairs), key=_SURENESS.index)
 

@@ -208,7 +208,7 @@ def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:
 
 
 def _summaries(inner: ConfigObject) -> tuple[str, ...]:
-    """What of each tensor is asked for: one text, or a list of texts."""
+    """Returns what of each tensor is asked for: one text, or a list of texts."""
     given = inner.take("summary_mode", "statistics")
     chosen = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else (None,)
     for each in chosen:

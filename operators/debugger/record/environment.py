@@ -1,4 +1,4 @@
-"""What a dump was computed with: where all of it is equal, and repeats itself, the bits of sound runs are."""
+"""Environment that a dump was computed in: where all of it is equal, and repeats itself, the bits of sound runs are."""
 
 from __future__ import annotations
 

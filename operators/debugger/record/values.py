@@ -85,7 +85,7 @@ _SMALL = 64
 
 
 def settings_of(cell: nn.Cell) -> dict[str, Any]:
-    """What a module was made with, that of the operators it holds, and a check sum of its code."""
+    """Returns what a module was made with, that of the operators it holds, and a check sum of its code."""
     found: dict[str, Any] = {"training": cell.training, "construct": _code_of(stock_class(cell).construct)}
     for name, value in vars(cell).items():
         checked = value.op if isinstance(value, ASDBase) else value
@@ -100,7 +100,7 @@ def settings_of(cell: nn.Cell) -> dict[str, Any]:
 
 
 def optimizer_settings(optimizer: nn.Cell) -> dict[str, Any]:
-    """What an optimizer was made with, and its learning rate."""
+    """Returns what an optimizer was made with, and its learning rate."""
     rates = {name: _plain(each) for name, each in own_parameters(optimizer).items() if _is_number(each)}
     return {"optimizer": stock_class(optimizer).__name__, **settings_of(optimizer), **rates}
 
@@ -116,7 +116,7 @@ def _is_setting(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a Parameter of one element, such as a learning rate."""
+    """Returns whether it is a Parameter of one element, such as a learning rate."""
     return isinstance(value, Parameter) and value.size == 1
 
 

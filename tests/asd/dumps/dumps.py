@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
+from asd.dumps.formats.request import Request
 
 MS, PT = "mindspore", "pytorch"
 MACHINE = "MindSpore=2.9.0; device=CPU; chip=EPYC avx2; CANN=none; deterministic=OFF; threads=2; precision=own"

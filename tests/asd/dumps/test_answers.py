@@ -190,7 +190,7 @@ def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_pat
 
 
 @pytest.mark.parametrize(("factor", "allowed"), [(1 + 1e-7, SAME), (-1.0, TELL), (1.5, TELL)])
-def test_the_sign_of_a_factor_is_told_from_statistics_whose_largest_and_smallest_are_opposite(tmp_path, factor, allowed):
+def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tmp_path, factor, allowed):
     x = np.linspace(-1, 1, 33, dtype=np.float32)
     for side, of in (("run", factor), ("golden", 1.0)):
         dump = DumpWriter(tmp_path / side, task="statistics", head={"tool": ""})

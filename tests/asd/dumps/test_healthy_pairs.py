@@ -22,30 +22,6 @@ def test_two_seeds_of_a_random_operator_are_no_wrong_operator(tmp_path, name):
     assert (found.call, found.kind, found.answer) == (name, "random", Answer.ASKED_DIFFERENTLY)
 
 
-def half_and_single(dump, half, fault=0.0):
-    """A product, what relu makes of it and a second product: in float16, or in float32."""
-    dtype = np.float16 if half else np.float32
-    x, w = (noise(16, 16, seed=seed).astype(dtype) for seed in (1, 2))
-    h = (x.astype(np.float32) @ w.astype(np.float32)).astype(dtype)
-    y = np.maximum(h, 0) + dtype(fault * half)
-    dump.forward("Functional.matmul.0.forward", [x, w], [h]).forward("Functional.relu.0.forward", [h], [y])
-    dump.forward("Functional.matmul.1.forward", [y, w], [(y @ w).astype(dtype)])
-
-
-def test_float16_against_float32_accuses_nobody(tmp_path):
-    found = outcome_of(tmp_path, half_and_single).first.divergence
-    assert (found.kind, found.answer) == ("type", Answer.ASKED_DIFFERENTLY)
-
-
-def test_where_types_differ_the_rows_of_a_fault_are_shown(tmp_path):
-    outcome = outcome_of(tmp_path, lambda dump, half: half_and_single(dump, half, 3.0))
-    found = outcome.first.divergence
-    assert (found.kind, found.basis, found.rows) == ("rows", "rounding", ("Functional.relu.0.forward.output.0",))
-    assert found.apart > found.bound
-    row = next(line for line in outcome.pairs[0].files[0].read_text().splitlines() if "relu.0.forward.output" in line)
-    assert "the types are Float16 and Float32" in row
-
-
 def test_another_token_is_data_and_no_weight(tmp_path):
     def write(dump, other):
         table, ids = noise(20, 4), np.int64([3, 12 if other else 13, 5])
