@@ -196,3 +196,14 @@ def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tm
         dump = DumpWriter(tmp_path / side, task="statistics", head={"tool": ""})
         dump.forward("Functional.sin.0.forward", [x], [(np.float64(of) * (x + 0.01)).astype(np.float32)]).write()
     assert compared(tmp_path).answer is allowed
+
+
+def test_where_check_sums_are_all_that_is_known_the_first_row_that_differs_is_shown(tmp_path):
+    for side, of in (("run", 2), ("golden", 1)):
+        dump = DumpWriter(tmp_path / side, task="statistics", md5=True, head={"tool": ""})
+        dump.forward("Functional.sin.0.forward", [noise(3)], [noise(3) * of])
+        for part in ("input_args", "output"):
+            dump.data["Functional.sin.0.forward"][part][0].update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
+        dump.write()
+    found = compared(tmp_path).first.divergence
+    assert (found.answer, found.rows) == (TELL, ("Functional.sin.0.forward.output.0",))
