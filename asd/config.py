@@ -254,3 +254,8 @@ def _spell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def set_variables(*names: str) -> dict[str, str]:
+    """Those of some environment variables that are set: of other programs, whose kernels they choose."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}

@@ -202,8 +202,8 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     Raises:
         ConfigError: A path is missing.
     """
-    from asd.dumps.compare.request import parse_request  # reading is needed by a few programs only
     from asd.dumps.compare.runs import compare_runs
+    from asd.dumps.formats.request import parse_request  # reading is needed by a few programs only
 
     outcome = compare_runs(parse_request(_with_todays_paths(input_param)), Path(output_path))
     files = [file for pair in outcome.pairs for file in pair.files]

@@ -15,9 +15,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
+from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger

@@ -17,9 +17,9 @@ from mindspore.communication import get_group_size, get_rank, init
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
+from asd.dumps.formats.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger

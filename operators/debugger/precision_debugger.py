@@ -23,8 +23,10 @@ from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
 from asd.operators.debugger.hooks.session import Session, current_session, set_session
+from asd.operators.debugger.record.environment import environment
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
+from asd.operators.debugger.record.values import optimizer_settings
 from asd.operators.private.backward import shows_its_graph
 
 _LOG = logging.getLogger("asd")
@@ -132,7 +134,7 @@ class PrecisionDebugger:
         atexit.register(self._end)
         if self._apis is not None:
             self._apis.put()
-        self._compiled = CompiledFunctions(self._apis, self._say_compiled)
+        self._compiled = CompiledFunctions(self._apis, self._say_compiled, self._note_optimizer)
         self._compiled.begin()
         if not shows_its_graph() and "backward" in self.config.data_mode:
             self._say(
@@ -188,6 +190,11 @@ class PrecisionDebugger:
         with contextlib.suppress(OverflowDetected):
             self.stop()
 
+    def _note_optimizer(self, optimizer: nn.Cell) -> None:
+        recording = None if self._session is None else self._session.recording
+        if isinstance(recording, DumpRecording):
+            recording.note_optimizer(optimizer_settings(optimizer))
+
     def _hook(self, nets: tuple[nn.Cell, ...]) -> None:
         if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):
             return
@@ -205,8 +212,7 @@ class PrecisionDebugger:
             weights = [weight for net in self._nets for weight in net.trainable_params()]
             sees_all = self.config.apis
             return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
-        environment = f"MindSpore {ms.__version__} on {context.get_context('device_target')}"
-        return DumpRecording(DumpWriter(self.folder, self.config, environment))
+        return DumpRecording(DumpWriter(self.folder, self.config, environment()))
 
     @property
     def folder(self) -> Path:

@@ -36,7 +36,17 @@ TENSOR_METHODS = frozenset(
     __ne__ __lt__ __le__ __gt__ __ge__ __getitem__
     """.split()  # noqa: SIM905
 )
+_PRIVATE = re.compile(r"^_|^inplace_|^jit_|^constexpr$|_(ext|op|func)?$")
+"""Names of functions of `mint` that it is made of."""
 _NAMESPACES = {"Functional": (ops, ops.functional), "Mint": (mint,), "MintFunctional": (mint.nn.functional,)}
+
+
+def names_of(namespace: Any) -> list[str]:
+    """The public functions of a namespace; `mint` has more than its `__all__` says."""
+    names = list(namespace.__all__)
+    if namespace in (mint, mint.nn.functional):
+        names += [name for name in vars(namespace) if name not in names and not _PRIVATE.search(name)]
+    return names
 
 
 def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
@@ -57,7 +67,7 @@ def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
     if prefix == "Tensor":
         return _method(name)
     for namespace in _NAMESPACES.get(prefix, ()):
-        found = getattr(namespace, name, None) if name in namespace.__all__ else None
+        found = getattr(namespace, name, None) if name in names_of(namespace) else None
         if isinstance(found, (types.FunctionType, types.BuiltinFunctionType)):
             return found
     raise NotCheckable(f"this MindSpore has no {prefix} API called {name}")

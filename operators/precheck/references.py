@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
@@ -126,6 +128,47 @@ def _cumsum(x, dim):
     return ops.cumsum(x, dim)
 
 
+def _sizes(value, count):
+    """A stride or the like of each dimension; an operator's has those of batch and channel before."""
+    return (value,) * count if isinstance(value, int) else tuple(value)[-count:]
+
+
+def _same(size, kernel, stride, dilation):
+    """Returns what `same` puts before and after a dimension."""
+    total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+def _convolution(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """A sum over the places of the kernel: of each a product of matrices."""
+    kernel, count = weight.shape[2:], weight.ndim - 2
+    if x.ndim != count + 2:
+        raise ValueError("a convolution has a reference only for batches")
+    stride, dilation = _sizes(stride, count), _sizes(dilation, count)
+    if padding == "same":
+        padding = [_same(*each) for each in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
+    elif not isinstance(padding, list):
+        padding = [(each, each) for each in _sizes(0 if padding == "valid" else padding, count)]
+    for axis, edges in enumerate(padding, 2):
+        before, after = (ops.zeros((*x.shape[:axis], each, *x.shape[axis + 1 :]), x.dtype) for each in edges)
+        x = ops.concat([part for part in (before, x, after) if part.size], axis)
+    many = [(x.shape[i + 2] - (kernel[i] - 1) * dilation[i] - 1) // stride[i] + 1 for i in range(count)]
+    result: Any = 0
+    for place in itertools.product(*map(range, kernel)):
+        part, of_place = x, weight
+        for i, at in enumerate(place):
+            picked = np.arange(many[i]) * stride[i] + at * dilation[i]
+            part, of_place = ops.gather(part, Tensor(picked, ms.int32), i + 2), of_place[:, :, at]
+        part = part.reshape((x.shape[0], groups, weight.shape[1], math.prod(many)))
+        result = result + ops.matmul(of_place.reshape((1, groups, weight.shape[0] // groups, weight.shape[1])), part)
+    result = result.reshape((x.shape[0], weight.shape[0], *many))
+    return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
+
+
+def _ops_convolution(x, weight, bias=None, stride=1, pad_mode="valid", padding=0, dilation=1, groups=1):
+    return _convolution(x, weight, bias, stride, padding if pad_mode == "pad" else pad_mode, dilation, groups)
+
+
 _MINT: dict[str, Callable[..., Any]] = {
     "argmax": _argmax,
     "cumsum": _cumsum,
@@ -151,6 +194,8 @@ _MINT_FUNCTIONAL: dict[str, Callable[..., Any]] = {
 REFERENCES: dict[str, Callable[..., Any]] = {
     **{f"Mint.{name}": function for name, function in _MINT.items()},
     **{f"MintFunctional.{name}": function for name, function in _MINT_FUNCTIONAL.items()},
+    **{f"MintFunctional.conv{count}d": _convolution for count in (1, 2, 3)},
+    **{f"Functional.conv{count}d": _ops_convolution for count in (1, 2, 3)},
     "Functional.embedding": _embedding,
     "Functional.layer_norm": _layer_norm,
     "Functional.rms_norm": _rms_norm,
@@ -185,7 +230,22 @@ def _sparse_softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., A
     return loss
 
 
+def _convolution_operator(attributes: dict[str, Any]) -> Callable[..., Any]:
+    if attributes.get("data_format", "NCHW") not in ("NCHW", 0) or attributes.get("mode", 1) != 1:
+        raise ValueError("Conv2D has a reference only for the format NCHW and plain kernels")
+    mode, pad = attributes.get("pad_mode", "valid"), attributes.get("pad", 0)
+    mode = str({0: "pad", 1: "same", 2: "valid"}.get(mode, mode)).lower()
+    pads = [tuple(pad[:2]), tuple(pad[2:])] if isinstance(pad, (list, tuple)) else [(pad, pad)] * 2
+    stride, dilation, groups = (attributes.get(key, 1) for key in ("stride", "dilation", "group"))
+
+    def convolve(x, weight):
+        return _convolution(x, weight, None, stride, pads if mode == "pad" else mode, dilation, groups)
+
+    return convolve
+
+
 PRIMITIVES: dict[str, Callable[[dict[str, Any]], Callable[..., Any]]] = {
+    "Conv2D": _convolution_operator,
     "LayerNorm": _layer_norm_operator,
     "SparseSoftmaxCrossEntropyWithLogits": _sparse_softmax_cross_entropy,
 }

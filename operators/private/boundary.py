@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
 from asd.errors import AnomalyDetected, ConfigError, RankLostError
@@ -48,7 +50,8 @@ def shielded(function: _Function) -> _Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with own_work():
+                return function(*args, **kwargs)
         except _MEANT:
             raise
         except Exception as error:  # whatever it is: a detector's own failure must not end a training
@@ -56,6 +59,25 @@ def shielded(function: _Function) -> _Function:
             return None
 
     return cast("_Function", call)
+
+
+_working = threading.local()
+
+
+@contextmanager
+def own_work() -> Iterator[None]:
+    """Marks what this thread calls inside as the detector's own, which a debugger does not record."""
+    before = is_own_work()
+    _working.is_own = True
+    try:
+        yield
+    finally:
+        _working.is_own = before
+
+
+def is_own_work() -> bool:
+    """Returns whether this thread works for the detector."""
+    return getattr(_working, "is_own", False)
 
 
 def report(reason: str) -> None:

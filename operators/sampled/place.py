@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, nn
 
+from asd.operators.private.boundary import own_work
 from asd.operators.private.cells import is_hooked, without_gradients
 from asd.operators.private.class_swap import put_on, take_off
 from asd.operators.sampled.product import CheckedProduct, Form
@@ -89,7 +90,7 @@ class Place:
 
     def _note(self, site: Site, score: Callable[[], Tensor]) -> None:
         try:
-            with without_gradients():
+            with own_work(), without_gradients():
                 table().note(site, score())
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problem(f"{site.name} was not computed: {error!r}")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
+from asd.dumps.formats.request import Request
 
 
 @pytest.mark.slow

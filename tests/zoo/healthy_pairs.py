@@ -17,8 +17,8 @@ from kinds import KINDS
 from mindspore import Tensor, nn, ops
 from trainings import IN_FLOAT32, Outer, WithLoss
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
+from asd.dumps.formats.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 

@@ -20,8 +20,8 @@ from asd.records import plain
 
 if TYPE_CHECKING:
     from asd.dumps.compare.comparison import CallRows
-    from asd.dumps.compare.request import Request
     from asd.dumps.compare.runs import ComparisonOutcome
+    from asd.dumps.formats.request import Request
 
 _EXAMPLES = """\
 Examples:
@@ -37,6 +37,15 @@ compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/st
 exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage."""
 
 
+_GONE = ("-fm --fuzzy_match", "-cm --cell_mapping", "-am --api_mapping", "-dm --data_mapping")
+
+
+class _Gone(argparse.Action):
+    def __call__(self, _: Any, __: Any, values: Any, option: str | None = None) -> None:
+        instead = "nothing, as calls are aligned; --layer_mapping says which layers have other names"
+        raise ConfigError(str(option), values, f"it is gone: pass {instead}")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd compare`."""
     parser.epilog = _EXAMPLES
@@ -45,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-gp", "--golden_path", metavar="PATH", help="the trusted run, without a compare.json")
     parser.add_argument("-o", "--output_path", default="output", metavar="DIR", help="folder of the results; output")
     parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="which layer is which in the other framework")
+    parser.add_argument("--rank", type=int, metavar="N", help="this rank alone")
+    parser.add_argument("--step", type=int, metavar="N", help="this step alone")
+    for names in _GONE:
+        parser.add_argument(*names.split(), dest="gone", action=_Gone, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )
@@ -60,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
     request = _request(args)
     told = _tell if request.log or args.is_print_compare_log else None
-    outcome = compare_runs(request, Path(args.output_path), _file("layer_mapping", args.layer_mapping), told)
+    layer = _file("layer_mapping", args.layer_mapping)
+    outcome = compare_runs(request, Path(args.output_path), layer, told, (args.step, args.rank))
     if args.json:
         print(json.dumps({**_facts(outcome), "notes": outcome.notes}, indent=1))
         return 0
@@ -76,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from asd.dumps.compare.request import parse_request, read_request
+    from asd.dumps.formats.request import parse_request, read_request
 
     if args.input_path is not None:
         if args.target_path is not None or args.golden_path is not None:
@@ -104,10 +118,12 @@ def _tell(call: CallRows) -> None:
 def _facts(outcome: ComparisonOutcome) -> dict[str, Any]:
     first = outcome.first
     return {
+        "answer": outcome.answer,
         "sentence": outcome.sentence,
         "first_divergence": None if first is None or first.divergence is None else plain(asdict(first.divergence)),
         "results": [
             {
+                "answer": pair.answer,
                 "step": pair.step,
                 "rank": pair.rank,
                 "mode": pair.mode,

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from asd.dumps.compare.matching import Matching
@@ -55,6 +54,8 @@ class ComparedRow:
         is_value: Whether `same` is told by a value, a shape or a type, and not by what the tensors hold.
         verdict: The judgement, in the words of the rules in force.
         message: Why, in words.
+        difference: How far both sides are apart, relative to what they are computed from; None where it is not known.
+        bound: How far rounding alone may set them apart; None where bits are compared.
     """
 
     name: str
@@ -66,6 +67,8 @@ class ComparedRow:
     is_value: bool = False
     verdict: str = ""
     message: str = ""
+    difference: float | None = None
+    bound: float | None = None
 
     @property
     def state(self) -> str:
@@ -87,10 +90,19 @@ class CallRows(NamedTuple):
     Attributes:
         name: Its name in the run under test; in the trusted run when only that has it.
         rows: Its slots.
+        tested: The call in the run under test, or None.
+        trusted: The call in the trusted run, or None.
     """
 
     name: str
     rows: list[ComparedRow]
+    tested: Entry | None
+    trusted: Entry | None
+
+    @property
+    def trusted_name(self) -> str:
+        """Its name in the trusted run, or its own."""
+        return self.name if self.trusted is None else self.trusted.name
 
 
 def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[CallRows]:
@@ -110,11 +122,7 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[C
             f"{tested.path} and {trusted.path} have no call in common, such as {next(iter(tested.entries))!r} and "
             f"{next(iter(trusted.entries))!r}; a layer mapping may tell which belong together."
         )
-    used = set(matching.calls.values())
-    jobs = chain(
-        ((entry, trusted.entries.get(matching.calls.get(name, ""))) for name, entry in tested.entries.items()),
-        ((None, entry) for name, entry in trusted.entries.items() if name not in used),
-    )
+    jobs = matching.in_order(tested, trusted)
 
     def one(job: _Job) -> CallRows:
         ours, theirs = job
@@ -123,7 +131,7 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[C
             row = _compare_slots((tested, trusted), (ours, theirs), (mine, other), mode)
             row.verdict = judge(row, mode)
             rows.append(row)
-        return CallRows((ours or theirs).name, rows)  # type: ignore[union-attr]
+        return CallRows((ours or theirs).name, rows, ours, theirs)  # type: ignore[union-attr]
 
     return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs)
 
@@ -216,15 +224,17 @@ def _compare_slots(
 def _compare_numbers(row: ComparedRow, tested: Slot, trusted: Slot) -> None:
     """By CRC32, or by statistics: where these are infinite or NaN on both sides, they hide what else differs."""
     if tested.md5 is not None and trusted.md5 is not None:
-        row.same = tested.md5.lower() == trusted.md5.lower()
-        return
+        if len(tested.md5) == len(trusted.md5):
+            row.same = tested.md5.lower() == trusted.md5.lower()
+            return
+        row.message = "the check sums are of two kinds"
     known = [pair for pair in zip(tested.values, trusted.values, strict=True) if None not in pair]
     if any(n != b for n, b in known if not (math.isnan(n) and math.isnan(b))):
         row.same = False
     elif any(not any(map(math.isfinite, pair)) for pair in known):
         row.message = "Inf or NaN on both sides hides what else differs"
     elif known or 0 in tested.shape:
-        row.same = True
+        row.same, row.message = True, ""
 
 
 def _has_md5(dump: Dump) -> bool:

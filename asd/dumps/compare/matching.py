@@ -1,18 +1,20 @@
 """Which call of one run belongs to which of the other, and which slot to which.
 
-Equal names belong together; between MindSpore and PyTorch modules of equal paths do, an API by its name in its module,
-parameters by their usual names in both frameworks. A layer mapping says which layers have other names.
+Calls of one framework are aligned by what they are, what they are given and where they are called, so one call more on
+one side shifts nothing. Between MindSpore and PyTorch modules of equal paths belong together, an API by its name in its
+module, parameters by their usual names in both. A layer mapping says which layers have other names.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asd.dumps.compare.alignment import align
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.slots import Entry, Slot, split_name
@@ -40,11 +42,30 @@ class Matching:
         calls: The name of a call in the run under test, and its name in the trusted run.
         rename: A slot's suffix under the names of the trusted run, given the call and the suffix.
         turned: By the name of a call, the suffixes of outputs that stand in another order in the trusted run.
+        moved: Calls of the run under test that stand in another order in the trusted run.
     """
 
     calls: dict[str, str]
     rename: Callable[[str, str], str] = lambda _, suffix: suffix
     turned: dict[str, dict[str, str]] = field(default_factory=dict)
+    moved: frozenset[str] = frozenset()
+
+    def in_order(self, tested: Dump, trusted: Dump) -> Iterator[tuple[Entry | None, Entry | None]]:
+        """All calls of both sides in the order of the run under test; what only the trusted run has, at its place."""
+        used = set(self.calls.values())
+        rest = iter([*trusted.entries.values()])
+        done: set[str] = set()
+        for name, entry in tested.entries.items():
+            partner = self.calls.get(name)
+            if partner is not None and partner not in done:
+                for other in rest:
+                    done.add(other.name)
+                    if other.name == partner:
+                        break
+                    if other.name not in used:
+                        yield None, other
+            yield entry, trusted.entries.get(partner or "")
+        yield from ((None, other) for other in rest if other.name not in used)
 
     def partners(self, tested: Entry, trusted: Entry | None) -> list[tuple[Slot, Slot | None]]:
         """The slots of a call, each with its partner or None."""
@@ -136,9 +157,60 @@ def _rename_parameter(_: str, suffix: str) -> str:
 def _match_names(tested: Dump, trusted: Dump) -> Matching:
     """Equal names; between the two frameworks also by place."""
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
-        calls = {name: name for name in tested.entries if name in trusted.entries}
-        return Matching(calls, turned=_turned(tested, trusted, calls))
+        calls, moved = _aligned(tested, trusted)
+        return Matching(calls, turned=_turned(tested, trusted, calls), moved=moved)
     return _match_by_place(tested, trusted, {})
+
+
+def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str]]:
+    """The calls that belong together, and those of them whose order differs; a backward call goes with its forward."""
+    if tested.tool != trusted.tool:  # each records calls that the other does not
+        return {name: name for name in tested.entries if name in trusted.entries}, frozenset()
+    heads, keys = [], []
+    for dump in (tested, trusted):
+        names = [name for name in dump.entries if forward_of(name) == name or forward_of(name) not in dump.entries]
+        heads.append(names)
+        asked = [_key(dump, name) for name in names]
+        keys.append([[key for key, _ in asked], [what for _, what in asked]])
+    pairs, crossed = align(*keys)
+    calls = {heads[0][a]: heads[1][b] for a, b in pairs}
+    follows = {(forward_of(name), split_name(name)[1]): name for name in trusted.entries}
+    found = {}
+    for name in tested.entries:
+        partner = calls.get(name) or follows.get((calls.get(forward_of(name), ""), split_name(name)[1]))
+        if partner is not None:
+            found[name] = partner
+    return found, frozenset(heads[0][a] for a, _ in crossed)
+
+
+def forward_of(name: str) -> str:
+    """The name of the forward call that a call belongs to.
+
+    >>> forward_of("Mint.add.0.backward"), forward_of("Cell.a.Dense.parameters_grad.1")
+    ('Mint.add.0.forward', 'Cell.a.Dense.forward.1')
+    """
+    base, direction, count = split_name(name)
+    if direction not in ("backward", "parameters_grad"):
+        return name
+    return f"{base}.forward.{count}" if name.endswith(f".{direction}.{count}") else f"{base}.{count}.forward"
+
+
+def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
+    """Returns what a call is and is given, and what it is and where."""
+    base, direction, _ = split_name(name)
+    what = (base, direction, split_name(dump.parents.get(name) or "")[0])
+    given = [slot for slot in dump.entries[name].slots if slot.state in ("input", "parameters")]
+    prints = tuple(slot.scalar or fingerprint(slot) for slot in given)
+    return (base, direction, prints) if prints and None not in prints else (what, prints), what
+
+
+def fingerprint(slot: Slot | None) -> Hashable:
+    """Returns what tells a tensor from others; None when it could be many."""
+    if slot is None or slot.scalar is not None:
+        return None
+    if slot.values[0] is None:
+        return slot.md5 and (slot.shape, slot.md5)
+    return None if slot.values[0] == slot.values[1] else (slot.shape, slot.md5 or slot.values)
 
 
 def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -87,6 +87,8 @@ class Metrics:
         message: Why there is no number; empty otherwise.
         same_bits: Whether every element is equal bit for bit; None when that is not known.
         difference: Where the bits differ; None when they do not, or when it is not known.
+        factor: The multiple of the trusted tensor that is nearest to the tested one; None where there is none.
+        beside: How far that multiple is from the tested one, relative to the trusted tensor.
     """
 
     cosine: Number
@@ -98,6 +100,8 @@ class Metrics:
     message: str = ""
     same_bits: bool | None = None
     difference: BitDifference | None = None
+    factor: float | None = None
+    beside: float = 0.0
 
     @classmethod
     def without_numbers(
@@ -188,6 +192,8 @@ class _Sums:
         if self._clash:
             message = "Inf or NaN stand at different places"
             return Metrics.without_numbers(NOT_A_NUMBER, message, same_bits=same_bits, difference=self._difference)
+        factor = float(self._dot / self._theirs) if self._theirs else None
+        beside = self._ours / self._theirs - factor**2 if factor is not None else 0.0
         return Metrics(
             self._cosine() if size > 1 else UNSUPPORTED,
             float(np.sqrt(self._squares)),
@@ -197,6 +203,8 @@ class _Sums:
             self._five / self._seen,
             same_bits=same_bits,
             difference=self._difference,
+            factor=factor,
+            beside=math.sqrt(max(0.0, beside)),
         )
 
     def _cosine(self) -> Number:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from asd.dumps.compare.asked import Asked
 from asd.dumps.compare.comparison import CallRows, ComparedRow
+from asd.dumps.compare.matching import fingerprint, forward_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 
@@ -24,18 +26,32 @@ class CallGraph:
         self._trusted, self.calls = trusted, calls
         self._by_trusted: dict[str, CallRows] = {}
         self._of_module: dict[tuple[str, str], list[CallRows]] = {}
-        for call in calls:
-            self._by_trusted.setdefault(trusted_name(call), call)
+        self._place: dict[str, int] = {}
+        for place, call in enumerate(calls):
+            self._by_trusted.setdefault(call.trusted_name, call)
             self._of_module.setdefault(split_name(call.name)[:2], []).append(call)
+            self._place.setdefault(call.name, place)
         self._inside: dict[str, list[CallRows]] = {}
         for name, parent in trusted.parents.items():
             if parent is not None and name in self._by_trusted:
                 self._inside.setdefault(parent, []).append(self._by_trusted[name])
-        self._parameters: dict[object, str] = {}
-        for name, entry in trusted.entries.items():
-            for slot in entry.slots:
-                if slot.state == "parameters" and (known := _fingerprint(slot)) is not None:
-                    self._parameters.setdefault(known, f"{slot.suffix} of {split_name(name)[0]}")
+        slots = ((name, slot) for name, entry in trusted.entries.items() for slot in entry.slots)
+        weights = [
+            (fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
+            for name, slot in slots
+            if slot.state == "parameters"
+        ]
+        self._parameters = {known: words for known, words in reversed(weights) if known is not None}
+        self._given = self._givers(lambda row: row.tested), self._givers(lambda row: row.trusted)
+
+    def _givers(self, side: Callable[[ComparedRow], Slot | None]) -> dict[object, list[CallRows]]:
+        """The calls by the fingerprint of what they gave on one side."""
+        found: dict[object, list[CallRows]] = {}
+        for call in self.calls:
+            for known in (fingerprint(side(row)) for row in call.rows if row.state == "output"):
+                if known is not None:
+                    found.setdefault(known, []).append(call)
+        return found
 
     def first(self, agrees: Agrees) -> CallRows | None:
         """The first call with a row that does not agree."""
@@ -54,29 +70,51 @@ class CallGraph:
 
         Of a backward call also what its forward call took and gave.
         """
-        name = trusted_name(call)
-        inside = [row for one in self._inside.get(name, ()) for row in one.rows if row.state == "output"]
-        forward = self._by_trusted.get(name.replace("backward", "forward", 1))
-        if split_name(call.name)[1] != "backward" or forward is None:
-            return [*self.taken(call), *inside]
-        return [*self.taken(call), *inside, *(row for row in forward.rows if row.state in ("input", "output"))]
+        inside = [row for one in self._inside.get(call.trusted_name, ()) for row in one.rows if row.state == "output"]
+        return [*self.taken(call), *inside, *self.forward_rows(call)]
+
+    def forward_rows(self, call: CallRows) -> list[ComparedRow]:
+        """Of a backward call what its forward call took and gave; of another nothing."""
+        forward = self.forward_of(call)
+        return [] if forward is None or forward is call else list(forward.rows)
+
+    def forward_of(self, call: CallRows) -> CallRows | None:
+        """The forward call that a call belongs to; itself where it is one, None where the dump has none."""
+        return self._by_trusted.get(forward_of(call.trusted_name))
+
+    def around(self, call: CallRows) -> Iterator[CallRows]:
+        """The modules around a call, the innermost first."""
+        seen: set[str] = set()
+        name = self._trusted.parents.get(call.trusted_name)
+        while name is not None and name not in seen:
+            seen.add(name)
+            if name in self._by_trusted:
+                yield self._by_trusted[name]
+            name = self._trusted.parents.get(name)
 
     def origin(self, first: CallRows, agrees: Agrees) -> CallRows:
         """The call where what `first` shows began: what it was given wrong is followed back to who gave it."""
-        givers: dict[object, list[CallRows]] = {}
-        for call in self.calls:
-            for row in call.rows:
-                if row.state == "output" and agrees(row) is False:
-                    givers.setdefault(_fingerprints(row), []).append(call)
-        givers.pop(None, None)
         call, seen = first, {id(first)}
-        while (above := self._above(call, agrees, givers)) is not None and id(above) not in seen:
+        while (above := self._above(call, agrees)) is not None and id(above) not in seen:
             call = above
             seen.add(id(call))
         return call
 
+    def rewired(self, call: CallRows) -> Asked | None:
+        """Returns an input that two calls gave which do not belong together; None where there is none."""
+        for row in call.rows:
+            if row.state == "input" and row.same is False:
+                ours, theirs = (
+                    self._before(call, of.get(fingerprint(slot), ()))
+                    for of, slot in zip(self._given, (row.tested, row.trusted), strict=True)
+                )
+                if ours and theirs and not {id(one) for one in ours} & {id(one) for one in theirs}:
+                    reason = f"{ours[-1].name} gives it, and in the trusted run {theirs[-1].trusted_name}"
+                    return Asked("structure", row, reason)
+        return None
+
     def blame(self, call: CallRows, wrong: Sequence[ComparedRow], agrees: Agrees) -> tuple[str, ComparedRow, str]:
-        """What a call was given that differs: `weight` or `given`, the row, and why in words.
+        """Returns what a call was given that differs: `weight`, `batch` or `rows`, the row, and why in words.
 
         Args:
             call: It.
@@ -86,32 +124,55 @@ class CallGraph:
         for row in wrong:
             if row.state == "parameters":
                 return "weight", row, f"{suffix_of(call, row)} differs"
-            if whose := self._parameters.get(_fingerprint(row.trusted)):
+            if whose := self._weight(row.trusted):
                 return "weight", row, f"{suffix_of(call, row)} is {whose}, and it differs"
         row = wrong[0]
-        if row.trusted is not None and row.trusted.scalar is not None:
-            return "given", row, f"the argument {suffix_of(call, row)} differs"
+        for one in self._before(call, self._given[1].get(fingerprint(row.trusted), ())):
+            if any(agrees(other) and fingerprint(other.trusted) == fingerprint(row.trusted) for other in one.rows):
+                why = f"{suffix_of(call, row)} was right when {one.name} gave it, and differs where it is taken"
+                return "rows", row, f"{why}: memory, or an operation that the dump does not hold, changed it"
+        if self._is_data(call, row):
+            return "batch", row, f"no call gave it; {suffix_of(call, row)} differs"
         why = "no call in the dump gave it, so it is data, or of an operation that the dump does not hold"
-        known = _fingerprint(row.trusted)
-        for one in self.calls[: self.calls.index(call)]:
-            outputs = (other for other in one.rows if other.state == "output" and agrees(other))
-            if known is not None and any(_fingerprint(other.trusted) == known for other in outputs):
-                why = f"it was right when {one.name} gave it, and was changed since"
-        return "given", row, f"{why}; {suffix_of(call, row)} differs"
+        return "rows", row, f"{why}; {suffix_of(call, row)} differs"
 
-    def _above(self, call: CallRows, agrees: Agrees, givers: dict[object, list[CallRows]]) -> CallRows | None:
+    def _weight(self, slot: Slot | None) -> str | None:
+        if slot is not None and slot.parameter is not None:
+            return f"the weight {slot.parameter}"
+        return self._parameters.get(fingerprint(slot))
+
+    def _is_data(self, call: CallRows, row: ComparedRow) -> bool:
+        """Returns whether an input is the network's own: of an outermost module, or before all that is computed."""
+        if split_name(call.name)[1] != "forward" or row.trusted is None:
+            return False
+        earlier = any(other.state == "output" for one in self.calls[: self._place[call.name]] for other in one.rows)
+        if not earlier or row.trusted.kind.startswith(("int", "uint", "bool")):
+            return True
+        outermost = list(self.around(call))[-1:] or [call] * call.name.startswith(("Cell.", "Module."))
+        taken = [other.trusted for one in outermost for other in one.rows if other.state == "input"]
+        return row.trusted in taken or fingerprint(row.trusted) in {fingerprint(slot) for slot in taken} - {None}
+
+    def _before(self, call: CallRows, givers: Sequence[CallRows]) -> list[CallRows]:
+        """Those before a call; a forward call gets nothing from the backward pass."""
+        is_forward, place = split_name(call.name)[1] == "forward", self._place[call.name]
+        return [
+            one
+            for one in givers
+            if self._place[one.name] < place and (not is_forward or split_name(one.name)[1] == "forward")
+        ]
+
+    def _above(self, call: CallRows, agrees: Agrees) -> CallRows | None:
         """The call that gave this one what it was given wrong; the module around it where nobody did."""
         wrong = [row for row in self.taken(call) if agrees(row) is False]
-        if not wrong or any(
-            row.state == "parameters" or _fingerprint(row.trusted) in self._parameters for row in wrong
-        ):
+        if not wrong or any(row.state == "parameters" or self._weight(row.trusted) for row in wrong):
             return None
         is_forward = split_name(call.name)[1] == "forward"
-        for giver in (one for row in wrong for one in givers.get(_fingerprints(row), ())):
-            # A forward call gets nothing from the backward pass.
-            if giver is not call and (not is_forward or split_name(giver.name)[1] == "forward"):
-                return giver
-        around = self._by_trusted.get(self._trusted.parents.get(trusted_name(call)) or "")
+        for row in wrong:
+            for giver in self._given[1].get(fingerprint(row.trusted), ()):
+                gave = any(other.state == "output" and _prints(other) == _prints(row) for other in giver.rows)
+                if giver is not call and gave and (not is_forward or split_name(giver.name)[1] == "forward"):
+                    return giver
+        around = next(self.around(call), None)
         if around is None or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
             return None
         return around if self._explains(around, wrong, agrees) else None
@@ -120,30 +181,13 @@ class CallGraph:
         """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
         taken = [row for row in self.taken(around) if agrees(row) is not None]
         if any(agrees(row) is False for row in taken):
-            prints = {_fingerprint(row.trusted) for row in wrong}
-            return any(agrees(row) is False and _fingerprint(row.trusted) not in prints for row in taken)
+            prints = {fingerprint(row.trusted) for row in wrong}
+            return any(agrees(row) is False and fingerprint(row.trusted) not in prints for row in taken)
         return bool(taken) and any(agrees(row) is False for row in around.rows)
 
 
-def _fingerprint(slot: Slot | None) -> object:
-    """What tells a tensor from others; None when it could be many."""
-    if slot is None or slot.scalar is not None or slot.values[0] is None or slot.values[0] == slot.values[1]:
-        return None
-    return slot.shape, slot.md5 or slot.values
-
-
-def _fingerprints(row: ComparedRow) -> object:
-    """Those of both sides; None when one is not known."""
-    both = _fingerprint(row.trusted), _fingerprint(row.tested)
-    return None if None in both else both
-
-
-def trusted_name(call: CallRows) -> str:
-    """The name of a call in the trusted run, or its own."""
-    for row in call.rows:
-        if row.trusted is not None:
-            return row.trusted_name[: -len(row.trusted.suffix) - 1]
-    return call.name
+def _prints(row: ComparedRow) -> tuple[object, object]:
+    return fingerprint(row.trusted), fingerprint(row.tested)
 
 
 def suffix_of(call: CallRows, row: ComparedRow) -> str:

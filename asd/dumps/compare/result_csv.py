@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from asd.dumps.compare.comparison import ComparedRow
+from asd.dumps.compare.first_difference import Divergence
 from asd.dumps.formats.slots import Slot
 
 _Column = tuple[str, Callable[[ComparedRow], Any]]
@@ -91,6 +92,11 @@ _MIDDLE: dict[str, list[_Column]] = {
 }
 
 
+def _answer(row: ComparedRow, found: Divergence) -> str | None:
+    name = row.name if row.tested is not None else row.trusted_name
+    return found.answer.value if name in found.rows else None
+
+
 def _files(row: ComparedRow) -> str:
     return str([slot.data_name if slot and slot.data_name else "-1" for slot in (row.tested, row.trusted)])
 
@@ -101,9 +107,10 @@ class ResultTable:
     Args:
         mode: `tensor`, `statistics` or `md5`.
         stacks: The call stack by name for the column of stacks; None for no such column.
+        found: Where the runs part; its rows have the answer.
     """
 
-    def __init__(self, mode: str, stacks: dict[str, str] | None = None) -> None:
+    def __init__(self, mode: str, stacks: dict[str, str] | None, found: Divergence | None) -> None:
         self._stacks = stacks
         tensor = mode == "tensor"
         self._columns: list[_Column] = [
@@ -113,7 +120,12 @@ class ResultTable:
             ("Accuracy Reached or Not" if tensor else "Result", lambda row: row.verdict),
             ("Err_message", lambda row: row.message),
         ]
-        self._end: list[_Column] = [("Data_name", _files)] if tensor else []
+        self._end: list[_Column] = [
+            *([("Data_name", _files)] if tensor else []),
+            ("Difference", lambda row: row.difference),
+            ("Bound", lambda row: row.bound),
+            ("Answer", lambda row: None if found is None else _answer(row, found)),
+        ]
         self.header = [
             *(title for title, _ in self._columns),
             *(["NPU_Stack_Info"] if stacks is not None else []),

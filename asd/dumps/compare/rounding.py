@@ -1,27 +1,39 @@
-"""What rounding explains between two runs that need not be equal bit for bit: other tools or frameworks.
+"""What rounding explains between two runs that need not be equal bit for bit: other tools, machines or frameworks.
 
-    difference = the larger of  |n - b| by root mean square / that of the tensors it is computed from
+    difference = the larger of  |n - b| by root mean square / that of the result or of its operands
                           and   largest |n - b| / largest magnitude among them
-    explained  = up to 4 units of the coarser type and 16 units of float32 a square root of the longest sum,
-                 and up to 100 times what the inputs differ by
+    bound      = 4 units of the coarser type and 16 units of float32 a square root of the longest sum,
+                 and of what the operands differ by at least 4 times and at most 100 times, up to 0.05
 
-Of a summary the longest sum is that of all elements, as its mean and norm are sums too.
+A forward result is measured by what its call took and gave, a gradient by the gradients of its call alone: activations
+do not hide it. A result that is a multiple of the other is wrong by that factor at any size, for rounding has no
+direction. Of a summary the longest sum is that of all elements, as its mean and norm are sums too.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.metrics import NOT_A_NUMBER
-from asd.dumps.compare.origin import Agrees
-from asd.dumps.formats.slots import Slot
+from asd.dumps.formats.slots import Slot, split_name
 
-GAIN = 100.0
+GAIN, ALWAYS, MOST = 100.0, 4.0, 0.05
 """How much a sound operator may enlarge a difference: a softmax, or a difference of numbers that nearly cancel."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
-
+_REDUCED = 4 * 2.0**-10
+"""What a product of float32 is off that is computed in TF32 or HF32."""
+_PRODUCTS = re.compile(
+    r"^(Cell|Module)\.|matmul|linear|dense|conv|mm$|einsum|attention|mv$|[^a-z]dot$|tensordot|lstm|gru|rnn",
+    re.IGNORECASE,
+)
+_FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
+"""The factor of a multiple is so many times further from 1 than the rest is large; more where elements are few."""
+_FITS = 1e-3
+_FILL = 1e9
+"""From here on an operand is a mask, whose fill says nothing of how large numbers are."""
 
 TensorScale = tuple[float, float]
 """How large tensors are: the largest root mean square, and the largest magnitude of an element."""
@@ -31,13 +43,16 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
     """Of the trusted run's floating-point tensors."""
     rms = magnitude = 0.0
     for slot in slots:
-        top, low, _, norm = slot.values
-        if slot.kind in _UNITS and None not in (top, low, norm):
-            magnitude = max([magnitude, *(abs(each) for each in (top, low) if math.isfinite(each))])
-            if math.isfinite(norm):
-                rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
-            elif _overflowed(slot):
-                rms = max(rms, abs(top), abs(low))  # it is at most that
+        top, low, mean, norm = slot.values
+        if slot.kind not in _UNITS:
+            continue
+        if top is low is norm is None is not mean:
+            top = mean  # a list of summaries may have nothing else
+        magnitude = max([magnitude, *(abs(each) for each in (top, low) if each is not None and math.isfinite(each))])
+        if norm is not None and math.isfinite(norm):
+            rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
+        elif top is not None and low is not None and (norm is None or _overflowed(slot)):
+            rms = max(rms, abs(top), abs(low))  # it is at most that
     return rms, magnitude
 
 
@@ -57,10 +72,10 @@ def difference_of(
     if isinstance(euclidean, float) and isinstance(largest, float):
         return max(_ratio(euclidean / math.sqrt(size), rms), _ratio(largest, magnitude))
     pairs = list(zip(tested.values, trusted.values, strict=True))
-    if any(None in pair for pair in pairs[:2]):
+    if all(None in pair for pair in pairs):
         return None
     found = [0.0]
-    over = (magnitude, magnitude, rms, rms * math.sqrt(size))
+    over = (magnitude, magnitude, rms or magnitude, (rms or magnitude) * math.sqrt(size))
     for (n, b), whole in zip(pairs, over, strict=True):
         if n is None or b is None or n == b or (math.isnan(n) and math.isnan(b)):
             continue
@@ -83,47 +98,134 @@ def _ratio(difference: float, whole: float) -> float:
     return difference / whole if whole else math.inf if difference else 0.0
 
 
-def within_rounding(
-    calls: Iterable[tuple[CallRows, Sequence[ComparedRow]]], carried: float = 0.0
-) -> tuple[Agrees, str, float]:
-    """Which rows rounding explains, what was taken for it, in words, and the most of that.
+class Rounding:
+    """Returns which rows of a comparison rounding explains.
 
-    A call may differ by what its own sums round, and by what its inputs differ already, enlarged by at most `GAIN`.
-    What it is given may differ as it did when a call gave it: a sum that comes to nothing differs by all of its size.
+    A call may differ by what its own sums round, and by what it is given differs already, enlarged. What it is given
+    may differ as it did when a call gave it: a sum that comes to nothing differs by all of its size.
 
     Args:
         calls: Each call with the rows of what it computed from.
         carried: The most that was taken for rounding in the step before, which the weights may differ by, enlarged.
+        reduced: Whether products of float32 may have been computed in TF32 or HF32 on one side; None: not known.
+
+    Attributes:
+        carried: The most that was taken for rounding.
+        largest: The row that comes nearest to its bound, None where all are equal.
+        unclear: Rows that TF32 or HF32 would explain and rounding does not, where nobody knows which it is.
     """
-    agreed: dict[int, bool] = {}
-    handed_on: set[object] = set()
-    most, explained = carried, "nothing had to be taken for rounding"
-    parted = False
-    for call, taken in calls:
+
+    def __init__(
+        self, calls: Iterable[tuple[CallRows, Sequence[ComparedRow]]], carried: float, *, reduced: bool | None
+    ) -> None:
+        self.carried, self._reduced = carried, reduced
+        self.largest: ComparedRow | None = None
+        self._nearest = 0.0
+        self.unclear: list[ComparedRow] = []
+        self._agreed: dict[int, bool | None] = {}
+        self._handed_on: set[object] = set()
+        self._weights = carried
+        for call, taken in calls:
+            self._add(call, taken)
+
+    def agrees(self, row: ComparedRow) -> bool | None:
+        """Returns whether both sides of a row agree; None when that can't be told."""
+        return self._agreed.get(id(row))
+
+    def _add(self, call: CallRows, taken: Sequence[ComparedRow]) -> None:
+        is_forward = split_name(call.name)[1] not in ("backward", "parameters_grad")
         pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
-        scale = scale_of([row.trusted for row in pairs if row.trusted is not None])
+        # Gradients are measured by gradients: what the forward call took and gave is not among the rows of a backward.
+        foreign = {id(row) for row in pairs if not is_forward and ".forward." in row.name}
+        scale = scale_of([row.trusted for row in pairs if row.trusted is not None and id(row) not in foreign])
         own = _allowed(pairs)
-        known = [row for row in taken if _is_pair(row) and (row.state != "output" or agreed.get(id(row)))]
-        given = [_distance(row, scale) for row in known]
-        if len(known) == 1:  # of 1 / x a small x decides, however large the result is
-            given += [_distance(known[0], _own_scale(known[0], scale))]
+        known = [row for row in taken if _is_pair(row) and (row.state != "output" or self.agrees(row) is not False)]
+        given = [self._apart(row, _own_scale(row, None if id(row) in foreign else scale)) for row in known]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
-            if not _is_pair(row):
-                continue  # frameworks write constants, and some shapes, differently
-            apart = _distance(row, _own_scale(row, scale))
-            if apart is None:
-                continue
-            before = most if row.state == "input" or not given else grown
-            limit = max(own, GAIN * (carried if row.state == "parameters" else before))
-            agreed[id(row)] = apart <= limit or (row.state == "input" and pair_of(row) in handed_on)
-            handed_on |= {pair_of(row)} if agreed[id(row)] and row.state == "output" else set()
-            parted = parted or not agreed[id(row)]
-            if most < apart <= limit:
-                most = apart
-                if not parted:
-                    explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
-    return lambda row: agreed.get(id(row)), explained, most
+            if _is_pair(row):  # frameworks write constants, and some shapes, differently
+                self._judge(call, row, scale, own, grown if given else self.carried)
+
+    def _judge(self, call: CallRows, row: ComparedRow, scale: TensorScale, own: float, grown: float) -> None:
+        row.difference = apart = self._apart(row, _own_scale(row, scale))
+        before = self._weights if row.state == "parameters" else self.carried if row.state == "input" else grown
+        row.bound = bound = max(own, ALWAYS * before, min(GAIN * before, MOST))
+        if apart is None:
+            self._agreed[id(row)] = None if row.same is False else row.same
+            return
+        factor = _factor_of(row)
+        if factor > bound:
+            row.difference = apart = max(apart, factor)
+        if grown and not _is_float(row):
+            self._agreed[id(row)] = None  # an index may change where numbers nearly are alike
+            return
+        agrees = apart <= bound or (row.state == "input" and pair_of(row) in self._handed_on)
+        wide = max(bound, _REDUCED, ALWAYS * _REDUCED * bool(before)) if self._may_be_reduced(call, row) else bound
+        if not agrees and apart <= wide:
+            agrees, row.bound = True, wide
+            if self._reduced is None:
+                self.unclear.append(row)
+        self._agreed[id(row)] = agrees
+        if agrees:
+            self._take(row, apart, row.bound)
+
+    def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
+        """Returns what is explained may be handed on, and be enlarged by others."""
+        if row.state == "output":
+            self._handed_on.add(pair_of(row))
+        self.carried = max(self.carried, apart) if apart <= bound else self.carried
+        if apart / bound > self._nearest:
+            self.largest, self._nearest = row, apart / bound
+
+    def _may_be_reduced(self, call: CallRows, row: ComparedRow) -> bool:
+        is_result = row.state in ("output", "parameters_grad") and row.trusted is not None
+        is_single = is_result and row.trusted.kind == "float32"  # type: ignore[union-attr]
+        return self._reduced is not False and is_single and bool(_PRODUCTS.search(split_name(call.name)[0]))
+
+    def _apart(self, row: ComparedRow, scale: TensorScale) -> float | None:
+        """Returns how far apart a row's tensors are; 0 where they are equal, None where that is not known."""
+        assert row.tested is not None
+        assert row.trusted is not None
+        if row.same:
+            return 0.0
+        metrics = row.metrics
+        if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
+            return math.inf
+        found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
+        apart = difference_of(row.tested, row.trusted, scale, *found)
+        # Other check sums of equal statistics: something differs, and nobody knows by how much.
+        return None if apart == 0.0 and row.tested.md5 is not None is not row.trusted.md5 else apart
+
+
+def _factor_of(row: ComparedRow) -> float:
+    """Returns how far from 1 the factor is where one tensor is a multiple of the other; 0 where it is none."""
+    metrics, trusted, tested = row.metrics, row.trusted, row.tested
+    if trusted is None or tested is None or row.same or trusted.kind not in _UNITS:
+        return 0.0
+    if metrics is not None and isinstance(metrics.max_abs, float):
+        factor, beside = metrics.factor, metrics.beside
+    else:
+        factor, beside = _factor_of_statistics(tested, trusted)
+    if factor is None or math.prod(trusted.shape) < 2:
+        return 0.0
+    most = _COLLINEAR if math.prod(trusted.shape) >= _FEW else _COLLINEAR_OF_FEW
+    return abs(factor - 1) if abs(factor - 1) > most * beside else 0.0
+
+
+def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, float]:
+    """The factor that norms tell, its sign by the largest and smallest element, and how far these are from it."""
+    (top, low, mean, norm), (mine, least, middle, other) = trusted.values, tested.values
+    known = [each for each in (top, low, mean, norm, mine, least, middle, other) if each is not None]
+    if len(known) < len(trusted.values) * 2 or not all(map(math.isfinite, known)) or not norm or top == low:
+        return None, 0.0
+    size, found = max(abs(top), abs(low)), []
+    for factor in (other / norm, -other / norm):
+        high, deep = sorted((factor * top, factor * low), reverse=True)
+        apart = max(abs(high - mine), abs(deep - least), abs(factor * mean - middle))
+        found.append((apart / size, factor))
+    # Where largest and smallest are nearly opposite both signs fit: the sign is told where one does not.
+    beside, factor = found[0] if found[0][0] < _FITS else min(found)
+    return factor, beside
 
 
 def pair_of(row: ComparedRow) -> tuple[object, ...]:
@@ -140,32 +242,21 @@ def _allowed(pairs: Sequence[ComparedRow]) -> float:
     return 4 * coarsest + 16 * _UNITS["float32"] * math.sqrt(max(longest, 1))
 
 
-def _own_scale(row: ComparedRow, scale: TensorScale) -> TensorScale:
+def _own_scale(row: ComparedRow, scale: TensorScale | None) -> TensorScale:
     """What is given is measured by its own size, what is computed by that of all it was computed from."""
-    if row.state in ("input", "parameters") and row.trusted is not None:
-        return scale_of([row.trusted])
+    is_given = row.state in ("input", "parameters")
+    if scale is None or row.trusted is None or is_given or scale[1] >= _FILL:
+        return scale_of([] if row.trusted is None else [row.trusted])
     return scale
+
+
+def _is_float(row: ComparedRow) -> bool:
+    return row.trusted is not None and row.trusted.kind in _UNITS
 
 
 def _is_pair(row: ComparedRow) -> bool:
     """Whether there is a tensor on both sides, of one shape."""
     ours, theirs = row.tested, row.trusted
-    return (
-        ours is not None
-        and theirs is not None
-        and ours.scalar is None is theirs.scalar
-        and (ours.shape == theirs.shape)
-    )
-
-
-def _distance(row: ComparedRow, scale: TensorScale) -> float | None:
-    """How far apart a row's tensors are; 0 where they are equal, None where that is not known."""
-    assert row.tested is not None
-    assert row.trusted is not None
-    if row.same:
-        return 0.0
-    metrics = row.metrics
-    if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
-        return math.inf
-    found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
-    return difference_of(row.tested, row.trusted, scale, *found)
+    if ours is None or theirs is None:
+        return False
+    return ours.scalar is None is theirs.scalar and ours.shape == theirs.shape

@@ -11,15 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from asd.dumps.compare.asked import differing
 from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
-from asd.dumps.compare.first_difference import ROWS, Divergence, FirstDifference, counted
+from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference, counted
 from asd.dumps.compare.matching import match_with
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
+
+_SURENESS = [Answer.DO_NOT_PART, Answer.CANNOT_TELL]
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Pair:
         compared: How many slots could be.
         left_out: Why the first slot could not be compared that is on both sides; empty when all could.
         explained: What was taken for rounding or left out, in words; empty when nothing was.
+        optimizers: Settings of the optimizers of both sides; None where a dump does not say them.
     """
 
     step: int | None
@@ -51,6 +55,14 @@ class Pair:
     compared: int = 0
     left_out: str = ""
     explained: str = ""
+    optimizers: tuple[dict[str, str] | None, dict[str, str] | None] = (None, None)
+
+    @property
+    def answer(self) -> Answer:
+        """Returns what it comes to; where nothing was compared nothing can be told."""
+        if self.divergence is not None:
+            return self.divergence.answer
+        return Answer.DO_NOT_PART if self.compared else Answer.CANNOT_TELL
 
     @property
     def where(self) -> str:
@@ -78,6 +90,12 @@ class ComparisonOutcome:
         return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
 
     @property
+    def answer(self) -> Answer:
+        """Returns what it comes to: that of the first pair to part, else what all agree in."""
+        first = self.first
+        return first.answer if first is not None else max((pair.answer for pair in self.pairs), key=_SURENESS.index)
+
+    @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         pair = self.first
@@ -95,11 +113,16 @@ class ComparisonOutcome:
             *dict.fromkeys(pair.explained for pair in self.pairs),
         ]
         words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
-        return f"The runs do not part: {words.rstrip('.')}."
+        lead = "The runs do not part" if self.answer is Answer.DO_NOT_PART else "Can't tell whether the runs part"
+        return f"{lead}: {words.rstrip('.')}."
 
 
 def compare_runs(
-    request: Request, output: Path, layer: Path | None = None, told: Callable[[CallRows], None] | None = None
+    request: Request,
+    output: Path,
+    layer: Path | None = None,
+    told: Callable[[CallRows], None] | None = None,
+    only: tuple[int | None, int | None] = (None, None),
 ) -> ComparisonOutcome:
     """Compares every rank of every step that both runs have.
 
@@ -108,6 +131,7 @@ def compare_runs(
         output: Folder for the results.
         layer: Layer mapping file, or None.
         told: Called with every call that was compared.
+        only: Step and rank to compare; None for all.
 
     Raises:
         ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
@@ -116,7 +140,7 @@ def compare_runs(
     """
     if output.exists() and not output.is_dir():
         raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
-    pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
+    pairs, notes = _both(*(_chosen(find_dumps(path), path, only) for path in (request.tested, request.trusted)))
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
@@ -130,6 +154,17 @@ def compare_runs(
     _across_steps(done)
     _across_ranks(done)
     return ComparisonOutcome(done, notes)
+
+
+def _chosen(found: dict[Any, Path], path: Path, only: tuple[int | None, int | None]) -> dict[Any, Path]:
+    chosen = {
+        key: each
+        for key, each in found.items()
+        if all(want in (None, has) for want, has in zip(only, key, strict=True))
+    }
+    if not chosen:
+        raise ConfigError("--step or --rank", _words(only), f"{path} has {', '.join(map(_words, found))}")
+    return chosen
 
 
 def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
@@ -176,22 +211,26 @@ def _compare_pair(
     matching = match_with(tested, trusted, layer)
     pair.mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(pair.mode, stacks)
-    first = FirstDifference(tested, trusted, pair.mode, carried.get(pair.rank, 0.0))
+    pair.optimizers = (tested.optimizer, trusted.optimizer)
+    first = FirstDifference(tested, trusted, matching, pair.mode, carried.get(pair.rank, 0.0))
+    calls = []
+    for call in compare_dumps(tested, trusted, matching):
+        _count(pair, call)
+        first.add(call)
+        calls.append(call)
+        if told is not None:
+            told(call)
+    pair.divergence, pair.explained = first.result(), first.explained
+    carried[pair.rank] = first.carried
     with new_file(target) as file:
         text = SimpleNamespace(write=lambda line: file.write(line.encode(errors="backslashreplace")))
         write = csv.writer(text, lineterminator="\n").writerow
         pair.files.append(target)
+        table = ResultTable(pair.mode, stacks, pair.divergence)
         write(table.header)
-        for call in compare_dumps(tested, trusted, matching):
+        for call in calls:
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
-            _count(pair, call)
-            first.add(call)
-            if told is not None:
-                told(call)
-    pair.divergence, pair.explained = first.result(), first.explained
-    carried[pair.rank] = first.carried
     return pair
 
 
@@ -217,16 +256,24 @@ def _stack_file(stack: Path, dump: Path) -> Path:
 
 
 def _across_steps(pairs: Sequence[Pair]) -> None:
-    """Says of a weight that differs that the update before it is to blame, where all of the step before agrees."""
+    """Looks at the optimizer's settings where a weight differs, and all of the step before agrees."""
     known = {(pair.step, pair.rank): pair for pair in pairs}
     for pair in pairs:
         found = pair.divergence
         before = known.get((pair.step - 1, pair.rank)) if pair.step is not None else None
-        if found is not None and found.kind == "weight" and before is not None and before.divergence is None:
-            why = (
-                f"all of step {before.step} agrees, so the optimizer's update after it went wrong, or a state it keeps"
-            )
-            pair.divergence = replace(found, reason=f"{why}; {found.reason}")
+        if found is None or found.kind != "weight" or before is None:
+            continue
+        if before.divergence is not None and before.divergence.kind != "optimizer":
+            continue
+        ours, theirs = before.optimizers
+        why = f"all of step {before.step} agrees, so its update differs"
+        if ours is not None and theirs is not None and ours != theirs:
+            pair.divergence = replace(found, kind="optimizer", reason=f"{why}, and {differing(ours, theirs)}")
+            continue
+        how = "the dumps do not hold the optimizer's settings" if None in (ours, theirs) else "its settings are equal"
+        why = f"{why}: {how}, and its state, such as moments, is in no dump"
+        basis = "bits" if found.basis == "statistics" else found.basis
+        pair.divergence = replace(found, kind=ROWS, basis=basis, reason=f"{why}; {found.reason}")
 
 
 def _across_ranks(pairs: Sequence[Pair]) -> None:

@@ -1,24 +1,29 @@
 """A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
 
+ptdbg's `rank{R}/dump.pkl` is lines of JSON, with the tensors in `dump/` beside it; it is never unpickled.
+
 Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
 with and without `framework`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asd.dumps.formats.json_file import read_json
-from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, split_name
+from asd.dumps.formats.json_file import open_text, read_json
+from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, settings_in, split_name
 from asd.errors import ConfigError, StateError
 
 _STEP = re.compile(r"step(\d+)")
-_RANK = re.compile(r"(?:rank|proc)(\d*)")
-_FILE = "dump.json"
+_RANK = re.compile(r"rank(\d*)")
+_PROCESS = re.compile(r"proc(\d+)")
+_FILE, _LINES = "dump.json", "dump.pkl"
+_LINE = re.compile(r"([^_]+)_(.+)_(\d+)_(forward|backward)_(input|output)(?:\.(.+))?")
 
 
 @dataclass
@@ -33,7 +38,8 @@ class Dump:
         entries: Every call by name, in the order in which the calls were computed.
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
-        environment: Version and device that it was computed with; empty when the file does not say it.
+        environment: What it was computed with, by name; empty when the file does not say it.
+        optimizer: Settings of the optimizers that ran in the step; None when the file does not say it.
         cut: Whether of tensors only a part was recorded.
     """
 
@@ -44,7 +50,8 @@ class Dump:
     entries: dict[str, Entry] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""
-    environment: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    optimizer: dict[str, str] | None = None
     cut: bool = False
 
 
@@ -58,11 +65,14 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
         ConfigError: There is no dump.
     """
     if path.is_file():
-        return {(_number(_STEP, path.parent.parent.name), _number(_RANK, path.parent.name)): path}
+        return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    for file in sorted(file for above in ("", "*/", "*/*/") for file in path.glob(above + _FILE)):
+    files = [
+        file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))
+    ]
+    for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
         parts = file.resolve().parts
-        key = (_number(_STEP, parts[-3]), _number(_RANK, parts[-2]))
+        key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
         if key in found:
             raise ConfigError(
                 "the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one of the two"
@@ -101,6 +111,8 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
+    if path.suffix == ".pkl":
+        return _read_lines(path, data_dir)
     dump = Dump(path, data_dir or path.parent / "dump_tensor_data")
     has_data = False
     for where, name, value in dump_members(path):
@@ -112,15 +124,51 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "framework", "tool", "environment") and isinstance(value, str):
-            setattr(dump, name, printable(value))
-        elif name == "slice":
-            dump.cut = bool(value)
+        else:
+            _take_head(dump, name, value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)
     dump.parents = _parents(path.with_name("construct.json"))
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
+    return dump
+
+
+def _take_head(dump: Dump, name: str, value: object) -> None:
+    """Takes what a dump says of itself."""
+    if name in ("task", "framework", "tool") and isinstance(value, str):
+        setattr(dump, name, printable(value))
+    elif name == "environment" and isinstance(value, str):
+        dump.environment = _environment(printable(value))
+    elif name == "optimizer":
+        dump.optimizer = settings_in(value)
+    elif name == "slice":
+        dump.cut = bool(value)
+
+
+def _read_lines(path: Path, data_dir: Path | None) -> Dump:
+    """The dump that ptdbg wrote: a line `[name, 1, [], type, shape, [max, min, mean]]` for each tensor."""
+    dump = Dump(path, data_dir or path.parent / "dump", framework="pytorch", tool="ptdbg")
+    slots: dict[str, list[Slot]] = {}
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            if "stack_info" in line[:400]:
+                continue
+            try:
+                name, _, _, dtype, shape, values, *_ = json.loads(line)
+                prefix, api, count, direction, state, place = _LINE.fullmatch(name).groups()  # type: ignore[union-attr]
+                told = {"dtype": dtype, "shape": shape, "data_name": f"{name}.npy"}
+                told |= dict(zip(("Max", "Min", "Mean"), values, strict=False))
+                slot = read_tensor(told, f"{state}.{place or 0}", state)
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                raise StateError(
+                    f"{path}: line {number} is no `[name, 1, [], type, shape, [max, min, mean]]`."
+                ) from None
+            slots.setdefault(printable(f"{prefix}.{api}.{count}.{direction}"), []).append(slot)
+    dump.entries = {
+        name: Entry(name, tuple(sorted(found, key=lambda slot: slot.state))) for name, found in slots.items()
+    }
+    dump.task = "tensor" if dump.data_dir.is_dir() else "statistics"
     return dump
 
 
@@ -194,6 +242,21 @@ def tensor_file(dump: Dump, slot: Slot) -> Path | None:
 def _number(pattern: re.Pattern[str], name: str) -> int | None:
     match = pattern.fullmatch(name)
     return int(match[1][:9] or 0) if match else None
+
+
+def _rank(folder: Path) -> int | None:
+    """The rank of a folder; that of a process, which its number does not tell, is 0 where it is the only one."""
+    process = _PROCESS.fullmatch(folder.name)
+    if process is None:
+        return _number(_RANK, folder.name)
+    others = [each for pattern in ("rank*", "proc*") for each in folder.parent.glob(pattern)]
+    return _number(_PROCESS, folder.name) if len(others) > 1 else 0
+
+
+def _environment(text: str) -> dict[str, str]:
+    """Its parts: `MindSpore=2.9.0; device=CPU; ...`. Older dumps say `MindSpore 2.9.0 on CPU`."""
+    parts = dict(part.split("=", 1) for part in text.split("; ") if "=" in part)
+    return parts or {"version": text}
 
 
 def _framework(entries: dict[str, Entry]) -> str:

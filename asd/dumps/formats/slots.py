@@ -47,6 +47,7 @@ class Slot:
         data_name: Bare name of the file with the tensor, or None.
         requires_grad: As the file says it, or None.
         scalar: The value of what is no tensor, in words; None for a tensor.
+        parameter: The name of the weight that a tensor is, where the file says it.
     """
 
     suffix: str
@@ -58,6 +59,7 @@ class Slot:
     data_name: str | None = None
     requires_grad: bool | None = None
     scalar: str | None = None
+    parameter: str | None = None
 
     @property
     def kind(self) -> str:
@@ -71,10 +73,12 @@ class Entry(NamedTuple):
     Attributes:
         name: Its name in the dump, such as `Mint.add.0.forward` or `Cell.fc.Dense.forward.0`.
         slots: What it took and gave, in the order of `STATES`.
+        settings: What an operator or a module was made with; None where the file does not say it.
     """
 
     name: str
     slots: tuple[Slot, ...]
+    settings: dict[str, str] | None = None
 
     def row_name(self, slot: Slot) -> str:
         """The name of one slot in a table of results."""
@@ -136,7 +140,14 @@ def read_entry(name: str, found: object) -> Entry:
             if state is not None:
                 _add(slots, value, state, state, 0)
         slots.sort(key=_place)
-    return Entry(name, tuple(slots))
+    return Entry(name, tuple(slots), settings_in(found.get("attributes")))
+
+
+def settings_in(found: object) -> dict[str, str] | None:
+    """Settings as texts; None where there is no object of them."""
+    if not isinstance(found, dict):
+        return None
+    return {printable(str(key)): printable(str(value)[:200]) for key, value in found.items()}
 
 
 def _place(slot: Slot) -> int:
@@ -186,7 +197,7 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
     for value in values:
         if type(value) is not float and value is not None and not _is_number(value):
             raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
-    md5, data_name, requires_grad = get("md5"), get("data_name"), get("requires_grad")
+    md5, data_name, requires_grad, parameter = get("md5"), get("data_name"), get("requires_grad"), get("parameter")
     return Slot(
         sys.intern(suffix),
         state,
@@ -196,6 +207,7 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
         md5 if isinstance(md5, str) and md5.isprintable() else None,
         data_name if isinstance(data_name, str) else None,
         requires_grad if isinstance(requires_grad, bool) else None,
+        parameter=printable(parameter) if isinstance(parameter, str) else None,
     )
 
 

@@ -44,11 +44,12 @@ class ConfigObject:
         self._known.append(key)
         return self._left.pop(key, default)
 
-    def end(self, others: Collection[str] = ()) -> None:
-        """Refuses what nobody took and `others` does not have."""
+    def end(self, others: Collection[str] = (), elsewhere: Collection[str] = (), place: str = "") -> None:
+        """Refuses what nobody took and `others` does not have; keys in `elsewhere` belong in `place`."""
         known = ", ".join(sorted({*self._known, *others}))
         for key in [key for key in self._left if key not in others][:1]:
-            raise self.wrong(key, self._left[key], f"a known key: {known}")
+            belongs = f"{key} {place}" if key in elsewhere else f"a known key: {known}"
+            raise self.wrong(key, self._left[key], belongs)
 
     def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
         """One of some words."""

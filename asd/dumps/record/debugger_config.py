@@ -16,12 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from asd.dumps.record.config_object import ConfigObject
-from asd.dumps.record.not_done import NO_LEVEL, NOT_DONE, not_done
+from asd.dumps.record.not_done import COUNTS, NO_LEVEL, NOT_DONE, not_done
 from asd.dumps.record.slices import Slice, read_slices
 from asd.errors import ConfigError
 
 TASKS = ("statistics", "tensor", "md5", "overflow_check", "grad_probe")
-LEVELS = ("L0", "L1", "mix")
+LEVELS = ("L0", "L1", "mix", "debug")
+_STANDS_FOR = {"md5": "statistics", "structure": "statistics", "exception_dump": "statistics"}
+"""Tasks that are done by another, which records as much or more."""
+_SUMS, _FOUR = ("md5", "hash", "xor"), ("statistics", "max", "min", "mean", "l2norm")
+_TOP = ("task", "dump_path", "level", "rank", "step", "dump_enable", "async_dump", "extra_info", "risk_level")
+_INNER = (
+    "scope",
+    "list",
+    "data_mode",
+    "summary_mode",
+    "tensor_list",
+    "slice",
+    "overflow_nums",
+    "check_mode",
+    "grad_level",
+)
 CHECK_MODES = {
     "all": "all",
     "aicore": "aicore",
@@ -47,7 +62,8 @@ class DebuggerConfig:
     Attributes:
         dump_path: Folder that the dumps are written below.
         task: `statistics`, `tensor` (also writes the tensors), `overflow_check`, or `grad_probe`: what
-            `PrecisionDebugger.monitor` records. `md5` in a file stands for `statistics` with that `summary_mode`.
+            `PrecisionDebugger.monitor` records. `md5` in a file stands for `statistics` with that `summary_mode`,
+            `structure` and `exception_dump` for `statistics`.
         level: `L0` modules, `L1` APIs and operators, `mix` both.
         rank: Ranks to record, from 0; empty: all.
         step: Steps to record, from 0; empty: all.
@@ -121,11 +137,11 @@ class DebuggerConfig:
             ConfigError: It has an unknown key or a wrong value.
         """
         given = ConfigObject(content, where)
-        task = _chosen(given, "task", TASKS, "statistics", NOT_DONE)
+        task = _chosen(given, "task", (*TASKS, *_STANDS_FOR), "statistics", NOT_DONE)
         level = _chosen(given, "level", LEVELS, "L1", NO_LEVEL)
         settings: dict[str, Any] = {
             "dump_path": Path(given.text("dump_path", "./dump")),
-            "task": "statistics" if task == "md5" else task,
+            "task": _STANDS_FOR.get(task, task),
             "level": level,
             "rank": given.numbers("rank"),
             "step": given.numbers("step"),
@@ -133,14 +149,14 @@ class DebuggerConfig:
         }
         if content.get("dump_enable") is not None:
             settings["enabled"] = given.flag("dump_enable")
-        if given.flag("async_dump"):
-            valid = "false: a tensor is written before the training goes on, which may change it"
-            raise given.wrong("async_dump", True, valid)  # noqa: FBT003 - the value
         section = given.take(task, {})
         inner = ConfigObject(section, f"{task} in {where}")
-        given.end({*TASKS, *NOT_DONE, "dump_enable"})  # a file may hold the settings of several tasks
+        # A file may hold the settings of several tasks.
+        given.end({*TASKS, *NOT_DONE, "dump_enable"}, _INNER, f"in the object named after the task, {task!r}")
         settings |= _of_task(inner, task, level)
-        inner.end(NOT_DONE)
+        if "precision" in section:
+            settings["high"] = inner.one_of("precision", ("low", "high"), "low") == "high"
+        inner.end(NOT_DONE, _TOP, f"beside the object {task!r}, not in it")
         return cls(**settings, not_done=not_done({**content, **section}))
 
     def wants(self, number: int, which: str) -> bool:
@@ -186,10 +202,20 @@ def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:
     if task == "overflow_check":
         mode = inner.one_of("check_mode", tuple(CHECK_MODES), "all")
         return {**found, "overflow_nums": inner.limit("overflow_nums", 1), "check_mode": CHECK_MODES[mode]}
-    default = "md5" if task == "md5" else "statistics"
-    found["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
+    found["md5"] = task == "md5" or any(each in _SUMS for each in _summaries(inner))
     found["slices"] = read_slices(inner)
     return found if task == "tensor" else {**found, "tensor_list": inner.texts("tensor_list")}
+
+
+def _summaries(inner: ConfigObject) -> tuple[str, ...]:
+    """Returns what of each tensor is asked for: one text, or a list of texts."""
+    given = inner.take("summary_mode", "statistics")
+    chosen = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else (None,)
+    for each in chosen:
+        if each not in (*_SUMS, *_FOUR, *COUNTS):
+            valid = f"statistics, md5, xor, or a list of {', '.join((*_FOUR[1:], *_SUMS[:2], *COUNTS))}"
+            raise inner.wrong("summary_mode", given, valid)
+    return chosen
 
 
 def _selection(inner: ConfigObject, level: str) -> dict[str, Any]:

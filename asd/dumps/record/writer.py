@@ -37,6 +37,9 @@ class DumpWriter:
         config: Its `task`, `level`, `md5`, `high`, `slices` and `tensor_list` count.
         environment: Version and device that it is computed with: sound runs of one are equal bit for bit.
         problem: Called once with a sentence when nothing more can be written.
+
+    Attributes:
+        optimizer: Settings of the optimizers that ran in the step.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class DumpWriter:
         self._data: dict[str, Any] = {}
         self._stacks: dict[str, tuple[str, ...]] = {}
         self._parents: dict[str, str | None] = {}
+        self.optimizer: dict[str, Any] = {}
         self.failed = False
         self._guarded(self._open)
 
@@ -74,6 +78,7 @@ class DumpWriter:
             "tool": "mindspore-asd",
             **({"slice": [asdict(each) for each in self._config.slices]} if self._config.slices else {}),
             **({"environment": self._environment} if self._environment else {}),
+            **({"optimizer": self.optimizer} if self.optimizer else {}),
             "dump_data_dir": str(self._tensors.resolve()) if self._saves else None,
         }
 

@@ -13,7 +13,7 @@ from typing import Any
 from mindspore import Tensor, mint, nn, ops
 
 from asd.operators.debugger.hooks.session import Label, eager_session
-from asd.operators.precheck.lookup import TENSOR_METHODS
+from asd.operators.precheck.lookup import TENSOR_METHODS, names_of
 
 
 def _words(text: str) -> list[str]:
@@ -73,8 +73,8 @@ class ApiHooks:
         for prefix, module, names in (
             ("Functional", ops, ops.__all__),
             ("Functional", ops.functional, ops.functional.__all__),
-            ("Mint", mint, mint.__all__),
-            ("MintFunctional", mint.nn.functional, mint.nn.functional.__all__),
+            ("Mint", mint, names_of(mint)),
+            ("MintFunctional", mint.nn.functional, names_of(mint.nn.functional)),
             ("MintDistributed", mint.distributed, _COLLECTIVES),
             ("Distributed", communication, _COLLECTIVES),
         ):

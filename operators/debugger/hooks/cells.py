@@ -11,7 +11,7 @@ from mindspore import nn, ops
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.session import Label, eager_session
-from asd.operators.debugger.record.values import attributes_of
+from asd.operators.debugger.record.values import attributes_of, settings_of
 from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import is_ours
@@ -94,7 +94,7 @@ def _hook_module(cell: nn.Cell, label: Label) -> None:
             hook: _Hook = getattr(self, _HOOK)
             own = {name: each for name, each in own_parameters(self).items() if each is not None}
             run = super().__call__
-            return session.call(hook.label, run, args, kwargs, parameters=own)
+            return session.call(hook.label, run, args, kwargs, attributes=lambda: settings_of(self), parameters=own)
 
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
     object.__setattr__(cell, _HOOK, _Hook(label))
@@ -115,7 +115,7 @@ class _Operator(nn.Cell):
         if session is None:
             return self.primitive(*args, **kwargs)
         hook: _Hook = getattr(self, _HOOK)
-        return session.call(hook.label, self.primitive, args, kwargs, attributes=hook.attributes)
+        return session.call(hook.label, self.primitive, args, kwargs, attributes=lambda: hook.attributes)
 
     def construct(self, *args):
         return self.primitive(*args)

@@ -20,6 +20,7 @@ from asd.operators.debugger.hooks.gradients import GradientWatch
 from asd.operators.debugger.record.recording import StepRecording
 from asd.operators.debugger.record.values import leaves
 from asd.operators.private.backward import shows_its_graph
+from asd.operators.private.boundary import is_own_work
 
 _LOG = logging.getLogger("asd")
 _OURS = "asd.operators.debugger"
@@ -70,7 +71,7 @@ class Session:
 
     def here(self) -> bool:
         """Whether a call that is hooked belongs to the network, not to us or to another thread."""
-        return not self.busy and threading.get_ident() == self._thread
+        return not self.busy and threading.get_ident() == self._thread and not is_own_work()
 
     def call(
         self,
@@ -79,7 +80,7 @@ class Session:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        attributes: dict[str, Any] | None = None,
+        attributes: Callable[[], dict[str, Any] | None] = lambda: None,
         parameters: dict[str, Parameter] | None = None,
     ) -> Any:
         """Runs one hooked call and records it.
@@ -89,7 +90,7 @@ class Session:
             run: The call itself.
             args: Its arguments.
             kwargs: Its keyword arguments.
-            attributes: Of an operator.
+            attributes: Gives what an operator or a module was made with.
             parameters: Of a module, its own alone.
 
         Returns:
@@ -107,7 +108,7 @@ class Session:
         with self._quiet():
             if chosen:
                 frames = _frames()
-                self.recording.open(name, parents[-1] if parents else None, frames, attributes)
+                self.recording.open(name, parents[-1] if parents else None, frames, attributes())
                 self._put(name, "input_args", args)
                 self._put(name, "input_kwargs", kwargs)
                 self._put_parameters(name, kept)

@@ -70,6 +70,10 @@ class DumpRecording:
         """Leaves out an entry that was written."""
         self._writer.drop(name)
 
+    def note_optimizer(self, settings: dict[str, Any]) -> None:
+        """Writes what an optimizer of the step was made with."""
+        self._writer.optimizer |= settings
+
     def finish(self) -> None:
         """Ends the dump."""
         self._writer.finish()

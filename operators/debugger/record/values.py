@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import types
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
+
+from asd.operators.checks.base import ASDBase
+from asd.operators.private.cells import own_parameters
+from asd.operators.private.class_swap import stock_class
 
 Path = list[int | str]
 _DEEPEST = 8
@@ -60,7 +66,8 @@ def _scalar(value: Any) -> Any:
 def encode(value: Any, tensor: Any) -> Any:
     """A value as JSON: what `tensor(array, dtype)` returns for tensors and arrays, a scalar's type and value."""
     if isinstance(value, Tensor):
-        return tensor(to_array(value), dtype_name(value))
+        told = tensor(to_array(value), dtype_name(value))
+        return {**told, "parameter": value.name} if isinstance(value, Parameter) else told
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {**tensor(value, value.dtype.name), "type": "numpy.ndarray"}
     return _scalar(value)
@@ -71,7 +78,66 @@ def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:
     return {"name": primitive.name, **{name: _plain(value) for name, value in primitive.init_attrs.items()}}
 
 
+_BARE = frozenset(vars(nn.Cell())) | {"_func_graph_flags", "_cell_init_args"}
+"""Attributes that each module has, and that say nothing of what it computes."""
+_PLAIN = (bool, int, float, str, type(None))
+_SMALL = 64
+
+
+def settings_of(cell: nn.Cell) -> dict[str, Any]:
+    """Returns what a module was made with, that of the operators it holds, and a check sum of its code."""
+    found: dict[str, Any] = {"training": cell.training, "construct": _code_of(stock_class(cell).construct)}
+    for name, value in vars(cell).items():
+        checked = value.op if isinstance(value, ASDBase) else value
+        primitive = getattr(checked, "primitive", checked)
+        if name in _BARE or name.startswith(("asd_", "_asd")):
+            continue
+        if isinstance(primitive, ops.Primitive):
+            found |= {f"{name}.{key}": each for key, each in attributes_of(primitive).items()}
+        elif _is_setting(value):
+            found[name] = _plain(value)
+    return found
+
+
+def optimizer_settings(optimizer: nn.Cell) -> dict[str, Any]:
+    """Returns what an optimizer was made with, and its learning rate."""
+    rates = {name: _plain(each) for name, each in own_parameters(optimizer).items() if _is_number(each)}
+    return {"optimizer": stock_class(optimizer).__name__, **settings_of(optimizer), **rates}
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_setting, value))
+    if isinstance(value, dict):  # such as a group of parameters
+        return all(_is_setting(each) or _is_number(each) for key, each in value.items() if key != "params")
+    if isinstance(value, Tensor):
+        return value.size <= _SMALL and not isinstance(value, Parameter)
+    return isinstance(value, (*_PLAIN, ms.Type, types.FunctionType, types.BuiltinFunctionType))
+
+
+def _is_number(value: Any) -> bool:
+    """Returns whether it is a Parameter of one element, such as a learning rate."""
+    return isinstance(value, Parameter) and value.size == 1
+
+
+def _code_of(function: Any) -> str:
+    """A check sum of what a function does; lines, names of files and comments are no part of it."""
+
+    def parts(code: types.CodeType) -> tuple[Any, ...]:
+        inner = [parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+        return code.co_code, code.co_names, inner[isinstance(code.co_consts[0], str) :]  # a docstring is the first
+
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f"{zlib.crc32(repr(parts(code)).encode()):08x}"
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, str, type(None))):
+    if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items() if key != "params"}
+    if isinstance(value, Tensor):
+        return to_array(value).tolist()
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+        return value.__qualname__
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else str(value)

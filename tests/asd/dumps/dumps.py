@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from asd.dumps.compare.request import Request
 from asd.dumps.compare.runs import compare_runs
+from asd.dumps.formats.request import Request
 
 MS, PT = "mindspore", "pytorch"
-HERE = {"tool": "mindspore-asd", "environment": "MindSpore 2.9.0 on CPU"}
+MACHINE = "MindSpore=2.9.0; device=CPU; chip=EPYC avx2; CANN=none; deterministic=OFF; threads=2; precision=own"
+HERE = {"tool": "mindspore-asd", "environment": MACHINE}
 """What a dump says of itself whose sound runs are equal bit for bit."""
 MS_DTYPES = {"float32": "Float32", "float16": "Float16", "int64": "Int64", "bool": "Bool", "float64": "Float64"}
 
@@ -134,13 +135,15 @@ class DumpWriter:
             np.save(path, value) if self.framework == MS else save_pt(path, value)
         return tensor(value, self.framework, data_name=data_name, md5=self.md5)
 
-    def forward(self, name, inputs, outputs, parameters=None, kwargs=None, parent=None):
+    def forward(self, name, inputs, outputs, parameters=None, kwargs=None, parent=None, settings=None):
         """A forward call, of an API or of a Cell."""
         entry = {
             "input_args": [self._describe(x, f"{name}.input.{i}") for i, x in enumerate(inputs)],
             "input_kwargs": {key: self._describe(x, f"{name}.kwargs.{key}") for key, x in (kwargs or {}).items()},
             "output": [self._describe(x, f"{name}.output.{i}") for i, x in enumerate(outputs)],
         }
+        if name.startswith(("Cell.", "Primitive.")):
+            entry["attributes"] = settings or {}
         if parameters is not None:
             entry["parameters"] = {key: self._describe(x, f"{name}.parameters.{key}") for key, x in parameters.items()}
         self.data[name] = entry

@@ -47,19 +47,19 @@ def test_the_other_documented_settings_are_read_as_they_are_typed():
         ([], "valid is a JSON object"),
         ({"taks": "tensor"}, "taks in config has the value 'tensor'"),
         ({"task": ["tensor"]}, "valid is statistics, tensor"),
-        ({"task": "everything"}, "overflow_check, grad_probe."),
+        ({"task": "everything"}, "overflow_check, grad_probe"),
         ({"task": "grad_probe", "grad_probe": {"grad_level": "L3"}}, "valid is L0, L1"),
         ({"task": "grad_probe", "grad_probe": {"param_list": "w"}}, "valid is a list of texts"),
-        ({"task": "grad_probe", "grad_probe": {"level": "L1"}}, "level in grad_probe in config"),
+        ({"task": "grad_probe", "grad_probe": {"level": "L1"}}, "level beside the object 'grad_probe', not in it"),
         ({"task": "tensor", "tensor": {"slice": {"dim": 0}}}, "of whole numbers"),
         ({"task": "tensor", "tensor": {"slice": [{"dim": -1}]}}, "{'dim': -1}"),
         ({"task": "tensor", "tensor": {"slice": [{"end": True}]}}, "of whole numbers"),
         ({"task": "tensor", "tensor": {"slice": [{"step": 2}]}}, "of whole numbers"),
-        ({"task": "free_benchmark"}, "grad_probe; a second computation with noise is not made."),
+        ({"task": "free_benchmark"}, "a second computation with noise is not made."),
         ({"task": "nan_check"}, "and not at the registers of a device"),
         ({"dump_enable": "yes"}, "valid is true or false"),
-        ({"level": "L2"}, "mix; kernels of Ascend are not dumped."),
-        ({"async_dump": True}, "valid is false: a tensor is written before the training goes on"),
+        ({"level": "L2"}, "; kernels of Ascend are not dumped."),
+        ({"scope": []}, "scope in the object named after the task, 'statistics'"),
         ({"level": "L7"}, "valid is L0, L1, mix"),
         ({"step": [-1]}, "valid is a list of whole numbers from 0 to 1000000"),
         ({"step": [10**30]}, "valid is a list of whole numbers from 0 to 1000000"),
@@ -71,7 +71,7 @@ def test_the_other_documented_settings_are_read_as_they_are_typed():
         ({"task": "tensor", "tensor": {"scope": ["a"]}}, "an empty list, or the names of the first and the last"),
         ({"level": "L0", "statistics": {"scope": ["Mint.add.0.forward"] * 2}}, "Cell.layers.0.Dense.forward.0"),
         ({"statistics": {"data_mode": ["all", "forward"]}}, "some of forward, backward, input and output"),
-        ({"statistics": {"summary_mode": "sha1"}}, "valid is statistics, md5"),
+        ({"statistics": {"summary_mode": ["max", "sha1"]}}, "valid is statistics, md5"),
         ({"statistics": {"lists": []}}, "a known key: "),
         ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, "or -1 for no limit"),
         ({"task": "overflow_check", "overflow_check": {"check_mode": "most"}}, "valid is all, aicore, atomic"),
@@ -98,19 +98,22 @@ SHIPPED = {
 }
 
 
-@pytest.mark.parametrize("task", ["statistics", "tensor"])
-def test_the_file_that_the_known_tool_ships_is_accepted_as_it_is(task):
-    assert DebuggerConfig.of({**SHIPPED, "task": task}).not_done == ()
+@pytest.mark.parametrize(("task", "named"), [("statistics", 0), ("tensor", 0), ("structure", 1), ("exception_dump", 1)])
+def test_the_file_that_the_known_tool_ships_is_accepted_as_it_is(task, named):
+    assert len(DebuggerConfig.of({**SHIPPED, "task": task}).not_done) == named
 
 
 def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
     content = {**SHIPPED, "task": "tensor", "extra_info": False, "seed": 1, "is_deterministic": True}
-    content |= {"risk_level": "high", "request_id": "r1", "nan_check": {}}
-    content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
-    told = DebuggerConfig.of(content).not_done
+    content |= {"risk_level": "high", "request_id": "r1", "nan_check": {}, "async_dump": True, "load": {"path": "x"}}
+    summaries = ["max", "hash", "nan count"]
+    content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "summary_mode": summaries}
+    found = DebuggerConfig.of(content)
+    told = found.not_done
+    assert found.md5
     assert {each.partition(" ")[0] for each in told} == {
         *("extra_info", "risk_level", "request_id", "seed", "is_deterministic"),
-        *("file_format", "backward_input", "online_run_ut"),
+        *("file_format", "backward_input", "summary_mode", "async_dump", "load"),
     }
     assert "risk_level (all APIs are recorded, whatever their risk)" in told
 

@@ -22,14 +22,16 @@ MS, PT = dumps.MS, dumps.PT
 FRAME = "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,"
 FRAME += "NPU Requires_grad,Bench Requires_grad,"
 VALUES = "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,Requires_grad Consistent,"
+END = ",Difference,Bound,Answer"
 HEADERS = {
     "tensor": FRAME
     + "Cosine,EucDist,MaxAbsErr,MaxRelativeErr,One Thousandth Err Ratio,Five Thousandths Err Ratio,"
     + VALUES
-    + "Accuracy Reached or Not,Err_message,Data_name",
+    + "Accuracy Reached or Not,Err_message,Data_name"
+    + END,
     "statistics": FRAME + "Max diff,Min diff,Mean diff,L2norm diff,MaxRelativeErr,MinRelativeErr,MeanRelativeErr,"
-    "NormRelativeErr," + VALUES + "Result,Err_message",
-    "md5": FRAME + "NPU MD5,BENCH MD5,Requires_grad Consistent,Result,Err_message",
+    "NormRelativeErr," + VALUES + "Result,Err_message" + END,
+    "md5": FRAME + "NPU MD5,BENCH MD5,Requires_grad Consistent,Result,Err_message" + END,
 }
 
 
@@ -154,7 +156,7 @@ FAULTS = [
     ("gx", "Cell.net.fc1.Dense.backward.0", "module"),
     ("w1", "Cell.net.fc1.Dense.forward.0", "weight"),
     ("w2", "Cell.net.fc2.Dense.forward.0", "weight"),
-    ("x", "Cell.net.fc1.Dense.forward.0", "given"),
+    ("x", "Cell.net.fc1.Dense.forward.0", "batch"),
 ]
 
 

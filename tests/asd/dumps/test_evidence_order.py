@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asd.dumps.formats.dump_folder import computed_order
-from tests.asd.dumps.dumps import HERE, MS, DumpWriter, compared, noise, outcome_of
+from tests.asd.dumps.dumps import HERE, DumpWriter, compared, noise, outcome_of
 
 A, B = "Cell.fc1.Dense", "Cell.head.Dense"
 
@@ -30,6 +30,7 @@ def test_an_operator_that_gave_a_wrong_gradient_of_a_weight_is_named_and_not_its
         of_weight = x.T @ g * (2 if wrong else 1)
         dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": of_weight})
         dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [g], [g @ w.T])
+        dump.forward(inner.replace("backward", "forward"), [x, w], [x @ w], parent=f"{A}.forward.0")
         dump.backward(inner, [g], [g @ w.T, of_weight], parent=f"{A}.backward.0")
 
     found = parted(tmp_path, write)
@@ -48,10 +49,10 @@ def several(tmp_path, wrong_of):
     return compared(tmp_path)
 
 
-def test_a_weight_that_is_wrong_after_a_step_that_agrees_is_the_optimizers(tmp_path):
+def test_of_a_weight_that_is_wrong_after_a_step_that_agrees_the_optimizer_has_to_be_known(tmp_path):
     first = several(tmp_path, {(1, 0): "weight"}).first
-    assert (first.step, first.rank, first.divergence.kind) == (1, 0, "weight")
-    assert "all of step 0 agrees, so the optimizer's update after it went wrong" in first.divergence.reason
+    assert (first.step, first.rank, first.divergence.kind) == (1, 0, "rows")
+    assert first.divergence.rows == (f"{A}.forward.0.parameters.weight",)
 
 
 @pytest.mark.parametrize(("ranks", "kind"), [((0, 1), "rows"), ((1,), "module")])
@@ -76,7 +77,6 @@ def test_a_wrong_weight_is_named_though_all_gradients_stand_before_it_in_the_fil
     found = parted(tmp_path, write, task=task)
     assert (found.call, found.rows[0]) == (f"{A}.forward.0", f"{A}.forward.0.parameters.weight")
     assert found.kind == "weight"
-    assert found.sentence.startswith(f"A weight differs before {A}.forward.0 uses it: parameters.weight")
 
 
 def test_a_backward_call_that_stands_before_the_one_that_gave_it_its_input_is_not_blamed(tmp_path):
@@ -107,69 +107,6 @@ def test_a_module_that_holds_its_activation_is_named_and_not_that(tmp_path, weig
 
     found = parted(tmp_path, write)
     assert (found.call, found.kind) == (linear, kind)
-
-
-def chain(dump, wrong, *, noise_of=0.0, fault=0.0):
-    """Four layers forward and backward; each output is off by rounding, that of one by more."""
-    draw = np.random.default_rng(9)
-
-    def off(array):
-        return (array * (1 + (noise_of if wrong else 0) * draw.standard_normal(array.shape))).astype(np.float32)
-
-    x = noise(16, 32)
-    for layer in range(4):
-        w = noise(32, 32, seed=layer) / 6
-        y = off(x @ w)
-        if wrong and layer == 2:
-            y[3, 3] += np.float32(fault)
-        dump.forward(f"Cell.l{layer}.Dense.forward.0", [x], [y], {"weight": w})
-        x = y
-    for layer in reversed(range(4)):
-        gradient = off(x @ (noise(32, 32, seed=layer) / 6).T)
-        dump.backward(f"Cell.l{layer}.Dense.backward.0", [x], [gradient])
-        dump.parameters_grad(f"Cell.l{layer}.Dense.parameters_grad.0", {"weight": off(gradient.T @ x)})
-        x = gradient
-    dump.write(framework_known=False)  # but by its head
-
-
-def chains(tmp_path, heads, task="tensor", **options):
-    for side, head in zip(("golden", "run"), heads, strict=True):
-        dump = DumpWriter(tmp_path / side, task=task, head={**HERE, "framework": MS, **head})
-        chain(dump, side == "run", **options)
-    return compared(tmp_path)
-
-
-TOOL, VERSION = {"tool": "mindspore-asd"}, {"environment": "MindSpore 2.9.0 on CPU"}
-OTHERS = [
-    (TOOL, {"tool": ""}),
-    ({"framework": "pytorch"}, {"framework": "mindspore"}),
-    (VERSION, {"environment": "MindSpore 2.10.0 on CPU"}),
-]
-UNSAID = ({"environment": ""}, {"environment": ""})
-
-
-@pytest.mark.parametrize("task", ["tensor", "statistics"])
-@pytest.mark.parametrize("heads", [*OTHERS, UNSAID])
-def test_healthy_runs_of_other_tools_and_frameworks_accuse_nobody_and_tell_what_was_rounding(tmp_path, heads, task):
-    outcome = chains(tmp_path, heads, task, noise_of=3e-7)
-    assert outcome.first is None
-    assert "was taken for rounding (limit" in outcome.sentence
-
-
-@pytest.mark.parametrize("task", ["tensor", "statistics"])
-@pytest.mark.parametrize("heads", OTHERS)
-def test_between_other_tools_and_frameworks_what_rounding_does_not_explain_is_shown(tmp_path, heads, task):
-    found = chains(tmp_path, heads, task, noise_of=3e-7, fault=5.0).pairs[0].divergence
-    assert (found.rows, found.kind, found.basis) == (("Cell.l2.Dense.forward.0.output.0",), "rows", "rounding")
-    assert found.sentence.startswith("The first rows outside rounding are Cell.l2.Dense.forward.0.output.0: the runs ")
-    assert "was taken for rounding (limit" in found.sentence
-
-
-def test_by_statistics_nobody_is_named(tmp_path):
-    found = chains(tmp_path, [{}, {}], "statistics", fault=1e-5).pairs[0].divergence
-    assert (found.rows, found.kind) == (("Cell.l2.Dense.forward.0.output.0",), "rows")
-    assert found.sentence.startswith("The first rows whose statistics differ are Cell.l2.Dense.forward.0.output.0: ")
-    assert "dump tensors or CRC32s" in found.sentence
 
 
 @pytest.mark.parametrize("kind", ["unread", "taken", "only"])

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asd.dumps.compare.request import read_request
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.npy_file import NpyFile
+from asd.dumps.formats.request import read_request
 from asd.dumps.precheck.calls import read_calls
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ASDError
