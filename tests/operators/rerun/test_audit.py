@@ -10,8 +10,7 @@ from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import nn, ops
 
 from asd import Config, Level
-from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.no_isolator import NoIsolator
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.device_record import device_records
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit, rerun
