@@ -114,11 +114,8 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
 
 def _with_case(record: DeviceRecord, case: Case) -> DeviceRecord:
     is_open, others = case.closed is None, case.state == "others"
-    why: dict[str, Any] = {
-        "reason": case.why_released or f"{case.reason}{case.test}",
-        "cause": case.cause,
-        "ending": case.ending,
-    }
+    reason = case.why_released or f"{case.reason}{case.test}"
+    why: dict[str, Any] = {"reason": reason, "cause": case.cause, "ending": case.ending}
     since, isolated_by = (case.opened, "others" if others else case.isolator) if is_open or others else (0.0, "")
     if is_open:
         why |= {name: getattr(case, name) for name in ("state", "error", "attempts", "next_try")}

@@ -69,10 +69,8 @@ class Triage:
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         if not counts or not math.isfinite(event.time):  # however often it comes
             return self._say("noted", event, now)
-        new = self._store.db.execute(
-            "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
-        ).rowcount
-        if not new:
+        query = "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)"
+        if not self._store.db.execute(query, (bytes.fromhex(self._id), now)).rowcount:
             return self._say("duplicate", event, now)
         try:
             event = prepared(event)

@@ -173,16 +173,13 @@ def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path)
     assert [decision.action for decision in feed.step()] == ["waiting"]
 
 
-@pytest.mark.parametrize(
-    ("version", "how"), [(99, "restore the copy from before the upgrade"), (4, "give it another name, and a new one")]
-)
-def test_another_version_is_refused(tmp_path, version, how):
+@pytest.mark.parametrize("version", [99, 6])
+def test_another_version_is_refused(tmp_path, version):
     Store(tmp_path / "h").close()
     with sqlite3.connect(tmp_path / "h") as db:
         db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    sentence = rf"^the fault handler's state .*h has version {version}; valid are 7 to 8: {how}"
-    with pytest.raises(StateError, match=sentence):
+    with pytest.raises(StateError, match=f"has version {version}; valid are 7 to 8: "):
         Store(tmp_path / "h")
 
 
@@ -285,10 +282,7 @@ def test_what_another_user_says_was_given_back_keeps_its_strikes(tmp_path):
         feed.step()
         strikes.append(device_records(first.store, Policy(), START)[0].strikes)
         if user:
-            assert feed.complaints == [
-                "1 lines of other users' logs say that a device was given back; that is believed of root and of the "
-                "user of this handler."
-            ]
+            assert (len(feed.complaints), feed.not_believed) == (1, 1)
     assert strikes == [2, 0]
 
 
