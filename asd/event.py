@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec import Meta
 
-from asd import fault_code
+from asd import fault_code, older
 from asd.errors import StateError
 from asd.origin import FromOrigin, Origin
 from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time
@@ -31,6 +31,9 @@ work whose answers are known; first-level when it computed wrongly, normal when 
 VERDICTS = ("transient", "persistent", "software", "undetermined")
 """What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
 stress test that finds something finds the second."""
+RECOVERED_BY = ("handler", "person", "vendor")
+"""Who told that a device is in use again: the handler, which had isolated it; a person, by `asd devices` or on the
+engine, which alone clears its strikes; a log of the vendor, whose own alarm is over."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
@@ -82,6 +85,8 @@ class Event(FromOrigin):
         key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
         serial: What the maker calls the device, where the agent of its machine knows it; else empty.
         device_number: Its physical number on its machine, where the agent knows it; else -1.
+        incident: Id of the event that began what this one goes on with; empty where it begins, or nobody knows.
+        recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
     """
 
     origin: Origin
@@ -103,6 +108,8 @@ class Event(FromOrigin):
     key: Name = ""
     serial: Name = ""
     device_number: Rank = -1
+    incident: Name = ""
+    recovered_by: Text = ""
 
     def __post_init__(self) -> None:
         if len(self.reason) > _LONGEST_REASON:
@@ -110,8 +117,9 @@ class Event(FromOrigin):
             object.__setattr__(self, "reason", self.reason[: _LONGEST_REASON - len(cut)] + cut)
         if self.kind not in KINDS:
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
-        if self.verdict and self.verdict not in VERDICTS:
-            raise StateError(f"event field verdict is {self.verdict!r}; valid are {', '.join(VERDICTS)}.")
+        for name, valid in (("verdict", VERDICTS), ("recovered_by", RECOVERED_BY)):
+            if getattr(self, name) not in ("", *valid):
+                raise StateError(f"event field {name} is {getattr(self, name)!r}; valid are {', '.join(valid)}.")
         if not fault_code.is_code(self.code):
             raise StateError(
                 f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."
@@ -193,6 +201,8 @@ class Event(FromOrigin):
         if not isinstance(level, str) or level not in _LEVELS:
             raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
         known = {**data, "level": _LEVELS[level], "time": when, "code": data.get("code")}
+        if data.get("kind") == "recovery" and "recovered_by" not in data:  # of a version that had no such field
+            known["recovered_by"] = older.recovered_by(data.get("rule"), data.get("reason"))
         known |= floats({name: data[name] for name in ("value", "limits") if name in data}, "value", "limits")
         return fill(cls, known, "event")
 

@@ -125,7 +125,7 @@ class Ledger:
                 self._counts(event.origin).verdicts[event.verdict] += 1
         elif event.kind in ("isolation", "recovery", "stress"):
             self._counts(event.origin)
-        if event.kind in ("isolation", "recovery"):
+        if event.kind in ("isolation", "recovery") and event.recovered_by != "vendor":
             key = event.host, event.device
             self._isolated.pop(key, None)
             if event.kind == "isolation":

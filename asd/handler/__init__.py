@@ -9,7 +9,7 @@ It runs inside a training as well as in the command `asd handler`, and imports n
 
 from __future__ import annotations
 
-from asd.handler.act.no_isolator import NoIsolator
+from asd.handler.act.executor import NoIsolator
 from asd.handler.db.store import Store
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler

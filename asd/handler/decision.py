@@ -37,33 +37,18 @@ NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One decision.
+    """One decision."""
 
-    Attributes:
-        action: One of `ACTIONS`.
-        reason: What was decided and why, in one sentence.
-        time: When, in seconds since the epoch, by the handler's clock.
-        device: The device it is about; None when it is about none.
-        event_id: Id of the event that led to it; empty when none did.
-        case: Number of the device's case; 0 when there is none.
-    """
-
-    action: str
-    reason: str
-    time: float
-    device: Device | None = None
-    event_id: str = ""
-    case: int = 0
+    action: str  # one of `ACTIONS`
+    reason: str  # what was decided and why, in one sentence
+    time: float  # when, in seconds since the epoch, by the handler's clock
+    device: Device | None = None  # the device it is about; None when it is about none
+    event_id: str = ""  # id of the event that led to it; empty when none did
+    case: int = 0  # number of the device's case; 0 when there is none
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(
-            {
-                "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="milliseconds"),
-                "action": self.action,
-                "device": self.device._asdict() if self.device else None,
-                "event": self.event_id,
-                "reason": self.reason,
-            },
-            ensure_ascii=False,
-        )
+        time = datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="milliseconds")
+        device = self.device._asdict() if self.device else None
+        told = {"time": time, "action": self.action, "device": device, "event": self.event_id, "reason": self.reason}
+        return json.dumps(told, ensure_ascii=False)

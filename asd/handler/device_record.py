@@ -12,55 +12,36 @@ from asd import fault_code
 from asd.event import HEALTH, VERDICTS
 from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import StrikeCount, Strikes
+from asd.handler.decide.incidents import StrikeCount
+from asd.handler.decide.strikes import Strikes
 from asd.handler.policy import LIMIT, Policy
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """One device.
+    """One device."""
 
-    Attributes:
-        host: Its machine.
-        device: Its name there.
-        rank: Rank of the last event about it; -1 when it is not known.
-        strikes: Strikes of the window that count or may still count.
-        limit: So many take it out.
-        suspicion: What its strikes come to with those of the months before.
-        verdicts: How often a replay found each of `asd.event.VERDICTS`.
-        state: `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`.
-        isolated_by: Which isolator took it out, `others` when somebody else did; else empty.
-        since: When it was taken out, in seconds since the epoch; 0 when it was not.
-        reason: Why it was taken out or released last.
-        evidence: Folder with the last evidence; empty when there is none.
-        error: The last failure of the engine, while it lasts.
-        attempts: How often it failed in a row.
-        next_try: When it is asked again, in seconds since the epoch; 0 when it is not.
-        tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
-        sound: Whether it passed that.
-        number: Its number in the store; 0 where there is none.
-        serial: What its maker calls it; empty when it is not known.
-    """
-
-    host: str
-    device: str
-    rank: int
-    strikes: int = 0
-    limit: int = LIMIT
-    suspicion: float = 0.0
-    verdicts: dict[str, int] = field(default_factory=dict)
-    state: str = "in use"
-    isolated_by: str = ""
-    since: float = 0.0
-    reason: str = ""
-    evidence: str = ""
-    error: str = ""
-    attempts: int = 0
-    next_try: float = 0.0
-    tested: float = 0.0
-    sound: bool = False
-    number: int = 0
-    serial: str = ""
+    host: str  # its machine
+    device: str  # its name there
+    rank: int  # rank of the last event about it; -1 when it is not known
+    strikes: int = 0  # strikes of the window that count or may still count
+    limit: int = LIMIT  # so many take it out
+    suspicion: float = 0.0  # what its strikes come to with those of the months before
+    verdicts: dict[str, int] = field(default_factory=dict)  # how often a replay found each of `asd.event.VERDICTS`
+    state: str = "in use"  # `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`
+    isolated_by: str = ""  # which isolator took it out, `others` when somebody else did; else empty
+    since: float = 0.0  # when it was taken out, in seconds since the epoch; 0 when it was not
+    reason: str = ""  # why it was taken out or released last
+    cause: str = ""  # what that came from, one of `asd.handler.db.cases.Cause`
+    ending: str = ""  # why it ended or is to end, one of `asd.handler.db.cases.Ending`
+    evidence: str = ""  # folder with the last evidence; empty when there is none
+    error: str = ""  # the last failure of the engine, while it lasts
+    attempts: int = 0  # how often it failed in a row
+    next_try: float = 0.0  # when it is asked again, in seconds since the epoch; 0 when it is not
+    tested: float = 0.0  # when its last stress test was, in seconds since the epoch; 0 when there was none
+    sound: bool = False  # whether it passed that
+    number: int = 0  # its number in the store; 0 where there is none
+    serial: str = ""  # what its maker calls it; empty when it is not known
 
     @property
     def suspect(self) -> bool:
@@ -132,17 +113,10 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
 
 
 def _with_case(record: DeviceRecord, case: Case) -> DeviceRecord:
-    reason = case.why_released or case.reason
-    if case.closed is None:
-        return replace(
-            record,
-            reason=reason,
-            state=case.state,
-            isolated_by="others" if case.state == "others" else case.isolator,
-            since=case.opened,
-            error=case.error,
-            attempts=case.attempts,
-            next_try=case.next_try,
-        )
-    others = case.state == "others"
-    return replace(record, reason=reason, isolated_by="others" if others else "", since=case.opened if others else 0.0)
+    is_open, others = case.closed is None, case.state == "others"
+    reason = case.why_released or f"{case.reason}{case.test}"
+    why: dict[str, Any] = {"reason": reason, "cause": case.cause, "ending": case.ending}
+    since, isolated_by = (case.opened, "others" if others else case.isolator) if is_open or others else (0.0, "")
+    if is_open:
+        why |= {name: getattr(case, name) for name in ("state", "error", "attempts", "next_try")}
+    return replace(record, since=since, isolated_by=isolated_by, **why)

@@ -41,23 +41,17 @@ class FaultHandler:
         isolator: The engine.
         publish: Takes the events `isolation` and `recovery`; when it raises, it gets them again.
         clock: Seconds since the epoch.
-        already: Whether an event of this id was published before; asked about what a killed handler left unclear.
+        already: Whether an event of this id was published before.
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
-        uptime: Which start of the machine this is and the seconds since: what is waited for counts these, not what a
-            clock that is set anew tells. None believes the clock.
-        leadership: Says whether this handler is the one of several that acts; each has a store of its own and takes in
-            the same events. None: it is the only one.
-        hosts_of: On which hosts a job runs, by the scheduler or a list; None where all who write events are believed
-            about every job.
+        uptime: Which start of the machine this is and the seconds since, by which time is counted; None counts it by
+            the clock, which may be set anew.
+        leadership: Whether this handler is the one of several that acts, each with its store; None for a single one.
+        hosts_of: On which hosts a job runs; None where all who write events are believed about every job.
 
     Attributes:
         triage: Decides; it has the strikes and the cases.
         engine: Has the isolator do what was decided.
-        backlog: Decisions that no event of the moment led to, such as those of reconciling with the engine when it
-            began; `tick` returns them.
-
-    Raises:
-        StateError: Another handler works on the store, or it can't be written.
+        backlog: Decisions that no event of the moment led to; `tick` returns them.
     """
 
     def __init__(
@@ -91,25 +85,13 @@ class FaultHandler:
             self._begin(self._reconciled)
 
     def handle(self, event: Event) -> Decision:
-        """Takes in one event, acts where it must, and says what was decided.
-
-        Raises:
-            StateError: The store can't be written; the event was not taken in.
-        """
+        """Takes in one event, acts where it must, and returns what was decided."""
         return self.handle_many([event])[0]
 
     def handle_many(self, events: Sequence[Event], cursor: dict[str, str] | None = None) -> list[Decision]:
-        """Takes in events together; much quicker than one by one.
+        """Takes in all of the events, in the order of their logs, or none; returns one decision for each.
 
-        Args:
-            events: In the order of their logs, where there is one.
-            cursor: Is kept in the same transaction, under the names given; `store.meta` returns it.
-
-        Returns:
-            One decision for each event.
-
-        Raises:
-            StateError: The store can't be written; none of the events was taken in.
+        What `cursor` has is kept in the same transaction, under the names given; `store.meta` returns it.
         """
         with self._lock, self.store.guard():
             now = self._clock()
@@ -132,12 +114,7 @@ class FaultHandler:
     def tick(self, now: float | None = None, *, waits: bool = True) -> list[Decision]:
         """Does what time has made due; returns what was decided.
 
-        Args:
-            now: Seconds since the epoch; the clock's by default.
-            waits: Whether strikes wait for others of their job; not where nobody else is to come.
-
-        Raises:
-            StateError: The store can't be written.
+        Strikes wait for others of their job, unless nobody else is to come.
         """
         with self._lock, self.store.guard():
             now = self._clock() if now is None else now
@@ -200,7 +177,6 @@ class FaultHandler:
     def _begin_acting(self, now: float) -> None:
         if not self._may_ask():
             return
-        self.engine.note_published(now)
         self._keep(self._carry_out(now))
         self._keep(self.engine.reconcile(now))
         self._send(now)
@@ -261,7 +237,7 @@ class FaultHandler:
             if case.state == "dry" or (case.isolator == "none" and own != "none"):
                 why = "the dry run has ended" if case.state == "dry" else "the isolator none took nothing out"
                 reason = f"{device}: {why}; test it, or take it out by hand. It was to be isolated as {case.reason}."
-                cases.change(case.n, state="released", closed=now, why_released=why)
+                case = cases.move(case.n, "free", now, ending="restart", why_released=why)
                 if cases.was_told(case):
                     cases.tell(case, "recovery", reason, now)
                 strikes.clear(case.device, now)

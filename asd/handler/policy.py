@@ -13,6 +13,10 @@ BREAKER_SECONDS = 86400.0
 """The window of the circuit breaker, and how long it stays open unless it is reset."""
 SKEW_SECONDS = 60.0
 """The clocks of two hosts are no further apart."""
+ROW_STEPS, ROW_SECONDS = 10, 60.0
+"""Strikes of one run that nobody can judge, and are no further apart than one of these, are one incident."""
+INCIDENT_SECONDS = 3600.0
+"""An incident that goes on for so long counts again."""
 
 _FEW = 2
 _HALF_LIVES = 6

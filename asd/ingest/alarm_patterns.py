@@ -9,8 +9,7 @@ from collections.abc import Callable
 from asd.event import ABNORMAL
 from asd.ingest.fault_codes import of_config_map, of_driver, of_health, of_plugin, of_scrape
 from asd.ingest.fields import fields, number, whole
-from asd.ingest.finding import LogFinding
-from asd.ingest.log_line import level_of
+from asd.ingest.log_line import LogFinding, level_of
 from asd.verdict import Level
 
 

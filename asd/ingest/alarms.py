@@ -10,8 +10,7 @@ from pathlib import Path
 
 from asd.event import Event
 from asd.ingest.alarm_patterns import read
-from asd.ingest.finding import LogFinding
-from asd.ingest.log_line import device_of_path, messages, rank_of_path
+from asd.ingest.log_line import LogFinding, device_of_path, messages, rank_of_path
 from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
 from asd.rundir.follow import Line
@@ -22,9 +21,7 @@ _NPU = re.compile(r"\s*(NPU ID|Chip Count)\s*:\s*([0-9]{1,4})\s*", re.ASCII)
 class Alarms:
     """Reads lines of all sources; of each file it remembers the last NPU that npu-smi printed, and nothing else.
 
-    Args:
-        host: Name of this machine, for lines that name none.
-        clock: For lines without a time.
+    Lines that name no machine are of `host`, and those without a time of the clock's.
     """
 
     def __init__(self, host: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -50,19 +47,14 @@ class Alarms:
         key = f"{place}+{number}" if number else place
         device = finding.device or self._npus.get(line.path) or device_of_path(line.path) or "unknown"
         rank = next(rank for rank in ranks if rank is not None)
+        same = ("step", "value", "level", "kind", "rule", "feature", "reason", "code")
         return Event(
             origin=Origin("ingest", rank, finding.host[:512] or self._host, device),
-            step=finding.step,
             checkpoint=finding.checkpoint[:512],  # the longest name that is read again
-            value=finding.value,
             limits=(),
-            level=finding.level,
-            kind=finding.kind,
-            rule=finding.rule,
-            feature=finding.feature,
-            reason=finding.reason,
             refused=False,
             time=now if when is None else when,
-            code=finding.code,
             key=key,
+            recovered_by="vendor" if finding.kind == "recovery" else "",
+            **{name: getattr(finding, name) for name in same},
         )

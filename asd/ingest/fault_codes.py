@@ -6,7 +6,7 @@ import re
 
 from asd import fault_code
 from asd.ingest.fields import labelled, number
-from asd.ingest.finding import LogFinding
+from asd.ingest.log_line import LogFinding
 from asd.verdict import Level
 
 _RECOVERED = {"recovery", "recover", "recovered", "0"}

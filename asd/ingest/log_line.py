@@ -1,11 +1,16 @@
-"""The messages in a line of a log, without what other programs put around them."""
+"""The messages in a line of a log, without what other programs put around them, and an alarm in one."""
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+from asd.event import CODE
+from asd.verdict import Level
 
 _WORDS = (
     "silent_check",
@@ -33,6 +38,25 @@ _LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FA
 _OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)
 _DEVICE = re.compile(r"device-(\d{1,6})", re.ASCII | re.IGNORECASE)
 _RANK = re.compile(r"(?:worker_|rank[_.-]?)(\d{1,9})(?:\.log(?:\..*)?)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFinding:
+    """An alarm as it stands in a line; what the line does not say is left at its default."""
+
+    rule: str  # who raised it: `silent_check_v2`, `silent_check_v3`, `combined` or `driver`
+    reason: str  # why, in a few words
+    level: Level = Level.ERROR  # `Level.NORMAL` for a recovery
+    kind: str = "anomaly"  # `anomaly` or `recovery`
+    feature: str = ""  # what the value is: `l2` or `max_square`; empty without a value
+    value: float = math.nan  # the feature value; NaN without one
+    step: int = 0  # checks of the site before this one, the nearest to a step in these lines; 0 without
+    checkpoint: str = ""  # name of the parameter or site, if the line has one
+    rank: int | None = None  # rank it is about; None when the line does not say
+    device: str = ""  # device it is about, for example `Ascend:3`; empty when the line does not say
+    host: str = ""  # machine it is about; empty when the line does not say
+    time: float = 0.0  # in seconds since the epoch, where it has one of its own; 0 for that of the line
+    code: str = CODE  # fault code
 
 
 def level_of(message: str) -> str:

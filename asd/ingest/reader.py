@@ -32,11 +32,8 @@ class Ingest:
     Attributes:
         lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
-        unexplained: Files that contain our fault code but gave no event.
-        follower: Reads the files, and lists those that it could not read.
-
-    Raises:
-        StateError: The saved position is damaged.
+        unexplained: Files that hold our fault code, of which nothing came.
+        follower: Reads the files, and knows what it could not read.
     """
 
     def __init__(

@@ -27,11 +27,7 @@ def read_time(text: str, now: float) -> float | None:
     """The time that a line begins with, in seconds since the epoch; None when it has none.
 
     The vendor's form, to the microsecond, goes before what a container runtime or syslog puts in front. A time without
-    a zone is of this machine's.
-
-    Args:
-        text: The line.
-        now: Seconds since the epoch; dates without a year are the last such dates.
+    a zone is of this machine's, and a date without a year the last such date before `now`.
     """
     for pattern in (_VENDOR, _ISO, _SYSLOG):
         match = pattern.search(text)

@@ -70,7 +70,7 @@ class Rank(FromOrigin):
         self.last_step = max(self.last_step, event.step)
         if event.refused:
             self.refused_steps.add(event.step)
-        if sort in ("isolation", "recovery"):
+        if sort in ("isolation", "recovery") and event.recovered_by != "vendor":
             self.isolated = sort == "isolation"
 
     def count(self, sort: str) -> int:

@@ -163,7 +163,7 @@ def _replays(data: RunData) -> list[str]:
 def _actions(data: RunData) -> list[str]:
     last: dict[tuple[str, str], list[Event]] = {}
     for event in data.events:
-        if event.kind in ("isolation", "recovery"):
+        if event.kind in ("isolation", "recovery") and event.recovered_by != "vendor":
             last.setdefault((event.host, event.device), []).append(event)
     sentences = []
     for (host, device), events in last.items():

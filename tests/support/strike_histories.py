@@ -98,7 +98,7 @@ HISTORIES = [
         first(1, 30),
         first(2, 29),
         told("isolation", 2, ago=25),
-        told("recovery", 2, ago=20),
+        told("recovery", 2, ago=20, recovered_by="person"),
         first(3, 10),
         d3=1,
     ),

@@ -197,7 +197,6 @@ def _release_here(store: Store, number: int, folder: Path) -> None:
     log = IsolationLog(folder)
     engine = Executor(store, Policy(), open_isolator(name, options, store), log, log.has)
     engine.carry_out(now, case.n)
-    engine.note_published(now)
     engine.publish(now)
 
 

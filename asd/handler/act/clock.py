@@ -22,13 +22,7 @@ def machine_uptime() -> tuple[str, float]:
 
 
 def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None, now: float) -> None:
-    """Moves what was noted by a clock that was set: nothing is blocked, and nothing given back early; in a transaction.
-
-    Args:
-        store: What is known.
-        uptime: As of `FaultHandler`.
-        now: Seconds since the epoch.
-    """
+    """Moves what was noted by a clock that was set, in a transaction: nothing is blocked, or given back early."""
     if uptime is not None:
         _move_along(store, *uptime(), now)
     if now < store.number("last_now"):

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
 from asd.event import Event
-from asd.handler.db.cases import Case, Cases, by_people
+from asd.handler.db.cases import BY_HANDLER, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.decision import Decision
@@ -23,24 +23,35 @@ class KnowsHosts(Protocol):
     """An isolator whose engine makes a host anew when another machine gets its name."""
 
     def host_since(self, device: Device) -> float | None:
-        """When the host of `device` was made, in seconds since the epoch; None while the engine has none of its name.
+        """When its host was made, in seconds since the epoch; None while the engine has none of its name."""
 
-        Raises:
-            IsolationError: The engine does not say.
-        """
+
+class NoIsolator:
+    """Isolator without an engine: what was decided is only recorded, and a device is ours when the store says so."""
+
+    name = "none"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def held(self, device: Device) -> IsolationOwner:
+        """Whether its case is open and was carried out."""
+        out = "cases JOIN device ON device.n = cases.device WHERE host = ? AND name = ? AND closed IS NULL"
+        ours = self._store.has(f"{out} AND state IN ('isolated', 'releasing')", *device[:2])
+        return IsolationOwner.OURS if ours else IsolationOwner.FREE
+
+    def isolate(self, device: Device, reason: str, event_id: str) -> None:
+        """Does nothing."""
+
+    def release(self, device: Device) -> None:
+        """Does nothing."""
 
 
 class Executor:
     """Carries out what the cases say. Never used within a transaction, as an engine may take its time.
 
-    Args:
-        store: What is known.
-        policy: The numbers.
-        isolator: The engine.
-        publish: Takes one event; when it raises, the event stays.
-        already: Whether an event of this id was published before; a handler that was killed between publishing and
-            noting it does not know.
-        may_act: Is asked before each case; when it says no, the rest waits.
+    An event for which `publish` raises stays. `already` knows whether one of an id was published before, which a
+    handler that was killed in between does not. Where `may_act` says no, the rest of the cases waits.
 
     Attributes:
         failed_tries: How often the engine was asked and did not do it.
@@ -97,7 +108,7 @@ class Executor:
         what = "" if case.state == "releasing" else self._what_came_instead(case, device, now)
         if what:  # no verdict waits for what comes next there
             with self._store.transaction():
-                self._cases.change(case.n, state="dropped", closed=now, why_released=what)
+                self._cases.move(case.n, "drop", now, ending="replaced", why_released=what)
                 self._strikes.clear_place(case.device, now)
             return self._decide("dropped", f"{device}: {what}, and is not taken out for it.", case, device, now)
         failure: tuple[str, bool] | None = None
@@ -145,14 +156,12 @@ class Executor:
             self._isolator.release(device)
             return IsolationOwner.FREE
         if not releases and held is IsolationOwner.FREE:
-            self._isolator.isolate(device, f"{device}: {case.reason}.", Event.from_json(case.event).id)
+            self._isolator.isolate(device, f"{device}: {case.reason}.", case.event_id)
         return held
 
     def _isolated(self, case: Case, device: Device, now: float) -> Decision:
-        self._cases.change(case.n, attempts=0, next_try=0.0, error="", isolator=self._isolator.name)
-        self._move(case, "isolated")
-        if self._cases.get(case.n).state == "dropped":  # while the engine was at work, so it is given back
-            self._cases.change(case.n, state="releasing", closed=None)
+        done = {"attempts": 0, "next_try": 0.0, "error": "", "isolator": self._isolator.name}
+        self._cases.move(case.n, "isolated", now, **done)
         reason = f"{device}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
         self._cases.tell(case, "isolation", reason, now)
         return self._decide("isolated", reason, case, device, now)
@@ -160,23 +169,22 @@ class Executor:
     def _left_alone(self, case: Case, device: Device, now: float) -> Decision | None:
         """Waits until nobody else holds it out; said once."""
         pause = min(_OTHERS_SECONDS, self._policy.longest_pause_seconds)
-        self._cases.change(case.n, attempts=0, next_try=now + pause, error="")
-        self._move(case, "others")
+        self._cases.move(case.n, "held", now, attempts=0, next_try=now + pause, error="")
         reason = f"{device}: {case.reason}, but somebody else holds it out; it is taken out when they give it back."
         return None if case.state == "others" else self._decide("others", reason, case, device, now)
 
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
         device, name = self._strikes.hardware.named(case.device), self._isolator.name
-        if by_people(case.why_released):
+        if case.ending not in BY_HANDLER:
             self._strikes.clear(case.device, now)
         if held is IsolationOwner.OTHERS:
-            self._cases.change(case.n, state="others", closed=now)
+            self._cases.move(case.n, "taken", now)
             return self._decide(
                 "others", f"{device}: somebody else holds it out by now, so it is left alone.", case, device, now
             )
         why = case.why_released or f"somebody else gave it back (isolator {name})"
-        self._cases.change(case.n, state="released", closed=now, why_released=why, error="")
+        case = self._cases.move(case.n, "free", now, ending=case.ending or "engine", why_released=why, error="")
         reason = f"{device}: {why}, so it may work again."
         if self._cases.was_told(case):  # nobody heard of one that was given up before it was done
             self._cases.tell(case, "recovery", reason, now)
@@ -196,14 +204,8 @@ class Executor:
         action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
         return self._decide(action, sentence, case, device, now)
 
-    def _move(self, case: Case, state: str) -> None:
-        """Changes the state, unless somebody asked for the device while the engine was at work."""
-        if self._cases.get(case.n).state == case.state:
-            self._cases.change(case.n, state=state)
-
     def _decide(self, action: str, reason: str, case: Case, device: Device, now: float) -> Decision:
-        cause = Event.from_json(case.event).id
-        return Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)
+        return Decision(action=action, reason=reason, time=now, device=device, event_id=case.event_id, case=case.n)
 
     def reconcile(self, now: float) -> list[Decision]:
         """Asks whether what we took out still is, and closes the cases of what is not."""
@@ -220,25 +222,17 @@ class Executor:
                     decisions.append(self._gone(case, held, now))
         return decisions
 
-    def note_published(self, now: float) -> None:
-        """Notes what a handler before this one has published without noting it."""
-        for number, event in self._cases.unsent():
-            if self._already(event.id):
-                self._mark_sent(number, now)
-
     def publish(self, now: float) -> Decision | None:
         """Publishes what waits; returns what is to be told when that fails for the first time in a row."""
         for number, event in self._cases.unsent():
             try:
-                self._publish(event)
+                if not self._already(event.id):
+                    self._publish(event)
             except Exception as error:  # a full disk, a dead socket
                 known, self._publishing_fails = self._publishing_fails, True
                 reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
                 return None if known else Decision(action="problem", reason=reason, time=now, event_id=event.id)
             self._publishing_fails = False
-            self._mark_sent(number, now)
+            with self._store.transaction():
+                self._cases.mark_sent(number, now)
         return None
-
-    def _mark_sent(self, number: int, now: float) -> None:
-        with self._store.transaction():
-            self._cases.mark_sent(number, now)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from asd.errors import ConfigError
-from asd.handler.db.cases import BY_HAND, TEST_WANTED, Cases
+from asd.handler.db.cases import Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 from asd.handler.policy import Policy
 
 
 def find_device(store: Store, host: str, device: str) -> int:
-    """The number of a device.
-
-    Args:
-        store: What is known.
-        host: Its machine.
-        device: Its name, for example `Ascend:3`.
+    """The number of a device, named as `Ascend:3` is.
 
     Raises:
         ConfigError: There is no such device.
@@ -35,41 +30,32 @@ def find_device(store: Store, host: str, device: str) -> int:
 def ask_release(store: Store, number: int, now: float) -> str:
     """Writes down that somebody wants a device back; the handler does it.
 
-    Returns:
-        The state of its case before: `isolated`, `isolating`, `dry`, or empty when it was not out.
-
-    Raises:
-        StateError: The store can't be written.
+    Returns the state of its case before: `isolated`, `isolating`, `dry`, or empty when it was not out.
     """
     cases = Cases(store)
     with store.transaction():
         case = cases.open_case(number)
         if case is None:
             return ""
-        if case.state == "dry":
-            cases.change(case.n, state="released", closed=now, why_released=BY_HAND)
-            Strikes(store, Policy()).clear(number, now)
-            return case.state
         # An isolation that was not done yet may have been begun, so the engine is asked in any case.
-        cases.change(case.n, state="releasing", why_released=BY_HAND, attempts=0, next_try=0.0)
+        by_hand = {"ending": "person", "why_released": "it was released by hand", "attempts": 0, "next_try": 0.0}
+        cases.move(case.n, "release", now, **by_hand)
+        if case.state == "dry":
+            Strikes(store, Policy()).clear(number, now)
         return case.state
 
 
 def drop_verdict(store: Store, number: int, now: float) -> bool:
-    """Ends the tries to take a device out, without asking the engine; what was up to now counts against it no more.
+    """Ends the tries to isolate a device, without asking the engine; what was up to now counts against it no more.
 
-    Returns:
-        Whether there was something to drop: what the engine has done already is released, not dropped.
-
-    Raises:
-        StateError: The store can't be written.
+    Returns whether there was something to drop: what the engine has done already is released, not dropped.
     """
     cases = Cases(store)
     with store.transaction():
         case = cases.open_case(number)
         if case is None or case.state not in ("isolating", "others", "releasing") or cases.was_told(case):
             return False
-        cases.change(case.n, state="dropped", closed=now, why_released="its verdict was dropped by hand")
+        cases.move(case.n, "drop", now, ending="person", why_released="its verdict was dropped by hand")
         Strikes(store, Policy()).clear(number, now)
         return True
 
@@ -77,17 +63,8 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
 def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
     """Lets nothing up to `now` count against what is in the place of a device; what is out wants a stress test.
 
-    Args:
-        store: What is known.
-        number: The device that was there.
-        serial: Of what is there now; empty when it is the same. What was there keeps its strikes.
-        now: Seconds since the epoch.
-
-    Returns:
-        Whether it is out, so that it is given back after a stress test that it passes.
-
-    Raises:
-        StateError: The store can't be written.
+    With a serial another device is there, and the one that was there keeps its strikes. Returns whether it is out, so
+    that it is given back after a stress test that it passes.
     """
     cases, db = Cases(store), store.db
     with store.transaction():
@@ -108,6 +85,5 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
         if case is None:
             return False
         what = f"it was replaced by {serial}" if there != number else "it was repaired"
-        reason = f"{case.reason.removesuffix(TEST_WANTED)}; {what}{TEST_WANTED}"
-        cases.change(case.n, device=there, reason=reason, last_fault=now)
+        cases.change(case.n, device=there, reason=f"{case.reason}; {what}", wants_test=True, last_fault=now)
         return True

@@ -12,6 +12,7 @@ import msgspec
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler.db.cases import Case, Cases
+from asd.handler.db.schema import of_sentences
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
 
@@ -21,32 +22,25 @@ _MOST_CLEARED = 2000
 _ROUND_SECONDS = 30.0
 _STEADY_SECONDS = 60.0  # clocks of two machines that are no further apart agree
 _META = ("ignore_before", "breaker_opened", "breaker_reset")
+_BEFORE = 4  # what the version before left, which is taken over
 _OPEN = ("isolating", "others", "isolated", "releasing")
 
 
 class Leadership(Protocol):
-    """One of several acts; the others take in the same events and stand by.
+    """One of several acts; the others take in the same events and stand by."""
 
-    Attributes:
-        holder: Who acts, as last heard; empty for nobody.
-        record: What the one that acted until now has left for us, made by `record_of`.
-    """
-
-    holder: str
-    record: str
+    holder: str  # who acts, as last heard; empty for nobody
+    record: str  # what the one that acted until now has left for us, made by `record_of`
 
     @property
     def acts(self) -> bool:
         """Whether we are the one, for at least this moment."""
-        ...
 
     def confirm(self, record: str) -> bool:
         """Leaves `record` now; returns whether it was taken, which proves that nobody else acts."""
-        ...
 
     def leave(self, record: str) -> None:
         """Leaves `record` soon."""
-        ...
 
 
 _Hardware = tuple[str, str, int, str]
@@ -54,7 +48,7 @@ _Hardware = tuple[str, str, int, str]
 
 
 class _Record(msgspec.Struct):
-    form: Literal[4]
+    form: Literal[5]
     now: float
     meta: dict[str, float]
     cleared: list[tuple[_Hardware, float]]
@@ -73,7 +67,7 @@ def record_of(store: Store, now: float) -> str:
     )
     kept = [*cases.closed(_MOST_CLOSED), *cases.in_state(*_OPEN)[-_MOST_CASES:]]
     record = _Record(
-        form=4,
+        form=5,
         now=now - now % _ROUND_SECONDS,
         meta={name: store.number(name) for name in _META},
         cleared=[(_hardware(store, number), until) for number, until in cleared],
@@ -88,7 +82,7 @@ def passed_on(text: str, now: float) -> str:
     Raises:
         StateError: It is nothing that `record_of` wrote.
     """
-    record = _read(text) if text else _Record(form=4, now=now, meta={}, cleared=[], cases=[])
+    record = _read(text) if text else _Record(form=5, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
     record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
     return _packed(record)
@@ -125,8 +119,14 @@ def _packed(record: _Record) -> str:
 
 def _read(text: str) -> _Record:
     try:
-        return msgspec.json.decode(zlib.decompress(base64.b64decode(text, validate=True)), type=_Record)
-    except (ValueError, zlib.error, RecursionError) as error:
+        record = msgspec.json.decode(zlib.decompress(base64.b64decode(text, validate=True)))
+        if isinstance(record, dict) and record.get("form") == _BEFORE:
+            record |= {
+                "form": 5,
+                "cases": [(device, {**case, **of_sentences(case)}) for device, case in record["cases"]],
+            }
+        return msgspec.convert(record, _Record)
+    except (LookupError, TypeError, ValueError, zlib.error, RecursionError) as error:
         raise StateError(f"what the handler before has left can't be read: {error}.") from error
 
 
@@ -145,12 +145,12 @@ def _move_along(record: _Record, now: float) -> None:
 
 def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) -> None:
     """Makes a case that was left ours."""
-    same = cases.about(values["event"])  # of a device that was replaced since, too
+    same = cases.about(values["event_id"])  # of a device that was replaced since, too
     case = (cases.open_case(device) or same) if values["closed"] is None else same
     if case is None:
         case = cases.insert(device=device, **values)
     else:
-        if case.event != values["event"]:
+        if case.event_id != values["event_id"]:
             cases.untell(case)
         cases.change(case.n, device=device, **values)
     if values["closed"] is not None:
@@ -166,7 +166,7 @@ def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
     if happened <= max(cleared, store.number("ignore_before")) or store.number("breaker_opened"):
         cases.untell(case)
         why = case.why_released or "the handler that acted before has not taken it out, or has given it back"
-        cases.change(case.n, state="dropped", closed=now, why_released=why, error="")
+        cases.move(case.n, "drop", now, ending=case.ending or "predecessor", why_released=why, error="")
 
 
 def _hardware(store: Store, number: int) -> _Hardware:

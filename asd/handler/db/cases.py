@@ -1,68 +1,75 @@
-"""Cases: from the decision to take a device out until it is given back.
-
-    isolating ──► isolated ──► releasing ──► released
-     │     ▲          └──► released, others  (the engine says it is not ours any more)
-     │     └─► others  (while somebody else holds it out)
-     └──► dropped
-    dry ──► released                         (a dry run touches nothing)
-
-An engine that fails or refuses is asked again; only a person drops a case.
-"""
+"""Cases: from the decision to isolate a device until it is released. Each is in one state of `TRANSITIONS`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-BY_HAND = "it was released by hand"
-NO_FAULT = "it had no fault for"
-"""Begins the reason of a release that nobody asked for."""
-REVOKED = "its strikes turned out to be software or data"
-TEST_WANTED = "; it is given back after a stress test that it passes"
-"""Ends the reason of a case whose test was asked for."""
+State = Literal["dry", "isolating", "others", "isolated", "releasing", "released", "dropped"]
+"""`dry`: a dry run would have isolated the device. `others`: somebody else holds it out; once it was isolated or
+released, the case ends with that. The rest say themselves what is being done or was done."""
+Happening = Literal["isolated", "held", "free", "taken", "release", "fault", "drop"]
+"""`isolated`, `held`: asked to isolate, the engine did it, or somebody else holds the device out. `free`, `taken`: it
+is not ours, or not any more, and nobody or somebody else holds it out. `release`: it is wanted back. `fault`: it was at
+fault again. `drop`: the case ends, and the engine is not asked."""
+_GOES_ON: dict[Happening, State] = dict.fromkeys(("isolated", "held", "release"), "releasing")
+TRANSITIONS: dict[State, dict[Happening, State]] = {
+    "dry": {"release": "released", "free": "released"},
+    "isolating": {
+        "isolated": "isolated",
+        "held": "others",
+        "free": "released",
+        "release": "releasing",
+        "drop": "dropped",
+    },
+    "others": {"isolated": "isolated", "held": "others", "release": "releasing", "drop": "dropped"},
+    "isolated": {"free": "released", "taken": "others", "release": "releasing", "drop": "dropped"},
+    "releasing": {**_GOES_ON, "free": "released", "taken": "others", "fault": "isolating", "drop": "dropped"},
+    "dropped": {"isolated": "releasing", "held": "dropped"},  # by a person, while the engine was at work
+    "released": {},
+}
+Cause = Literal["strikes", "moved", "replay", "stress"]
+"""What a case came from: strikes, the same value under another rank, the verdict of a replay or of a stress test."""
+Ending = Literal["", "quiet", "acquitted", "passed", "person", "engine", "replaced", "restart", "predecessor"]
+"""Why a case ended or is to end: no fault for long enough; its strikes were software or data; a stress test was passed
+while others held the device; a person said so, or released it on the engine; other hardware is in its place; a handler
+in earnest follows a dry run or the isolator `none`; the handler that acted before did not isolate it."""
+BY_HANDLER = frozenset({"quiet", "acquitted"})
+"""Endings after which the strikes of the device count on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case; times in seconds since the epoch.
+    """One case; times in seconds since the epoch, sentences for people alone."""
 
-    Attributes:
-        n: Its number.
-        device: Number of the device.
-        state: See above.
-        opened: When it was decided.
-        closed: When it ended; None while it is open.
-        reason: Why, in one sentence.
-        verdict: One of `asd.event.VERDICTS`, or empty.
-        event: The event that led to it, in JSON.
-        last_fault: When the device was last heard to be at fault.
-        attempts: How often the engine failed in a row.
-        next_try: When it is asked next.
-        error: Its last failure.
-        isolator: Which engine.
-        why_released: Who gave it back, or is to.
-        host_since: Its host was made then, or the engine had none then and has one if one was made later; 0 before it
-            was asked.
-    """
+    n: int  # its number
+    device: int  # number of the device
+    state: State
+    opened: float  # when it was decided
+    closed: float | None  # when it ended; None while it is open
+    cause: Cause  # what it came from
+    reason: str  # why, in words
+    verdict: str  # one of `asd.event.VERDICTS`, or empty
+    event: str  # the event that led to it, in JSON
+    event_id: str
+    last_fault: float  # when the device was last heard to be at fault
+    attempts: int  # how often the engine failed in a row
+    next_try: float  # when it is asked next
+    error: str  # its last failure
+    isolator: str  # which engine
+    ending: Ending
+    why_released: str  # the ending in words
+    host_since: float  # its host was made then, or later if the engine had none then; 0 before it was asked
+    wants_test: bool  # whether a stress test that is passed releases the device
 
-    n: int
-    device: int
-    state: str
-    opened: float
-    closed: float | None
-    reason: str
-    verdict: str
-    event: str
-    last_fault: float
-    attempts: int
-    next_try: float
-    error: str
-    isolator: str
-    why_released: str
-    host_since: float
+    @property
+    def test(self) -> str:
+        """The words for a test that is asked for; empty when none is."""
+        return "; it is given back after a stress test that it passes" if self.wants_test else ""
 
 
 class Cases:
@@ -79,16 +86,13 @@ class Cases:
         """The last case of a device, open or not."""
         return self._last("device = ?", device)
 
-    def about(self, event: str) -> Case | None:
-        """The case to which this event, as it is kept, has led."""
-        return self._last("event = ?", event)
+    def about(self, event_id: str) -> Case | None:
+        """The case to which the event of an id has led."""
+        return self._last("event_id = ?", event_id)
 
     def get(self, number: int) -> Case:
         """The case of a number."""
-        case = self._last("n = ?", number)
-        if case is None:
-            raise KeyError(number)
-        return case
+        return self._select("n = ?", number)[0]
 
     def in_state(self, *states: str) -> list[Case]:
         """All open cases in one of these states, the oldest first."""
@@ -100,45 +104,60 @@ class Cases:
 
     def passed_a_test(self, case: Case) -> bool:
         """Whether the last stress test of its device was after its last fault, and found nothing wrong."""
-        found = self._store.db.execute(
-            "SELECT 1 FROM device WHERE n = ? AND sound AND tested > ?", (case.device, case.last_fault)
-        )
-        return found.fetchone() is not None
+        return self._store.has("device WHERE n = ? AND sound AND tested > ?", case.device, case.last_fault)
 
     def was_replaced(self, case: Case) -> bool:
         """Whether other hardware was heard of in the place of its device since."""
-        found = self._store.db.execute(
-            "SELECT 1 FROM device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n "
+        return self._store.has(
+            "device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n "
             "AND old.serial <> '' AND new.serial <> '' AND new.last > old.last",
-            (case.device,),
+            case.device,
         )
-        return found.fetchone() is not None
 
     def insert(self, **values: object) -> Case:
         """Keeps a new case."""
         return self.get(self._store.insert("cases", **values))
 
     def change(self, number: int, **values: object) -> None:
-        """Sets fields of a case."""
+        """Sets fields of a case; its state only where all of a case is copied."""
         columns = ", ".join(f"{name} = ?" for name in values)
         self._store.db.execute(f"UPDATE cases SET {columns} WHERE n = ?", (*values.values(), number))
 
-    def tell(self, case: Case, kind: str, reason: str, now: float) -> None:
+    def move(self, number: int, happening: Happening, now: float, **values: object) -> Case:
+        """Brings a case into the state that `TRANSITIONS` has for it; the store knows what people did meanwhile."""
+        state = TRANSITIONS[self.get(number).state][happening]
+        ended = state in ("released", "dropped") or (state, happening) == ("others", "taken")
+        self.change(number, state=state, closed=now if ended else None, **values)
+        return self.get(number)
+
+    def tell(self, case: Case, kind: Literal["isolation", "recovery"], reason: str, now: float) -> None:
         """Puts the event of an isolation or recovery into the outbox; the same fact always has the same id."""
-        event = _event(case, kind, reason, now)
-        db = self._store.db
-        db.execute("INSERT OR IGNORE INTO outbox (id, event) VALUES (?, ?)", (event.id, event.to_json()))
-        db.execute("INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(event.id), now))
+        by = ("handler" if case.ending in BY_HANDLER else "person") if kind == "recovery" else ""
+        event = replace(
+            Event.from_json(case.event),
+            kind=kind,
+            reason=reason,
+            time=now,
+            verdict=case.verdict,
+            key=case.event_id,
+            level=Level.NORMAL,
+            recovered_by=by,
+        )
+        db, number = self._store.db, event.id
+        db.execute(
+            "INSERT OR IGNORE INTO outbox (id, about, kind, event) VALUES (?, ?, ?, ?)",
+            (number, case.event_id, kind, event.to_json()),
+        )
+        db.execute("INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(number), now))
 
     def untell(self, case: Case) -> None:
         """Takes the isolation of this case out of the outbox, where it was not published yet."""
-        identity = _event(case, "isolation", "", 0.0).id
-        self._store.db.execute("DELETE FROM outbox WHERE id = ? AND sent IS NULL", (identity,))
+        query = "DELETE FROM outbox WHERE about = ? AND kind = 'isolation' AND sent IS NULL"
+        self._store.db.execute(query, (case.event_id,))
 
     def was_told(self, case: Case) -> bool:
         """Whether the isolation of this case was put into the outbox."""
-        identity = _event(case, "isolation", "", 0.0).id
-        return self._store.db.execute("SELECT 1 FROM outbox WHERE id = ?", (identity,)).fetchone() is not None
+        return self._store.has("outbox WHERE about = ? AND kind = 'isolation'", case.event_id)
 
     def unsent(self) -> list[tuple[int, Event]]:
         """What is still to be published, in order."""
@@ -150,21 +169,11 @@ class Cases:
         self._store.db.execute("UPDATE outbox SET sent = ? WHERE n = ?", (now, number))
 
     def _last(self, where: str, *values: object) -> Case | None:
-        found = self._select(f"{where} ORDER BY n DESC LIMIT 1", *values)
-        return found[0] if found else None
+        return next(iter(self._select(f"{where} ORDER BY n DESC LIMIT 1", *values)), None)
 
     def _select(self, where: str, *values: object) -> list[Case]:
-        return [Case(*row) for row in self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", values)]
-
-
-def by_people(why_released: str) -> bool:
-    """Whether people gave a device back, and not the handler by itself."""
-    return NO_FAULT not in why_released and REVOKED not in why_released
+        rows = self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", values)
+        return [replace(case, wants_test=bool(case.wants_test)) for case in (Case(*row) for row in rows)]
 
 
 _COLUMNS = ", ".join(each.name for each in fields(Case))
-
-
-def _event(case: Case, kind: str, reason: str, now: float) -> Event:
-    cause = Event.from_json(case.event)
-    return replace(cause, kind=kind, reason=reason, time=now, verdict=case.verdict, key=cause.id, level=Level.NORMAL)

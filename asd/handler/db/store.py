@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asd.errors import StateError
-from asd.handler.db.schema import SCHEMA, VERSION
+from asd.handler.db.schema import OLDEST, SCHEMA, VERSION, take_over
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
 _BUSY_SECONDS = 10.0
@@ -26,11 +26,7 @@ def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
 
 
 def existing(path: Path) -> Path:
-    """`path` itself, where a handler has left its database.
-
-    Raises:
-        StateError: Nothing is there.
-    """
+    """`path` itself, where a handler has left its database; else a StateError."""
     if not path.exists():
         raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
     return path
@@ -51,7 +47,8 @@ class Store:
         db: The connection. Everything that changes something happens within `transaction`.
 
     Raises:
-        StateError: The file is corrupt, is something else, or is of another version.
+        StateError: The file is corrupt, is something else, is of another version, or of an earlier one that a handler
+            still works on.
         OSError: Its folder can't be made.
     """
 
@@ -62,14 +59,16 @@ class Store:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.db = self._open()
+        if self._version() < VERSION:
+            try:
+                self._take_over()
+            except BaseException:
+                self.close()
+                raise
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Turns the errors of SQLite into one sentence.
-
-        Raises:
-            StateError: The database can't be read or written, or is not the one any more that this process acts on.
-        """
+        """Turns the errors of SQLite, and another database in this place, into a StateError."""
         self._look_there()
         try:
             yield
@@ -78,11 +77,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Either everything within happens, and is on the disk, or nothing.
-
-        Raises:
-            StateError: The database can't be written.
-        """
+        """Either everything within happens, and is on the disk, or nothing; fails as `guard`."""
         with self.guard():
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -107,6 +102,10 @@ class Store:
         text = value if isinstance(value, str) else repr(value)
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
 
+    def has(self, where: str, *values: object) -> bool:
+        """Whether there is a row, by what stands after FROM."""
+        return self.db.execute(f"SELECT 1 FROM {where} LIMIT 1", values).fetchone() is not None
+
     def insert(self, table: str, **values: object) -> int:
         """Keeps a new row; returns its number."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
@@ -114,12 +113,7 @@ class Store:
         return int(row.fetchone()[0])
 
     def prune(self, before: float, strikes_before: float) -> None:
-        """Forgets what is old, and the oldest of too much.
-
-        Args:
-            before: Facts that were taken in earlier go, in seconds since the epoch.
-            strikes_before: The same of strikes and devices.
-        """
+        """Forgets facts, strikes and devices from before these times, and the oldest of too much."""
         for table in _AGED:
             self.db.execute(f"DELETE FROM {table} WHERE received < ?", (before,))
         self.db.execute("DELETE FROM strike WHERE received < ?", (strikes_before,))
@@ -136,11 +130,7 @@ class Store:
         self.db.execute("DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases)", (strikes_before,))
 
     def take_lease(self) -> str:
-        """Makes this process the one that acts until it ends; returns why not, in one sentence, or an empty text.
-
-        Raises:
-            StateError: Its file is a symbolic link, or can't be opened.
-        """
+        """Makes this process the one that acts until it ends; returns why not, in one sentence, or an empty text."""
         if self.path is None or self._lease >= 0:
             return ""
         try:
@@ -167,9 +157,26 @@ class Store:
     def close(self) -> None:
         """Ends the lease and closes the database."""
         self.db.close()
+        self._end_lease()
+
+    def _end_lease(self) -> None:
         if self._lease >= 0:
             os.close(self._lease)
             self._lease = -1
+
+    def _version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _take_over(self) -> None:
+        """Takes over what an earlier version has left, while no handler of that version is at work on it."""
+        with self.guard():
+            in_use = self.take_lease()
+            if in_use:
+                raise StateError(f"{in_use[:-1]} of an earlier version; end that one first.")
+            with self.transaction():
+                if self._version() < VERSION:  # another process may have done it by now
+                    take_over(self.db)
+            self._end_lease()
 
     def _open(self) -> sqlite3.Connection:
         name = ":memory:" if self.path is None else os.fspath(self.path)
@@ -243,10 +250,11 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA cache_size = -16384")
     version, damage = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("user_version", "quick_check(1)"))
-    if version != VERSION:
+    if not OLDEST <= version <= VERSION:
         how = "give it another name, and a new one is begun; what the engine holds out is released there"
         if version > VERSION:
             how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
-        raise StateError(f"the fault handler's state {path} has version {version}; valid is {VERSION}: {how}.")
+        valid = f"valid are {OLDEST} to {VERSION}"
+        raise StateError(f"the fault handler's state {path} has version {version}; {valid}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)

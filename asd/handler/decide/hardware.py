@@ -12,25 +12,13 @@ _MOST_OF_HOST = 1024  # devices of one host
 
 
 class Hardware:
-    """The devices that the store knows. Used within a transaction.
-
-    Args:
-        store: Holds them.
-    """
+    """The devices that the store knows. Used within a transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def number(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
-        """The number of a device, which is new if it has to be.
-
-        Args:
-            host: Its machine.
-            device: Its name there.
-            rank: Of which training it is heard.
-            now: Seconds since the epoch.
-            serial: Of the hardware; without it, what was last heard of in this place is meant.
-        """
+        """The number of a device, which is new if it has to be; without a serial, of the last one in this place."""
         return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
 
     def named(self, number: int) -> Device:
@@ -42,6 +30,9 @@ class Hardware:
         device = self.number(event.host, event.device, event.rank, now, event.serial)
         verdict = event.verdict if event.kind in JUDGED else ""
         counted = f"{verdict} = {verdict} + 1, " if verdict else ""
+        if event.kind == "stress":
+            query = "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time"
+            self._store.db.execute(query, {"time": event.time, "sound": not event.verdict, "device": device})
         self._store.db.execute(
             f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
             "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",

@@ -7,13 +7,15 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
 | the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
-| the same step, checkpoint and value in another attempt of the job | software or data: those of this host are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: those there are revoked |
 | ... by the same device alone, under another rank | the strike stays |
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step on its host are revoked |
+| replay: undetermined | the strike counts once an incident, see `asd.handler.decide.incidents` |
+| ... and another device of the job was at fault in that step too | the strike does not count |
 | stress test: computed wrongly | a strike that counts at once |
-| the device was given back, and not by the handler itself | its strikes up to then count no more |
-| the handler gave it back after a time without a fault | its strikes count on |
+| a person gave the device back | its strikes up to then count no more |
+| the handler gave it back, or a vendor's own alarm is over | its strikes count on |
 
 What hosts say of a job counts for devices of other hosts only where the job is known to run on both, by somebody else.
 """
@@ -21,14 +23,16 @@ What hosts say of a job counts for devices of other hosts only where the job is 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.handler.db.cases import by_people
 from asd.handler.db.store import Store
 from asd.handler.decide.hardware import JUDGED, Hardware
+from asd.handler.decide.incidents import Incident, Strike, StrikeCount, count, incidents
 from asd.handler.identity import job_of, moment, names_device, whole_event
 from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.verdict import Level
@@ -36,69 +40,36 @@ from asd.verdict import Level
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
-_HARDWARE = "('transient', 'persistent')"
-
-
-class StrikeCount(NamedTuple):
-    """How many strikes of a device count.
-
-    Attributes:
-        counting: Strikes in the window that are settled or confirmed, and not revoked.
-        waiting: Strikes in the window that may still turn out to be one of many.
-        score: What those that count come to, with the earlier ones, see `Policy.weight`.
-    """
-
-    counting: int
-    waiting: int
-    score: float = 0.0
-
-    @property
-    def strikes(self) -> int:
-        """The number that every program shows."""
-        return self.counting + self.waiting
-
-    def is_enough(self, strikes: int, *, waiting: bool = False) -> bool:
-        """Whether a device is taken out that may have less than so many strikes.
-
-        Args:
-            strikes: Of the policy.
-            waiting: Whether those that wait count too.
-        """
-        more = self.waiting if waiting else 0
-        return max(self.counting, self.score) + more >= strikes
+_UNHEARD = "unheard"  # a strike is revoked as long as only its replay was heard
+_UNCLEAR = "unclear AND verdict = ''"
+_STRIKES = f"""
+SELECT strike.n, device, run, job, step, time, settled OR verdict <> '', verdict <> '', {_UNCLEAR}, incident,
+    rule, checkpoint, value
+FROM strike JOIN device ON device.n = device
+WHERE {{}} AND revoked = '' AND time > cleared AND NOT ({_UNCLEAR} AND step > 0 AND EXISTS (
+    SELECT 1 FROM strike AS peer JOIN device AS there ON there.n = peer.device
+    WHERE peer.job = strike.job AND peer.step = strike.step AND peer.device <> strike.device
+    AND (there.host = device.host OR peer.vouched AND strike.vouched)))
+ORDER BY device, time, strike.n"""
 
 
 class Counted(NamedTuple):
-    """What an event did to the strikes.
+    """What an event did to the strikes."""
 
-    Attributes:
-        device: Number of its device; 0 when it names none.
-        new: Whether there is a strike more, revoked or not.
-        software: Whether its step, or the burst that it belongs to, was known to be software or data before.
-        repeated: Whether another attempt of the job had the same value, so that the strikes of the step are revoked.
-        moved: The rank under which this device, and no other, had the same value before; None when it had not.
-        burst: How many devices were found to be at fault at once, so that their strikes are revoked; else 0.
-        of: What these devices have in common, `job NAME` or `node NAME`.
-        revoked: The devices of the strikes that it had revoked, one for each strike; without that of a replay itself.
-    """
-
-    device: int = 0
-    new: bool = False
-    software: bool = False
-    repeated: bool = False
-    moved: int | None = None
-    burst: int = 0
-    of: str = ""
-    revoked: tuple[int, ...] = ()
+    device: int = 0  # number of its device; 0 when it names none
+    new: bool = False  # whether there is a strike more, revoked or not
+    software: bool = False  # whether its step, or its burst, was known to be software or data before
+    repeated: bool = False  # whether another attempt of the job had the same value, so that the step is revoked
+    moved: int | None = None  # the rank under which this device, and no other, had the same value before
+    burst: int = 0  # how many devices were found to be at fault at once, so that their strikes are revoked
+    of: str = ""  # what these devices have in common, `job NAME` or `node NAME`
+    revoked: tuple[int, ...] = ()  # the devices of other strikes that count no more, or may count less, one for each
 
 
 class Strikes:
     """Everything about strikes that the store holds. Used within a transaction, except for `of`.
 
-    Args:
-        store: Holds it.
-        policy: The numbers.
-        hosts_of: On which hosts a job runs, by who knows; None where all who are heard are believed about every job.
+    Without `hosts_of`, which knows on which hosts a job runs, all who are heard are believed about every job.
 
     Attributes:
         hardware: The devices, by number.
@@ -122,14 +93,14 @@ class Strikes:
             return Counted()
         if event.kind in JUDGED and event.verdict:
             device = self.hardware.heard_of(event, now)
-            new = event.verdict != "undetermined" and self._add(event, device, now, event.verdict)
+            if event.verdict == "undetermined":
+                return Counted(device, revoked=self._note_unclear(event, device, now))
+            new = self._add(event, device, now, event.verdict)
             if new and event.kind == "replay":
                 self._revoke_burst(event, now)
             return Counted(device, new)
-        if event.kind not in ("stress", "recovery"):
-            return Counted()
-        device = self.hardware.heard_of(event, now)
-        if event.kind == "recovery" and by_people(event.reason):
+        device = self.hardware.heard_of(event, now) if event.kind in ("stress", "recovery") else 0
+        if event.kind == "recovery" and event.recovered_by == "person":
             self.clear(device, min(event.time, now))
         return Counted(device)
 
@@ -139,18 +110,21 @@ class Strikes:
 
     def _anomaly(self, event: Event, now: float) -> Counted:
         device, job = self.hardware.heard_of(event, now), job_of(event.run)
-        repeated = self._is_repeated(event, now)
+        repeated = self._repeated_on(event, now)
         new = self._add(event, device, now)
         software = self.is_software(job, event.step, event.host)
         if repeated and not software:
             moved = self._has_moved(event, device)
             if moved is not None and not self.is_stale(event, now):
                 return Counted(device, new, moved=moved)
-            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now))
+            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now, repeated))
         if not new:
             return Counted(device, new, software)
         counted = self._revoke_burst(event, now)
-        return counted._replace(device=device, new=new, software=software or counted.software)
+        query = f"SELECT DISTINCT device FROM strike WHERE job = ? AND step = ? AND device <> ? AND {_UNCLEAR}"
+        others = self._store.db.execute(query, (job, moment(event), device)).fetchall()
+        revoked = (*counted.revoked, *(number for (number,) in others))
+        return counted._replace(device=device, new=new, software=software or counted.software, revoked=revoked)
 
     def _software(self, event: Event, now: float) -> Counted:
         device, new = 0, False
@@ -159,47 +133,60 @@ class Strikes:
             new = self._add(event, device, now, "software")
         return Counted(device, new, revoked=self._blame_software(event, now))
 
+    def _note_unclear(self, event: Event, device: int, now: float) -> tuple[int, ...]:
+        """Notes that a replay could not judge a step, of which the anomaly may come later; returns whose change."""
+        if not moment(event):
+            return ()
+        query = "UPDATE strike SET unclear = 1 WHERE device = ? AND run = ? AND step = ? RETURNING device"
+        found = self._store.db.execute(query, (device, event.run, event.step)).fetchall()
+        if not found:
+            self._insert(event, device, event.step, now, revoked=_UNHEARD, settled=1, unclear=1)
+        return (device,) if found else ()
+
     def _add(self, event: Event, device: int, now: float, verdict: str = "") -> bool:
         """Takes in an anomaly or a verdict about a step of `device`; returns whether the step is a new strike."""
-        db, policy = self._store.db, self._policy
-        step = self._step(event, device)
-        row = db.execute(
-            "SELECT n FROM strike WHERE device = ? AND run = ? AND step = ?", (device, event.run, step)
-        ).fetchone()
-        if row is not None:
+        db, step = self._store.db, self._step(event, device)
+        key = device, event.run, step
+        row = db.execute("SELECT n, revoked FROM strike WHERE device = ? AND run = ? AND step = ?", key).fetchone()
+        if row is not None and row[1] != _UNHEARD:
             if verdict:
                 self._confirm(row[0], verdict)
             return False
-        old = event.time <= now - policy.settle_seconds - SKEW_SECONDS  # the others are in the logs already
-        job = job_of(event.run)
-        revoked = (
-            "software" if verdict == "software" or (not verdict and self.is_software(job, step, event.host)) else ""
-        )
-        text = event.to_json()
-        self.written += len(text)
-        self._store.insert(
-            "strike",
-            device=device,
-            run=event.run,
-            job=job,
-            step=step,
-            time=min(event.time, now + SKEW_SECONDS),
-            received=now,
-            due=now if old else now + policy.settle_seconds,
-            settled=0,
-            verdict=verdict,
-            revoked=revoked,
-            event=text,
-            vouched=self._is_vouched(event),
-        )
+        if row is not None:
+            db.execute("DELETE FROM strike WHERE n = ?", row[:1])
+        # Whose update was applied is not made again.
+        is_applied = bool(moment(event)) and event.kind == "anomaly" and not event.refused
+        is_software = verdict == "software" or (not verdict and self.is_software(job_of(event.run), step, event.host))
+        marks = {"revoked": "software" if is_software else "", "unclear": is_applied or row is not None}
+        self._insert(event, device, step, now, verdict=verdict, settled=0, **marks)
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
         if row[0] % _SPARE == 0:
-            db.execute(
-                "DELETE FROM strike WHERE device = :device AND n <= "
-                "(SELECT n FROM strike WHERE device = :device ORDER BY n DESC LIMIT 1 OFFSET :kept)",
-                {"device": device, "kept": policy.strikes + _SPARE},
-            )
+            self._thin_out(device)
         return True
+
+    def _thin_out(self, device: int) -> None:
+        """Forgets what is within a long incident, and the oldest of too many strikes."""
+        db, update = self._store.db, "UPDATE strike SET incident = ? WHERE n = ?"
+        for incident in incidents(self._select("device = ?", (device,))):
+            if inner := incident.inner():
+                db.executemany(update, [(incident.strikes[0].incident, each.n) for each in incident.strikes])
+                db.executemany("DELETE FROM strike WHERE n = ?", [(each.n,) for each in inner])
+        db.execute(
+            "DELETE FROM strike WHERE device = :device AND n <= "
+            "(SELECT n FROM strike WHERE device = :device ORDER BY n DESC LIMIT 1 OFFSET :kept)",
+            {"device": device, "kept": self._policy.strikes + _SPARE},
+        )
+
+    def _insert(self, event: Event, device: int, step: int, now: float, **more: object) -> None:
+        """Keeps a strike; those of the other devices are in the logs already where it is old."""
+        policy, text = self._policy, event.to_json()
+        old = event.time <= now - policy.settle_seconds - SKEW_SECONDS
+        self.written += len(text)
+        more |= {name: getattr(event, name) for name in ("run", "rank", "rule", "checkpoint", "value")}
+        more |= {"job": job_of(event.run), "incident": event.incident or event.id, "vouched": self._is_vouched(event)}
+        more |= {"time": min(event.time, now + SKEW_SECONDS), "received": now}
+        more["due"] = now if old else now + policy.settle_seconds
+        self._store.insert("strike", device=device, step=step, event=text, **more)
 
     def of(self, device: int, now: float) -> StrikeCount:
         """How many strikes of `device` count at `now`."""
@@ -207,26 +194,15 @@ class Strikes:
 
     def of_all(self, now: float, device: int = 0) -> dict[int, StrikeCount]:
         """How many strikes count at `now` of every device that has some, by number; or of one alone."""
-        policy, which = self._policy, "device.n = :device AND" if device else ""
-        rows = self._store.db.execute(
-            "SELECT device.n, time, settled OR verdict <> '' FROM strike JOIN device ON device.n = device "
-            f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
-            {
-                "begin": now - policy.strike_memory_seconds,
-                "ignored": self._store.number("ignore_before"),
-                "device": device,
-            },
-        )
-        found: dict[int, StrikeCount] = {}
-        for number, time, counts in rows:
-            before, age = found.get(number, StrikeCount(0, 0)), now - time
-            is_recent = age < policy.window_seconds
-            found[number] = StrikeCount(
-                before.counting + bool(counts and is_recent),
-                before.waiting + bool(is_recent and not counts),
-                before.score + (policy.weight(age) if counts else 0.0),
-            )
+        where = f"{'device.n = ?' if device else '? = 0'} AND time > ? AND time >= ?"
+        values = (device, now - self._policy.strike_memory_seconds, self._store.number("ignore_before"))
+        grouped = itertools.groupby(self._select(where, values), lambda strike: strike.device)
+        found = {number: count(strikes, self._policy, now) for number, strikes in grouped}
         return {number: each for number, each in found.items() if each.strikes or each.score}
+
+    def _select(self, where: str, values: tuple[object, ...]) -> list[Strike]:
+        """Reads what may count: not revoked, not forgiven, and not of a step in which others were at fault too."""
+        return [Strike(*row) for row in self._store.db.execute(_STRIKES.format(where), values)]
 
     def now_there(self, device: int, now: float) -> float:
         """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.
@@ -236,14 +212,13 @@ class Strikes:
         row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
         return now if row[0] is None else min(now, float(row[0]))
 
-    def counting(self, device: int) -> list[Event]:
-        """The first event of each strike that counts, of the last one first."""
-        rows = self._store.db.execute(
-            "SELECT event FROM strike JOIN device ON device.n = device WHERE device = ? AND time > cleared "
-            "AND revoked = '' AND (settled OR verdict <> '') ORDER BY time DESC, strike.n DESC",
-            (device,),
-        )
-        return [Event.from_json(text) for (text,) in rows]
+    def counting(self, device: int) -> list[Incident]:
+        """The incidents of a device that count, the earliest first, with those of their strikes that do."""
+        return incidents(self._select("device = ? AND (settled OR verdict <> '')", (device,)))
+
+    def event(self, number: int) -> str:
+        """The first event of a strike, in JSON."""
+        return str(self._store.db.execute("SELECT event FROM strike WHERE n = ?", (number,)).fetchone()[0])
 
     def suspects(self, now: float) -> list[str]:
         """The devices that have a strike which may not be over with its step, by name, the latest one last."""
@@ -263,8 +238,7 @@ class Strikes:
 
     def clear_place(self, device: int, until: float) -> None:
         """The same, where the device is known by its place alone: hardware with a serial takes its strikes along."""
-        query = "SELECT 1 FROM device WHERE n = ? AND serial = ''"
-        if self._store.db.execute(query, (device,)).fetchone() is not None:
+        if self._store.has("device WHERE n = ? AND serial = ''", device):
             self.clear(device, until)
 
     def settle(self, now: float) -> list[int]:
@@ -277,21 +251,20 @@ class Strikes:
 
     def is_software(self, job: str, step: int, host: str) -> bool:
         """Whether software or data was found to be the cause in this step on this host."""
-        query = "SELECT 1 FROM software WHERE job = ? AND step = ? AND host = ?"
-        return self._store.db.execute(query, (job, step, host)).fetchone() is not None
+        return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
-    def _blame_software(self, event: Event, now: float) -> tuple[int, ...]:
-        """Revokes every strike of a step on a host that no replay confirmed, and those to come: the devices of each."""
-        job, step, host = job_of(event.run), event.step, event.host
+    def _blame_software(self, event: Event, now: float, hosts: Collection[str] = ()) -> tuple[int, ...]:
+        """Revokes each strike of a step on its host and others that no replay confirmed, and those to come: whose."""
+        job, step = job_of(event.run), event.step
         if step <= 0:  # the step is not known
             return ()
-        db = self._store.db
-        db.execute(
-            "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)", (job, step, host, now)
-        )
-        return self._revoke(
-            "software", f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN {_HARDWARE}", (job, step, host)
-        )
+        revoked: list[int] = []
+        query = "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)"
+        where = f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN ('transient', 'persistent')"
+        for host in {event.host, *hosts}:
+            self._store.db.execute(query, (job, step, host, now))
+            revoked += self._revoke("software", where, (job, step, host))
+        return tuple(revoked)
 
     def _revoke(self, why: str, where: str, values: tuple[object, ...]) -> tuple[int, ...]:
         """Revokes the strikes of `where`; returns the device of each."""
@@ -307,19 +280,17 @@ class Strikes:
         both = f"({_HARDWARE_OF} OR vouched)" if self._is_vouched(event) else _HARDWARE_OF
         return ("TRUE", ()) if self._hosts_of is None else (both, (event.host,))
 
-    def _is_repeated(self, event: Event, now: float) -> bool:
-        """Whether another attempt of the job saw the same value at the same checkpoint and step."""
+    def _repeated_on(self, event: Event, now: float) -> list[str]:
+        """The hosts on which other attempts of the job saw the same value at the same checkpoint and step."""
         if not moment(event):
-            return False
+            return []
         text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
         fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        db, vouched = self._store.db, self._is_vouched(event)
-        db.execute(
-            "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)",
-            (fact, event.host, event.run, vouched, now),
-        )
-        query = "SELECT 1 FROM sighting WHERE fact = ? AND run <> ? AND (host = ? OR vouched AND ?) LIMIT 1"
-        return db.execute(query, (fact, event.run, event.host, vouched)).fetchone() is not None
+        vouched = self._is_vouched(event)
+        query = "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)"
+        self._store.db.execute(query, (fact, event.host, event.run, vouched, now))
+        query = "SELECT DISTINCT host FROM sighting WHERE fact = ? AND run <> ? AND (host = ? OR vouched AND ?)"
+        return [host for (host,) in self._store.db.execute(query, (fact, event.run, event.host, vouched))]
 
     def _has_moved(self, event: Event, device: int) -> int | None:
         """The rank of another attempt in which `device`, and no other, was at fault in the same step; None for none.
@@ -327,12 +298,11 @@ class Strikes:
         What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
         """
         heeded, whose = self._heeded(event)
-        db, where = self._store.db, f"job = ? AND step = ? AND {heeded}"
-        values = (job_of(event.run), moment(event), *whose)
-        if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
+        where, values = f"job = ? AND step = ? AND {heeded}", (job_of(event.run), moment(event), *whose)
+        if self._store.has(f"strike WHERE {where} AND device <> ?", *values, device):
             return None
-        rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
-        ranks = [Event.from_json(text).rank for (text,) in rows]
+        query = f"SELECT rank FROM strike WHERE {where} AND run <> ? ORDER BY n"
+        ranks = [rank for (rank,) in self._store.db.execute(query, (*values, event.run))]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
     def _revoke_burst(self, event: Event, now: float) -> Counted:
@@ -344,14 +314,13 @@ class Strikes:
         if found is None:
             return Counted()
         where, values = found
-        db = self._store.db
-        known = db.execute(f"SELECT 1 FROM strike WHERE {where} AND revoked = 'burst' LIMIT 1", values).fetchone()
+        known = self._store.has(f"strike WHERE {where} AND revoked = 'burst'", *values)
         revoked = self._revoke("burst", f"{where} AND verdict = ''", values)
         if known:
             return Counted(software=True, revoked=revoked)
         # For the sentence, and too dear for every member of a large burst.
-        count = db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0]
-        return Counted(burst=count, of=of, revoked=revoked)
+        query = f"SELECT count(DISTINCT device) FROM strike WHERE {where}"
+        return Counted(burst=self._store.db.execute(query, values).fetchone()[0], of=of, revoked=revoked)
 
     def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
         """Which strikes of its job belong to a burst with this event, as a condition; None when there is none.
@@ -382,11 +351,8 @@ class Strikes:
         return next((window for window in windows if self._are_many(*window)), None)
 
     def _are_many(self, where: str, values: tuple[object, ...]) -> bool:
-        most = self._policy.many_devices
-        rows = self._store.db.execute(
-            f"SELECT DISTINCT device FROM strike WHERE {where} LIMIT ?", (*values, most)
-        ).fetchall()
-        return len(rows) == most
+        query, most = f"SELECT DISTINCT device FROM strike WHERE {where} LIMIT ?", self._policy.many_devices
+        return len(self._store.db.execute(query, (*values, most)).fetchall()) == most
 
     def _confirm(self, number: int, verdict: str) -> None:
         """Gives a strike its verdict; `software` about the very same step of a device outweighs `transient`."""
@@ -401,13 +367,9 @@ class Strikes:
         """The step; for anomalies whose step is not known a negative number, the same for those close to each other."""
         if moment(event):
             return event.step
-        row = self._store.db.execute(
-            "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1",
-            (device, event.run),
-        ).fetchone()
-        if row is None:
-            return -1
-        return int(row[0]) if abs(event.time - row[1]) <= _COOLDOWN_SECONDS else int(row[0]) - 1
+        query = "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1"
+        step, time = self._store.db.execute(query, (device, event.run)).fetchone() or (0, -math.inf)
+        return int(step) if abs(event.time - time) <= _COOLDOWN_SECONDS else int(step) - 1
 
 
 def prepared(event: Event) -> Event:

@@ -4,45 +4,49 @@ What an event does to the strikes, `asd.handler.decide.strikes` says. What follo
 
 | event | what follows |
 |---|---|
-| first-level anomaly | enough strikes take the device out |
-| the same value in another attempt, by the same device alone, under another rank | the device is taken out now |
-| replay: persistent | the device is taken out now |
-| replay: transient | enough strikes take the device out |
-| stress test: computed wrongly | the device is taken out now |
-| everything else | noted; a device that is out stays out |
+| first-level anomaly | enough strikes isolate the device |
+| the same value in another attempt, by the same device alone, under another rank | the device is isolated now |
+| replay: persistent | the device is isolated now |
+| replay: transient | enough strikes isolate the device |
+| stress test: computed wrongly | the device is isolated now |
+| everything else | noted; a device that is isolated stays isolated |
+
+The strike book takes an event in, a ruling is made of what it says and of the device's case, and one change of the case
+follows from that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from asd.event import Event
-from asd.handler.db.cases import BY_HAND, NO_FAULT, REVOKED, TEST_WANTED, Case, Cases
+from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decide.strikes import StrikeCount, Strikes, prepared
+from asd.handler.decide.incidents import StrikeCount
+from asd.handler.decide.strikes import Counted, Strikes, prepared
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.verdict import Level
 
-_BY_STRIKES = ("it has ", "its strikes of ")  # begins the reason of a case that strikes have led to
-_OUT = ("dry", "isolating", "isolated")
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
 
 
-class Triage:
-    """Takes in events. Used within a transaction.
+class Ruling(NamedTuple):
+    """What follows from an event."""
 
-    Args:
-        store: What is known.
-        policy: The numbers.
-        engine: Name of the isolator.
-        hosts_of: On which hosts a job runs, by who knows.
-    """
+    action: str  # one of `asd.handler.decision.ACTIONS`; empty where the device is to be isolated
+    why: str = ""  # why, in words; empty for those of the action
+    cause: Cause | None = None  # what is to isolate the device, or one more fault of an isolated one
+    counts: bool = False  # whether there is a strike more, so that they may be enough
+
+
+class Triage:
+    """Takes in events, for the isolator named `engine`. Used within a transaction."""
 
     def __init__(
         self,
@@ -60,80 +64,79 @@ class Triage:
         self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:
-        """What follows from `event`, which may come any number of times."""
+        """Decides what follows from `event`, which may come any number of times."""
         self._id = event.id  # a hash, and asked for more than once
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         if not counts or not math.isfinite(event.time):  # however often it comes
             return self._say("noted", event, now)
-        new = self._store.db.execute(
-            "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
-        ).rowcount
-        if not new:
+        query = "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)"
+        if not self._store.db.execute(query, (bytes.fromhex(self._id), now)).rowcount:
             return self._say("duplicate", event, now)
         try:
-            return self._follow_from(prepared(event), now)
+            event = prepared(event)
+            counted = self.strikes.count(event, now)
         except (OverflowError, ValueError):
             return self._say("noted", event, now)
+        self._acquit(set(counted.revoked), now)
+        case = self.cases.open_case(counted.device) if counted.device else None
+        if event.kind == "stress" and not event.verdict and counted.device:
+            return self._passed(case, event, now)
+        return self._carry(self._rule(event, counted, now), event, counted.device, case, now)
 
-    def _follow_from(self, event: Event, now: float) -> Decision:
+    def _rule(self, event: Event, counted: Counted, now: float) -> Ruling:
         if event.kind == "anomaly":
-            return self._anomaly(event, now)
-        if event.kind == "replay" and event.verdict:
-            return self._replay(event, now)
+            return self._of_anomaly(event, counted, now)
+        if event.kind == "replay" and event.verdict == "software":
+            more = _count(len(counted.revoked), "more strike")
+            found = f"the replay of step {event.step} of {event.run} found software or data"
+            return Ruling("software", f"{found}: {more} of this step revoked, nobody is isolated for it")
+        if event.verdict not in ("transient", "persistent") or event.kind not in ("replay", "stress"):
+            return Ruling("noted")
+        if not counted.device:
+            return Ruling("noted")
+        if self.strikes.is_stale(event, now) or self._is_cleared(counted.device, event):
+            return Ruling("stale", f"its verdict {event.verdict} is too old to be a reason to act")
         if event.kind == "stress":
-            return self._stress(event, now)
-        self.strikes.count(event, now)
-        return self._say("noted", event, now)
+            return Ruling("", "it computed wrongly in a stress test", "stress")
+        if event.verdict == "transient":
+            return Ruling("strike", cause="strikes", counts=True)
+        where = f"step {event.step} of {event.run}" if event.step else event.run
+        return Ruling("", f"the replay of {where} found persistent hardware", "replay")
 
-    def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
-        """Takes `device` out if enough of its strikes count; None when they do not."""
-        count = count or self.strikes.of(device, self.strikes.now_there(device, now))
-        causes = self.strikes.counting(device) if count.is_enough(self._policy.strikes) else []
-        if not causes or self.strikes.is_stale(causes[0], now) or self.cases.open_case(device) is not None:
-            return None
-        self._id = causes[0].id
-        why = f"it has {_count(self._policy.strikes, 'strike')} within {self._policy.window_seconds / 60:g} minutes"
-        if count.counting < self._policy.strikes:
-            why = f"its strikes of the last months come to {count.score:.2f} of {self._policy.strikes}"
-        found = {cause.rule: cause.checkpoint for cause in causes[::-1]}
-        why += f": {', '.join(f'{rule} at {place}' for rule, place in found.items())}" if len(found) > 1 else ""
-        return self._take_out(device, causes[0], why, now)
-
-    def _anomaly(self, event: Event, now: float) -> Decision:
-        counted, job = self.strikes.count(event, now), job_of(event.run)
-        self._acquit(counted.revoked, now)
-        device = counted.device
+    def _of_anomaly(self, event: Event, counted: Counted, now: float) -> Ruling:
+        job = job_of(event.run)
         if counted.moved is not None:
-            why = f"{event.checkpoint} had the very same value in step {event.step} when it was rank {counted.moved}"
-            return self._merged(device, event, now) or self._take_out(device, event, why, now)
+            before = f"when it was rank {counted.moved}"
+            return Ruling("", f"{event.checkpoint} had the very same value in step {event.step} {before}", "moved")
         if counted.repeated:
-            return self._say(
+            return Ruling(
                 "software",
-                event,
-                now,
                 f"job {job} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
                 "software or data, the strikes of this step are revoked and nobody is isolated for them",
             )
         if counted.burst:
-            return self._say(
+            return Ruling(
                 "software",
-                event,
-                now,
                 f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
                 "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
             )
-        if counted.software or not device:
-            return self._say("noted", event, now)
+        if counted.software or not counted.device:
+            return Ruling("noted")
         if self.strikes.is_stale(event, now):
-            return self._say("stale", event, now, "it is too old to be a reason to act, it is only recorded")
-        return self._merged(device, event, now) or self._count(device, event, now, new=counted.new)
+            return Ruling("stale", "it is too old to be a reason to act, it is only recorded")
+        return Ruling("strike", cause="strikes", counts=counted.new)
 
-    def _count(self, device: int, event: Event, now: float, *, new: bool) -> Decision:
-        """What the strikes of a device come to, now that there is this one."""
-        if not new:  # and neither are there more strikes than before
-            return self._say("strike", event, now)
-        policy = self._policy
-        count = self.strikes.of(device, self.strikes.now_there(device, now))
+    def _carry(self, ruling: Ruling, event: Event, device: int, case: Case | None, now: float) -> Decision:
+        """Makes the one change that follows from a ruling, and says it."""
+        if ruling.cause is None:
+            return self._say(ruling.action, event, now, ruling.why)
+        if case is not None:
+            return self._merged(case, event, now)
+        if not ruling.action:
+            return self._isolate(device, event, event.to_json(), ruling, now)
+        if not ruling.counts:  # and neither are there more strikes than before
+            return self._say(ruling.action, event, now)
+        policy, count = self._policy, self._of(device, now)
         out = self.strike_out(device, now, count)
         if out is not None:
             return out
@@ -147,145 +150,109 @@ class Triage:
             f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
         )
 
-    def _replay(self, event: Event, now: float) -> Decision:
-        counted, verdict = self.strikes.count(event, now), event.verdict
-        self._acquit(counted.revoked, now)
-        if verdict == "software":
-            return self._say(
-                "software",
-                event,
-                now,
-                f"the replay of step {event.step} of {event.run} found software or data: "
-                f"{_count(len(counted.revoked), 'more strike')} of this step revoked, nobody is isolated for it",
-            )
-        device = counted.device
-        if not device or verdict == "undetermined":
-            return self._say("noted", event, now)
-        if verdict == "transient":
-            return (
-                self._too_old(device, event, now)
-                or self._merged(device, event, now)
-                or self._count(device, event, now, new=True)
-            )
-        where = f"step {event.step} of {event.run}" if event.step else event.run
-        return self._convict(device, event, f"the replay of {where} found persistent hardware", now)
+    def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
+        """Isolates `device` if enough of its strikes count; None when they do not."""
+        count = count or self._of(device, now)
+        if not count.is_enough(self._policy.strikes) or self.cases.open_case(device) is not None:
+            return None
+        strikes = [strike for incident in self.strikes.counting(device) for strike in incident.strikes]
+        if not strikes:
+            return None
+        text = self.strikes.event(max(strikes, key=lambda strike: (strike.time, strike.n)).n)
+        event = Event.from_json(text)
+        if self.strikes.is_stale(event, now):
+            return None
+        self._id = event.id
+        why = f"it has {_count(self._policy.strikes, 'strike')} within {self._policy.window_seconds / 60:g} minutes"
+        if count.counting < self._policy.strikes:
+            why = f"its strikes of the last months come to {count.score:.2f} of {self._policy.strikes}"
+        found = {strike.rule: strike.checkpoint for strike in strikes}
+        why += f": {', '.join(f'{rule} at {place}' for rule, place in found.items())}" if len(found) > 1 else ""
+        return self._isolate(device, event, text, Ruling("", why, "strikes"), now)
 
-    def _stress(self, event: Event, now: float) -> Decision:
-        device = self.strikes.count(event, now).device
-        if not device:
-            return self._say("noted", event, now)
-        self._store.db.execute(
-            "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time",
-            {"time": event.time, "sound": not event.verdict, "device": device},
-        )
-        if event.verdict:
-            return self._convict(device, event, "it computed wrongly in a stress test", now)
-        case = self.cases.open_case(device)
+    def _of(self, device: int, now: float) -> StrikeCount:
+        return self.strikes.of(device, self.strikes.now_there(device, now))
+
+    def _passed(self, case: Case | None, event: Event, now: float) -> Decision:
+        """A stress test found nothing: what others hold out is not isolated once they give it back."""
         if case is not None and case.state == "others" and event.time > case.last_fault:
-            self.cases.change(case.n, state="dropped", closed=now, why_released="it passed a stress test")
+            self.cases.move(case.n, "drop", now, ending="passed", why_released="it passed a stress test")
             case = None
         stays = f", but it stays out: its case is {case.state}" if case is not None else ""
-        return self._say(
-            "passed",
-            event,
-            now,
-            f"it made no mistake in a stress test, its strikes stay{stays}",
-            case=case.n if case is not None else 0,
-        )
+        why = f"it made no mistake in a stress test, its strikes stay{stays}"
+        return self._say("passed", event, now, why, case=case.n if case is not None else 0)
 
-    def _convict(self, device: int, event: Event, why: str, now: float) -> Decision:
-        """What follows from proof that the hardware is broken."""
-        return (
-            self._too_old(device, event, now)
-            or self._merged(device, event, now)
-            or self._take_out(device, event, why, now)
-        )
-
-    def _too_old(self, device: int, event: Event, now: float) -> Decision | None:
-        if not self.strikes.is_stale(event, now) and not self._is_cleared(device, event):
-            return None
-        return self._say("stale", event, now, f"its verdict {event.verdict} is too old to be a reason to act")
-
-    def _merged(self, device: int, event: Event, now: float) -> Decision | None:
-        """The decision about a device that is out already, or about to be; None for another."""
-        case = self.cases.open_case(device)
-        if case is None:
-            return None
-        change: dict[str, Any] = {"last_fault": now, "reason": case.reason.removesuffix(TEST_WANTED), "host_since": 0.0}
+    def _merged(self, case: Case, event: Event, now: float) -> Decision:
+        """Takes in a fault of a device that is isolated already, or about to be."""
+        change: dict[str, Any] = {"last_fault": now, "wants_test": False, "host_since": 0.0}
         if event.verdict == "persistent":
             change["verdict"] = event.verdict
-        if case.state == "releasing" and case.why_released != BY_HAND:  # it was to be given back as it had no fault
-            change |= {"state": "isolating", "why_released": "", "attempts": 0, "next_try": 0.0}
-        self.cases.change(case.n, **change)
+        if case.state == "releasing" and case.ending != "person":  # the handler itself was about to release it
+            self.cases.move(case.n, "fault", now, ending="", why_released="", attempts=0, next_try=0.0, **change)
+        else:
+            self.cases.change(case.n, **change)
         return self._say("merged", event, now, case=case.n)
 
-    def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
-        """Opens a case for a device without one, where the circuit breaker and the marks of others let us."""
+    def _isolate(self, device: int, event: Event, text: str, ruling: Ruling, now: float) -> Decision:
+        """Opens a case for a device without one, where the circuit breaker lets us."""
         refusal = self.breaker.refusal(now, event.host)
         if refusal:
-            return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
-        state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
+            return self._say("breaker", event, now, f"{ruling.why}, but {refusal}, so it is only reported")
+        dry = self._policy.dry_run
         case = self.cases.insert(
             device=device,
-            state=state,
+            state="dry" if dry else "isolating",
             opened=now,
-            reason=why,
+            cause=ruling.cause,
+            reason=ruling.why,
             verdict=event.verdict,
-            event=event.to_json(),
+            event=text,
+            event_id=self._id,
             last_fault=now,
             isolator=self._engine,
         )
-        what = (
-            "it would be isolated, were this no dry run"
-            if state == "dry"
-            else f"the isolator {self._engine} is to isolate it"
-        )
-        return self._say(
-            action, event, now, f"{why}, so {what}", device=self.strikes.hardware.named(device), case=case.n
-        )
+        then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} is to isolate it"
+        action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
+        return self._say(action, event, now, f"{ruling.why}, so {then}", device=named, case=case.n)
 
     def _acquit(self, devices: Collection[int], now: float) -> None:
-        """Gives back what is out for strikes alone, and has too few by now: others came late and showed what it was."""
-        for device in set(devices):
+        """Releases what is isolated for strikes alone, and has too few by now, as others came late."""
+        for device in devices:
             case = self.cases.open_case(device)
-            if case is None or case.state not in _OUT or not case.reason.startswith(_BY_STRIKES):
+            if case is None or case.cause != "strikes" or case.state not in ("dry", "isolating", "isolated"):
                 continue
             if len(self.strikes.counting(device)) < self._policy.strikes:
-                self._give_back(case, REVOKED, now)
+                self._release(case, "acquitted", "its strikes turned out to be software or data", now)
 
     def quiet(self, now: float) -> list[Decision]:
-        """What follows from a time without a fault: devices are given back, or have to pass a stress test before.
+        """Decides what follows from a time without a fault: a release, or a stress test before it.
 
-        A device that is out computes nothing for anybody, so that its silence alone says little.
+        A device that is isolated computes nothing for anybody, so that its silence alone says little.
         """
         policy, decisions = self._policy, []
         for case in self.cases.in_state("dry" if policy.dry_run else "isolated"):
-            silence, is_wanted = now - case.last_fault, case.reason.endswith(TEST_WANTED)
-            why = f"{NO_FAULT} {silence / 3600:g} h"
+            silence = now - case.last_fault
+            why = f"it had no fault for {silence / 3600:g} h"
             is_quiet = bool(policy.release_after_seconds) and silence >= policy.release_after_seconds
-            if case.isolator != self._engine or now < case.next_try or not (is_quiet or is_wanted):
+            if case.isolator != self._engine or now < case.next_try or not (is_quiet or case.wants_test):
                 continue
             if self.cases.passed_a_test(case):
-                decisions.append(self._give_back(case, why, now))
-            elif not is_wanted:
-                decisions.append(self._want_test(case, why, now))
+                decisions.append(self._release(case, "quiet", why, now))
+            elif not case.wants_test:
+                self.cases.change(case.n, wants_test=True)
+                test = f"{why}; it is given back once it passes `asd selftest --seconds 60 --run-dir D`"
+                decisions.append(self._tell("test-wanted", test, case, now))
         return decisions
 
-    def _give_back(self, case: Case, why: str, now: float) -> Decision:
-        device = self.strikes.hardware.named(case.device)
+    def _release(self, case: Case, ending: Ending, why: str, now: float) -> Decision:
+        self.cases.move(case.n, "release", now, ending=ending, why_released=why, attempts=0, next_try=0.0)
         if case.state == "dry":
-            self.cases.change(case.n, state="released", closed=now, why_released=why)
-            action, then = "released", "it would be released, were this no dry run"
-        else:
-            self.cases.change(case.n, state="releasing", why_released=why, attempts=0, next_try=0.0)
-            action, then = "releasing", "it is to be released"
-        return Decision(action=action, reason=f"{device}: {why}, so {then}.", time=now, device=device, case=case.n)
+            return self._tell("released", f"{why}, so it would be released, were this no dry run", case, now)
+        return self._tell("releasing", f"{why}, so it is to be released", case, now)
 
-    def _want_test(self, case: Case, why: str, now: float) -> Decision:
-        self.cases.change(case.n, reason=case.reason + TEST_WANTED)
+    def _tell(self, action: str, why: str, case: Case, now: float) -> Decision:
         device = self.strikes.hardware.named(case.device)
-        reason = f"{device}: {why}; it is given back once it passes `asd selftest --seconds 60 --run-dir D`."
-        return Decision(action="test-wanted", reason=reason, time=now, device=device, case=case.n)
+        return Decision(action=action, reason=f"{device}: {why}.", time=now, device=device, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:
         """Whether the event is from before the device was cleared, or given back by whomever."""

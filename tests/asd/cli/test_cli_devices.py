@@ -99,9 +99,7 @@ def test_what_is_released_is_told_where_its_handler_tells_and_a_replaced_one_is_
     out = capsys.readouterr().out
     assert "Ascend:3 (no serial)" in out
     assert "Ascend:3 (SN2)" in out
-    assert out.endswith(
-        "The circuit breaker is open since 2023-11-14T22:13:20+00:00: what is found is only reported.\n"
-    )
+    assert "circuit breaker is open since 2023-11-14T22:13:20+00:00" in out
 
 
 def test_a_handler_at_work_does_the_release(tmp_path, capsys):
@@ -128,48 +126,29 @@ def test_a_repair_of_what_is_not_out_forgets_strikes_and_verdicts(tmp_path, caps
 def test_a_replaced_device_is_told_and_says_what_gives_it_back(tmp_path, capsys):
     fill(tmp_path, bad(1))
     assert main(["devices", "repaired", "node7", "Ascend:3", "--serial", "SN2"]) == 0
-    assert capsys.readouterr().out == (
-        "Ascend:3 on node7: it was replaced by SN2; it is given back once `asd selftest --device Ascend:3 --seconds "
-        "60 --run-dir D` there finds nothing wrong.\n"
-    )
+    assert "`asd selftest --device Ascend:3 --seconds 60 --run-dir D`" in capsys.readouterr().out
     assert main(["devices", "repaired", "node7", "Ascend:5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["action"] == "cleared"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (
-            ["release", "node7", "Ascend:3", "--serial", "SN2"],
-            "--serial has the value 'SN2', which is not valid: it goes with repaired.",
-        ),
-        (
-            ["list", "node7", "Ascend:9"],
-            "HOST DEVICE has the value 'node7 Ascend:9', which is not valid: it must be a known device, such as node7 "
-            "Ascend:3, node7 Ascend:5.",
-        ),
-        (
-            ["release"],
-            "HOST DEVICE has the value '', which is not valid: both must be given, for example node7 Ascend:3.",
-        ),
-        (
-            ["release", "node7"],
-            "HOST DEVICE has the value 'node7', which is not valid: both must be given, for example node7 Ascend:3.",
-        ),
+        ("release node7 Ascend:3 --serial SN2", "--serial has the value 'SN2'"),
+        ("list node7 Ascend:9", "HOST DEVICE has the value 'node7 Ascend:9'"),
+        ("release", "HOST DEVICE has the value ''"),
+        ("release node7", "HOST DEVICE has the value 'node7'"),
     ],
 )
-def test_wrong_usage_is_told_in_one_sentence(tmp_path, capsys, arguments, sentence):
+def test_wrong_usage_is_told_in_one_sentence(tmp_path, capsys, arguments, named):
     fill(tmp_path, event(1))
-    assert main(["devices", *arguments]) == 2
-    assert capsys.readouterr().err == f"asd: {sentence}\n"
+    assert main(["devices", *arguments.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"asd: {named}, which is not valid: ")
 
 
 def test_without_a_database_it_says_what_makes_one(tmp_path, capsys):
     assert main(["devices"]) == 1
-    assert (
-        capsys.readouterr().err
-        == f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` and `asd run --ranks` make it.\n"
-    )
+    assert capsys.readouterr().err.startswith(f"asd: {tmp_path}/handler.sqlite is not there; ")
     assert not state_file(tmp_path).exists()
 
 
@@ -195,21 +174,16 @@ def test_a_refusal_is_shown_with_the_next_try_until_a_person_drops_the_verdict(t
     FaultHandler(store, Policy(), Refusing(), EventLog(events_file(tmp_path))).handle(bad(1))
     store.close()
     assert main(["devices"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith(
-        "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware. Failed tries: 1, the next at 20"
-    )
-    assert line.endswith(". Last failure: the API server answered 403.")
+    assert "the API server answered 403" in capsys.readouterr().out.splitlines()[-1]
     assert main(["devices", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["state"], found["attempts"], found["next_try"][:2]) == ("isolating", 1, "20")
     assert (found["device"], found["health"]["Health Status"]) == ("Ascend:3", "Warning")
-    assert main(["devices", "drop", "node7", "Ascend:3"]) == 0
-    assert capsys.readouterr().out == "Ascend:3 on node7: its verdict was dropped, and it is not tried again.\n"
-    assert main(["devices", "list", "node7", "Ascend:3", "--health"]) == 0
-    assert capsys.readouterr().out == OK
-    assert main(["devices", "drop", "node7", "Ascend:3"]) == 0
-    assert capsys.readouterr().out == "Ascend:3 on node7: nobody is to take it out.\n"
+    for action in ("dropped", "nothing"):
+        assert main(["devices", "drop", "node7", "Ascend:3", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["action"] == action
+        assert main(["devices", "list", "node7", "Ascend:3", "--health"]) == 0
+        assert capsys.readouterr().out == OK
 
 
 @pytest.mark.parametrize("options", [[], ["--health"]])

@@ -1,8 +1,9 @@
 """Whatever events come, in whatever order."""
 
 import math
+from types import SimpleNamespace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asd import Level
@@ -42,8 +43,15 @@ ANY_EVENT = st.builds(
     st.floats(-100, 1000),
 )
 
+LATE = [{"step": 1}, {"step": 2}, *({"level": Level.WARNING, "step": step} for step in (3, 4, 5))]
+GIVEN_BACK = [event(**each, time=START) for each in LATE] + [event(1, f"Ascend:{n}", time=START) for n in (1, 2)]
+
+
+IN_ORDER = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0)
+
 
 @given(st.lists(ANY_EVENT, max_size=40), st.randoms(use_true_random=False), st.integers(0, 3), st.booleans())
+@example(GIVEN_BACK, IN_ORDER, 3, True)  # isolated before the others of its burst were heard, and then given back
 @settings(max_examples=150, deadline=None)
 def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allows(events, random, most, ticks):
     scene = Scene(Policy(strikes=2, max_devices=most))

@@ -5,18 +5,6 @@ from asd.isolator import Device
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, event
 
 
-def test_the_third_device_in_a_day_opens_the_breaker_and_is_only_reported():
-    scene = breaker_scene()
-    decision = scene.replay("persistent", 9, device="Ascend:7")
-    assert decision.action == "breaker"
-    assert decision.reason == (
-        "Ascend:7 on node7: the replay of step 9 of llama found persistent hardware, but the circuit breaker is open: "
-        "devices of 1 nodes were taken out within 24 h, 2 of node7; allowed are 2 nodes, 2 devices of each, so it is "
-        "only reported."
-    )
-    assert scene.isolated == ["Ascend:0", "Ascend:1"]
-
-
 def test_the_breaker_stays_open_though_a_device_was_released():
     scene = breaker_scene(release_after_seconds=HOUR)
     scene.replay("persistent", 9, device="Ascend:7")

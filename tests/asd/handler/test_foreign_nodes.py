@@ -50,9 +50,10 @@ def test_the_same_value_in_another_run_by_a_foreign_node_is_no_repetition(scene)
     assert three_strikes(scene) == OUT
 
 
-def test_the_same_value_by_a_node_of_the_job_is_software(scene):
-    scene.tell(1, host="node8")
-    assert scene.raises(1, run="llama+2", host="node9") == "software"
+def test_the_same_value_by_a_node_of_the_job_is_software_on_both(scene):
+    assert three_strikes(scene) == OUT
+    assert scene.raises(1, run="llama+2", host="node8") == "software"
+    assert (scene.after(1.0), scene.isolated, scene.record().strikes) == (["released"], [], 2)
 
 
 def test_a_burst_over_the_nodes_of_a_job_is_one(scene):

@@ -14,12 +14,7 @@ def test_what_others_hold_is_left_alone_and_taken_out_when_they_give_it_back(tmp
     held = scene.engine.held
     scene.engine.held = lambda device: (asked.append(device), held(device))[1]
     scene.engine.others.add(("node7", "Ascend:3"))
-    decision = scene.replay("persistent", 1)
-    assert (decision.action, decision.reason) == (
-        "others",
-        "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware, but somebody else holds it out; "
-        "it is taken out when they give it back.",
-    )
+    assert scene.replay("persistent", 1).action == "others"
     assert (scene.record().state, scene.record().isolated_by, scene.record().healthy) == ("others", "others", False)
     assert scene.replay("persistent", 2).action == "merged"
     assert (scene.engine.calls, len(asked)) == ([], 1)  # for a minute nobody asks again
@@ -99,29 +94,15 @@ def test_a_dry_run_decides_and_touches_nothing():
     assert (scene.engine.calls, scene.published) == ([], [])
 
 
-def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
-    scene = Scene(Policy(dry_run=True), tmp_path / "h.sqlite")
-    scene.replay("persistent")
-    scene.restart(Policy())
-    (told,) = scene.handler.tick()
-    assert (told.action, told.reason) == (
-        "released",
-        "Ascend:3 on node7: the dry run has ended; test it, or take it out by hand. It was to be isolated as the "
-        "replay of step 1 of llama found persistent hardware.",
-    )
-    assert scene.engine.calls == []
-    assert scene.replay("persistent", 2, wait=1.0).action == "isolated"
-
-
-def test_what_the_isolator_none_took_out_is_told_and_ended_where_an_engine_is_asked_from_now_on(tmp_path):
-    scene = Scene(path=tmp_path / "h.sqlite")
+@pytest.mark.parametrize(("dry", "told"), [(True, []), (False, ["", "person"])])
+def test_what_a_dry_run_or_the_isolator_none_decided_is_not_done_by_the_next_start(tmp_path, dry, told):
+    scene = Scene(Policy(dry_run=dry), tmp_path / "h.sqlite")
     scene.engine.name = "none"
     scene.replay("persistent")
     scene.engine = Engine()
-    scene.restart()
-    (told,) = scene.handler.tick()
-    assert told.reason.startswith("Ascend:3 on node7: the isolator none took nothing out; test it, or take it out by")
-    assert [each.kind for each in scene.published] == ["isolation", "recovery"]
+    scene.restart(Policy())
+    assert (scene.after(0.0), scene.rows("SELECT ending FROM cases")) == (["released"], [("restart",)])
+    assert ([each.recovered_by for each in scene.published], scene.engine.calls) == (told, [])
     assert scene.replay("persistent", 2, wait=1.0).action == "isolated"
     assert scene.isolated == ["Ascend:3"]
 
@@ -132,8 +113,7 @@ def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_rel
     scene.engine = Engine()
     scene.engine.name = "other"
     scene.restart()
-    (told,) = scene.handler.tick()
-    assert told.reason == "Ascend:3 on node7 is out by the isolator set, which alone can give it back."
+    assert scene.after(0.0) == ["problem"]
     assert scene.after(601.0) == []
     assert scene.after(48 * HOUR) == []
     assert scene.engine.calls == []

@@ -14,18 +14,10 @@ def test_three_strikes_isolate_after_the_settling_time_and_the_event_tells_of_th
     assert scene.after(0.5) == ["isolated"]
     (told,) = scene.published
     assert (told.kind, told.assertion, told.step, told.evidence) == ("isolation", "occur", 3, "evidence/3")
-    assert (
-        told.reason == "Ascend:3 on node7: it has 3 strikes within 480 minutes, so it is isolated by the isolator set."
-    )
     assert (told.key, told.time, told.verdict) == (event(3).id, scene.clock.now, "")
     assert scene.after(1000.0) == []
-    (call,) = scene.engine.calls
-    assert call == (
-        "isolate",
-        Device("node7", "Ascend:3", 3),
-        "Ascend:3 on node7: it has 3 strikes within 480 minutes.",
-        event(3).id,
-    )
+    ((what, device, _reason, cause),) = scene.engine.calls
+    assert (what, device, cause) == ("isolate", Device("node7", "Ascend:3", 3), event(3).id)
 
 
 def test_where_no_settling_time_is_wanted_the_strike_itself_is_answered_with_the_isolation():
@@ -55,11 +47,7 @@ def test_a_software_verdict_revokes_the_strikes_of_its_step_whatever_comes_first
         assert scene.raises(5, wait=1.0) == "noted"
     else:
         assert scene.raises(5) == "waiting"
-        decision = scene.replay("software", 5, device="Ascend:1")
-        assert decision.reason == (
-            "Ascend:1 on node7: the replay of step 5 of llama found software or data: 1 more strike of this step "
-            "revoked, nobody is isolated for it."
-        )
+        assert scene.replay("software", 5, device="Ascend:1").action == "software"
     assert scene.after(HOUR) == []
     assert scene.isolated == []
 

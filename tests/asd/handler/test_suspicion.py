@@ -41,14 +41,8 @@ def test_a_device_that_is_out_is_given_back_after_a_test_that_it_passes_not_afte
     scene.clock.now += 1.0
     (asked,) = scene.handler.tick()
     assert (asked.action, asked.device) == ("test-wanted", Device("node7", "Ascend:3", 3))
-    assert asked.reason == (
-        "Ascend:3 on node7: it had no fault for 48 h; it is given back once it passes `asd selftest --seconds 60 "
-        "--run-dir D`."
-    )
     assert scene.after(90 * DAY) == []  # asked for once
-    assert scene.record().reason == (
-        "it has 3 strikes within 480 minutes; it is given back after a stress test that it passes"
-    )
+    assert scene.rows("SELECT cause, wants_test FROM cases") == [("strikes", 1)]
     scene.stress(failed=False)
     assert scene.after(1.0) == ["released"]
     assert scene.isolated == []
@@ -63,7 +57,7 @@ def test_a_test_that_was_passed_before_the_last_fault_gives_nothing_back_and_one
     scene.stress(failed=False)
     scene.clock.now += 1.0
     assert scene.raises(6) == "merged"  # no test is asked for as long as this fault is young
-    assert scene.record().reason == "it has 3 strikes within 480 minutes"
+    assert scene.rows("SELECT wants_test FROM cases") == [(0,)]
     scene.clock.now += 1.0
     scene.stress(failed=False)
     assert scene.after(47 * HOUR) == []
@@ -84,8 +78,8 @@ def test_a_device_that_people_gave_back_begins_anew():
     scene = taken_out()
     scene.engine.ours.clear()  # by the engine's own means
     assert scene.after(700.0) == ["released"]
-    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
-    assert "somebody else gave it back (isolator set), so it may work again." in scene.published[1].reason
+    assert [told.recovered_by for told in scene.published] == ["", "person"]
+    assert scene.rows("SELECT ending FROM cases") == [("engine",)]
     assert score(scene) == 0.0
     assert scene.raises(4) == "strike"
 

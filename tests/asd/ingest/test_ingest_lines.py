@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Level
+from asd.exporters.ledger import Ledger
 from asd.ingest.alarms import Alarms
 from asd.rundir.follow import Line
+from tests.asd.handler.scene import Scene
+from tests.asd.handler.scene import event as strike
 
 V3_ERROR = (
     "[ERROR] AICPU(25787,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v3.cc:250][ComputeL1Error]"
@@ -83,12 +87,7 @@ def utc(*parts):
 
 def test_an_error_of_the_third_check_has_its_value_limit_step_device_and_time():
     found = event(V3_ERROR.replace("val = [nan]", "val = [2.5e+01]"), path=DEVICE_LOG)
-    assert (found.rule, found.level, found.kind, found.feature) == (
-        "silent_check_v3",
-        Level.ERROR,
-        "anomaly",
-        "max_square",
-    )
+    assert (found.rule, found.level, found.feature) == ("silent_check_v3", Level.ERROR, "max_square")
     assert (found.value, found.step, found.device, found.rank, found.host) == (25.0, 5, "Ascend:3", -1, "node7")
     assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
     assert (found.code, found.run, found.checkpoint) == ("80818C00", "ingest", "")
@@ -98,11 +97,6 @@ def test_an_error_of_the_second_check_is_told_apart_from_one_of_the_third():
     found = event(V2_ERROR, path=DEVICE_LOG)
     assert (found.rule, found.level, found.feature, found.step) == ("silent_check_v2", Level.ERROR, "l2", 6)
     assert math.isnan(found.value)
-
-
-@pytest.mark.parametrize("text", [V3_INFO, *V2_INFO])
-def test_normal_values_are_no_events(text):
-    assert events(text, path=DEVICE_LOG) == []
 
 
 L2 = [
@@ -115,13 +109,11 @@ L2 = [
 
 
 @pytest.mark.parametrize("text", L2)
-def test_the_second_level_is_a_warning(text):
-    assert event(text.replace("[nan]", "[7e5]", 1)).level is Level.WARNING
-
-
-@pytest.mark.parametrize("text", L2[:4])
-def test_a_value_that_is_not_finite_is_the_first_level_whatever_the_line_says(text):
-    assert event(text).level is Level.ERROR
+def test_the_second_level_is_a_warning_unless_its_value_is_not_finite(text):
+    assert [event(text.replace("[nan]", value, 1)).level for value in ("[7e5]", "[inf]")] == [
+        Level.WARNING,
+        Level.ERROR,
+    ]
 
 
 VARIANTS = {
@@ -188,6 +180,8 @@ def test_a_line_is_understood_however_it_is_dressed(name):
         "device fault, nodeName:n1, assertion:Occur, cardID:2, deviceID:0, faultCodes:8C084E00, faultLevelName:"
         "RestartBusiness, alarmRaisedTime:2023-11-21 05:36:53",
         'the keyword is "accuracy sensitivity feature abnormal"',
+        V3_INFO,
+        *V2_INFO,
         "",
     ],
 )
@@ -207,13 +201,10 @@ def test_a_strike_has_name_value_and_the_time_that_is_in_it():
     assert found.reason == "strike, not finite; before it: mean 6.44326e+12, last 6.441e+14"
 
 
-def test_a_finite_strike_is_the_second_level():
-    assert event(STRIKE.replace("value: inf", "value: 2.5e+09")).level is Level.WARNING
-
-
 @pytest.mark.parametrize("name", ["a, b(1).weight", "名字", "x: y=[3]", "{odd"])
-def test_a_strike_keeps_any_name(name):
-    assert event(STRIKE.replace("fc1.weight", name)).checkpoint == name
+def test_a_finite_strike_is_the_second_level_and_keeps_any_name(name):
+    found = event(STRIKE.replace("value: inf", "value: 2.5e+09").replace("fc1.weight", name))
+    assert (found.level, found.checkpoint) == (Level.WARNING, name)
 
 
 def test_a_strike_is_read_in_any_order_and_spelling():
@@ -267,16 +258,15 @@ def test_the_code_of_the_driver_is_read_in_every_form(text):
     assert found.time == pytest.approx(utc(2021, 10, 5, 23, 7, 8, 350235), abs=1e-6)
 
 
-@pytest.mark.parametrize(("code", "level"), [("80818c05", Level.ERROR), ("80818C06", Level.WARNING)])
+@pytest.mark.parametrize(("code", "level"), [("80818C05", Level.ERROR), ("80818C06", Level.WARNING)])
 def test_the_codes_of_the_stress_test_keep_their_risk(code, level):
-    found = event(f"Aug 26 10:46:26 n1 kernel: event_id=0x{code}, device_id=6, assertion=1")
-    assert (found.code, found.level, found.device) == (code.upper(), level, "Ascend:6")
-    assert found.time == utc(2026, 8, 26, 10, 46, 26)
-
-
-def test_the_recovery_of_the_driver_is_a_recovery():
-    found = event("2025-08-26T10:46:26+08:00 n1 event_id=0x80818c00 dev_id=1 assertion=0")
-    assert (found.kind, found.level, found.time) == ("recovery", Level.NORMAL, utc(2025, 8, 26, 2, 46, 26))
+    found = event(f"Aug 26 10:46:26 n1 kernel: event_id=0x{code.lower()}, device_id=6, assertion=1")
+    assert (found.code, found.level, found.device, found.time) == (
+        code,
+        level,
+        "Ascend:6",
+        utc(2026, 8, 26, 10, 46, 26),
+    )
 
 
 PLUGIN = (
@@ -289,16 +279,6 @@ def test_a_message_of_the_device_plugin_names_node_and_device():
     found = event(f"kube-system  8s  Warning  Occur  pod/x  {PLUGIN.format('Occur', 0, '8C084E00,80818c00')}")
     assert (found.kind, found.level, found.host, found.device) == ("anomaly", Level.ERROR, "k8smaster", "Ascend:2")
     assert found.time == utc(2023, 11, 21, 5, 36, 53)
-
-
-def test_a_message_of_the_newest_device_plugin_has_the_device_itself():
-    text = PLUGIN.format("Recovery", 0, "80818C00").replace("cardID:2, deviceID:0", "logicID:11")
-    found = event(json.dumps({"message": text, "type": "Normal"}))
-    assert (found.kind, found.device) == ("recovery", "Ascend:11")
-
-
-def test_of_a_card_with_several_chips_the_device_plugin_names_the_chip():
-    assert event(PLUGIN.format("Occur", 1, "80818C00")).device == "Ascend card 2 chip 1"
 
 
 def test_two_codes_in_one_message_are_two_events():
@@ -428,6 +408,47 @@ def test_states_that_people_have_at_hand_name_the_device(texts, found):
     assert {(each.code, each.level, each.rule) for each in told} == {("80818C00", Level.ERROR, "driver")}
 
 
-def test_of_a_card_with_two_chips_npu_smi_names_the_card_alone():
+def test_of_a_card_with_several_chips_npu_smi_names_the_card_alone_and_the_device_plugin_the_chip():
+    assert event(PLUGIN.format("Occur", 1, "80818C00")).device == "Ascend card 2 chip 1"
     texts = HEALTH.format(npu=6, chips=2, health="Warning", codes="80818C00").splitlines()
     assert [each.device for each in events(*texts)] == ["Ascend card 6"]
+
+
+DRIVER = "2026-08-26T10:46:26+08:00 node7 event_id=0x80818c00 dev_id=6 assertion={}"
+OLD_PLUGIN = PLUGIN.replace("k8smaster", "node7").replace("cardID:2", "cardID:6")
+NEW_PLUGIN = OLD_PLUGIN.replace("cardID:6, deviceID:{}", "logicID:6{:.0}")
+TRAY = HEALTH.format(npu=6, chips=1, health="{}", codes="{}")
+MAP = json.dumps({"Ascend910-Fault": json.dumps(FAULTS[1:]).replace("910-5", "910-6")})
+
+
+@pytest.mark.parametrize(
+    ("raised", "over", "told"),
+    [
+        (DRIVER.format(1), DRIVER.format(0), 1),
+        (OLD_PLUGIN.format("Occur", 0, "80818C00"), OLD_PLUGIN.format("Recovery", 0, "80818C00"), 1),
+        (json.dumps([NEW_PLUGIN.format("Occur", "", "80818C00")]), NEW_PLUGIN.format("Recover", "", "80818C00"), 1),
+        (TRAY.format("Warning", "80818C00"), TRAY.format("OK", "NA"), 0),
+        (SCRAPE.format(id=6, value=2155973632), SCRAPE.format(id=6, value=0), 0),
+        (MAP, MAP.replace("80818C00", ""), 0),
+    ],
+    ids=["driver", "plugin", "newest-plugin", "npu-smi", "npu-exporter", "config-map"],
+)
+def test_an_alarm_of_the_vendor_that_is_over_clears_no_strike_and_releases_nothing(raised, over, told):
+    scene, ledger = Scene(), Ledger(clock=lambda: scene.clock.now)
+    (alarm,), overs = (events(*text.splitlines()) for text in (raised, over))
+    assert (alarm.kind, alarm.device, alarm.recovered_by) == ("anomaly", "Ascend:6", "")
+    found = [(each.kind, each.device, each.level, each.recovered_by) for each in overs]
+    assert found == [("recovery", "Ascend:6", Level.NORMAL, "vendor")] * told
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:6")
+        ledger.add(strike(step, device="Ascend:6", time=scene.clock.now))
+    assert scene.after(31.0) == ["isolated"]
+    for number, each in enumerate([*scene.published, *[alarm, *overs] * 4]):
+        again = replace(each, time=scene.clock.now, key=f"{number}")
+        ledger.add(again)
+        scene.handler.handle(again)
+    shown = ledger.records(scene.clock.now)["node7", "Ascend:6"]
+    assert (scene.isolated, shown.state) == (["Ascend:6"], "isolated")
+    assert min(scene.record("Ascend:6").strikes, shown.strikes) >= 3
+    ledger.add(replace(scene.published[0], kind="recovery", recovered_by="person", time=scene.clock.now))
+    assert ("node7", "Ascend:6") not in ledger.records(scene.clock.now)

@@ -158,13 +158,6 @@ def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_facto
     assert sorted(story.world.steps()) == list(range(1, story.written + 1))
 
 
-def test_rotated_parts_of_a_file_are_listed_and_packed_ones_are_not(tmp_path):
-    for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.log.swp"):
-        (tmp_path / name).touch()
-    listed = [path.name for path in LogFiles([str(tmp_path / "x.log")])()]
-    assert listed == ["x.log", "x.log.1", "x.log.10", "x.log.2"]
-
-
 def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
     logs = [
         "debug/device-0/device-1_20250225184310213.log",
@@ -203,33 +196,29 @@ def test_a_folder_that_cant_be_listed_is_named_and_the_others_are_listed(tmp_pat
     assert files.unreadable == {}
 
 
-def test_a_pattern_lists_new_files_and_rotated_ones(tmp_path):
-    files = LogFiles([str(tmp_path / "**" / "worker_*.log")])
-    assert files() == []
-    assert files.missing() == files.places
+@pytest.mark.parametrize("place", ["a/x.log", "**/x*.log"])
+def test_a_file_or_a_pattern_lists_new_and_rotated_files_and_no_packed_ones(tmp_path, place):
+    files = LogFiles([str(tmp_path / place)])
+    assert (files(), files.missing()) == ([], files.places)
     (tmp_path / "a").mkdir()
-    for name in ("worker_0.log", "worker_0.log.1", "other.log"):
+    for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.log.swp"):
         (tmp_path / "a" / name).touch()
-    assert [path.name for path in files()] == ["worker_0.log", "worker_0.log.1"]
+    assert [path.name for path in files()] == ["x.log", "x.log.1", "x.log.10", "x.log.2"]
     assert files.missing() == []
 
 
 def test_the_default_places_follow_the_environment(tmp_path):
     environ = {"ASCEND_PROCESS_LOG_PATH": str(tmp_path / "p"), "ASCEND_WORK_PATH": str(tmp_path / "w")}
-    for name in (
-        "p/debug/device-0/device-1_2.log",
-        "w/log/debug/device-1/device-1_2.log",
-        "h/ascend/log/run/plog/plog-1_2.log",
-        "h/ascend/log/debug/device-app-1/x.txt",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).touch()
-    listed = LogFiles([place for place in default_places(environ, tmp_path / "h") if place.startswith("/")])()
-    assert [str(path.relative_to(tmp_path)) for path in listed] == [
+    logs = [
         "p/debug/device-0/device-1_2.log",
         "w/log/debug/device-1/device-1_2.log",
         "h/ascend/log/run/plog/plog-1_2.log",
     ]
+    for name in (*logs, "h/ascend/log/debug/device-app-1/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    listed = LogFiles([place for place in default_places(environ, tmp_path / "h") if place.startswith("/")])()
+    assert [str(path.relative_to(tmp_path)) for path in listed] == logs
 
 
 @pytest.mark.parametrize(

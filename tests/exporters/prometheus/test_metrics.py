@@ -154,10 +154,10 @@ def test_a_device_becomes_suspect_isolated_and_healthy_again():
     registry = registered(status(), events=events)
     assert [value(registry, name) for name in names] == [3, 1, 1]
     assert value(registry, "asd_replay_verdicts_total", verdict="persistent") == 1
-    tested = event(3, kind="recovery", time=1e9 + 40, key="test", reason="it had no fault for 48 h")
+    tested = event(3, kind="recovery", time=1e9 + 40, key="test", recovered_by="handler")
     registry = registered(status(), events=[*events, tested])
     assert [value(registry, name) for name in names] == [3, 1, 0]  # the handler itself gave it back
-    registry = registered(status(), events=[*events, event(3, kind="recovery", time=1e9 + 50)])
+    registry = registered(status(), events=[*events, event(3, kind="recovery", time=1e9 + 50, recovered_by="person")])
     assert [value(registry, name) for name in names] == [0, 0, 0]
 
 

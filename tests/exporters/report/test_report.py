@@ -78,7 +78,7 @@ def scene(folder):
     culprit = Rank(folder, 3).train(1, 30, {25: {OUT: 5e8, SITES[1]: math.inf}, 27: {OUT: 2e4}})
     culprit.tell("replay", 25, verdict="persistent", reason="the same wrong answer")
     culprit.tell("isolation", 25, verdict="persistent").tell("stress", 0, level=Level.ERROR, reason="3 of 9 products")
-    culprit.tell("recovery", 25).end()
+    culprit.tell("recovery", 25, recovered_by="person").end()
     with event_file(folder, 0).open("a") as log:
         log.write("not json\n")
     status_file(folder, 9).write_text("{")

@@ -1,0 +1,39 @@
+"""What earlier versions kept as sentences: read once and taken over, and understood nowhere else."""
+
+from __future__ import annotations
+
+_BY_HANDLER = {"it had no fault for": "quiet", "its strikes turned out to be software or data": "acquitted"}
+_ENDINGS = _BY_HANDLER | {
+    "by hand": "person",
+    "somebody else gave it back": "engine",
+    "it passed a stress test": "passed",
+    "another one is in its place": "replaced",
+    "is another machine by now": "replaced",
+    "the dry run has ended": "restart",
+    "the isolator none took nothing out": "restart",
+    "the handler that acted before": "predecessor",
+}
+_CAUSES = {
+    "the very same value in step": "moved",
+    "it has ": "strikes",
+    "its strikes of the last months": "strikes",
+    "it computed wrongly in a stress test": "stress",
+    "the replay of": "replay",
+}
+_WANTS_TEST = "; it is given back after a stress test that it passes"
+
+
+def recovered_by(rule: object, reason: object) -> str:
+    """Returns who told of a recovery: what is read from a vendor's log has the rule `driver`."""
+    return "vendor" if rule == "driver" else "handler" if _of(_BY_HANDLER, f"{reason}") else "person"
+
+
+def case_fields(reason: str, why_released: str) -> dict[str, object]:
+    """Returns the fields of a case that were parts of its two sentences, with the first of these as it is now."""
+    bare = reason.removesuffix(_WANTS_TEST)
+    ending = (_of(_ENDINGS, why_released) or "person") if why_released else ""
+    return {"reason": bare, "wants_test": bare != reason, "cause": _of(_CAUSES, bare) or "replay", "ending": ending}
+
+
+def _of(words: dict[str, str], sentence: str) -> str:
+    return next((value for part, value in words.items() if part in sentence), "")

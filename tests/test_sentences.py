@@ -1,0 +1,66 @@
+"""No code reads a sentence to decide anything: reasons are for people, and what decides has a name."""
+
+import ast
+
+import pytest
+
+from tests.rooms import ROOT, SOURCE, source_files
+
+SENTENCES = ("reason", "why", "sentence", "why_released")
+READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "partition", "split", "count"}
+PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
+ALLOWED = {
+    "asd/older.py": "sentences of earlier versions are understood there and nowhere else",
+    "exporters/isolators/marks.py": "Slurm has no other place for who drained a node than its reason",
+    "asd/rules/step/reports.py": "so that nothing is told twice",
+    "operators/debugger/precision_debugger.py": "so that nothing is told twice",
+    "asd/cli/train/demo_job.py": "the demo looks at what it shows",
+}
+
+
+def is_sentence(node):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # such as `reason.lower()`
+        return is_sentence(node.func.value)
+    name = getattr(node, "id", getattr(node, "attr", getattr(getattr(node, "slice", None), "value", "")))
+    return str(name).strip("_") in SENTENCES
+
+
+def is_read(node):
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        has_words = any(isinstance(each, ast.Constant) and str(each.value or "") for each in sides)
+        looks_in = isinstance(node.ops[0], (ast.In, ast.NotIn)) and is_sentence(sides[1])
+        return looks_in or (has_words and any(map(is_sentence, sides)))
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    method, places = node.func.attr, [node.func.value] if node.func.attr in READERS else node.args
+    return method in READERS | PATTERNS and any(map(is_sentence, places))
+
+
+def readers(text):
+    return [node.lineno for node in ast.walk(ast.parse(text)) if is_read(node)]
+
+
+def test_no_code_looks_into_a_sentence():
+    found = {
+        f"{path}:{line}"
+        for path in source_files(*SOURCE)
+        if path.suffix == ".py" and path.as_posix() not in ALLOWED
+        for line in readers((ROOT / path).read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "NO_FAULT not in event.reason",
+        "case.reason.startswith(_BY_STRIKES)",
+        "case.reason.lower().removesuffix(TEST)",
+        "event['reason'].endswith('x')",
+        "re.search('recovered', self._why)",
+        "sentence == 'it had no fault'",
+    ],
+)
+def test_what_looks_into_a_sentence_is_found(code):
+    assert readers(code) == [1]
