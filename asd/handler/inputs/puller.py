@@ -167,15 +167,14 @@ class Puller:
                     known, has_more = isinstance(error, AgentError), True
                     self._failed(target, str(error) if known else f"{type(error).__name__}: {error}")
                     if isinstance(error, AgentError) and not error.misbehaves:
-                        await asyncio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE)
+                        rest, pause = pause, min(2 * pause, _LONGEST_PAUSE)
                     else:
-                        aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
-                        await asyncio.sleep(aside)
-                    continue
-                pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
-                if not has_more:
-                    await asyncio.sleep(_REST_SECONDS)
+                        rest = aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
+                else:
+                    pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
+                    rest = 0.0 if has_more else _REST_SECONDS
+                # Out here: within `except` what was sent would be kept all the while, by the traceback.
+                await asyncio.sleep(max(rest, _LARGE_AT_ONCE * link.slow_seconds))
         finally:
             link.close()
 

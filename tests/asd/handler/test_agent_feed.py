@@ -1,8 +1,12 @@
 """From agents to decisions, in one process with a real store: whose events count, and how far each agent was read."""
 
+import itertools
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -30,6 +34,7 @@ class Agent:
         self.events = []
         self.asked, self.asked_at = [], []
         self.cursor = self.flood = self.behind = None
+        self.slow = 0.0
         agent = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -50,7 +55,9 @@ class Agent:
                     self.send_header("X-ASD-Clock", f"{time.time() - agent.behind:.3f}")
                 self.end_headers()
                 with suppress(OSError):  # who is not heard to the end
-                    self.wfile.write(body)
+                    self.wfile.write(body[:-1])
+                    time.sleep(agent.slow)
+                    self.wfile.write(body[-1:])
 
             def log_message(self, *_):
                 pass
@@ -174,6 +181,23 @@ def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_the_others_are
     assert sentence.startswith(f"the agent of node8 at {evil.place} is not heard: ")
 
 
+def test_many_agents_that_send_what_no_agent_sends_take_little_memory(tmp_path):
+    with ExitStack() as open_things:
+        evil = [Agent("e") for _ in range(64)]
+        for agent, flood in zip(evil, itertools.cycle(FLOODS.values()), strict=False):
+            open_things.callback(agent.close)
+            agent.flood = flood
+        groups = [{"targets": [agent.place], "labels": {"node": agent.place}} for agent in evil]
+        (tmp_path / "agents.json").write_text(json.dumps(groups))
+        options = ("--agents", tmp_path / "agents.json", "--state", tmp_path / "h.sqlite", "--once")
+        command = [sys.executable, "-m", "asd", "handler", *map(str, options)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "ASD_RUN_DIR": str(tmp_path)})
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 1  # they were heard, and are none
+    assert used.ru_maxrss < 256 << 10
+
+
 def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_time(running, agents, monkeypatch):
     monkeypatch.setattr("asd.handler.inputs.puller._SHORTEST_ASIDE", 0.3)
     one, _ = agents
@@ -188,6 +212,14 @@ def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_ti
     before = len(one.asked_at)
     work(feed, lambda: len(one.asked_at) == before + 2)
     assert one.asked_at[-1] - one.asked_at[-2] >= 0.6
+
+
+def test_who_sends_large_answers_slowly_waits_himself(running, agents, monkeypatch):
+    monkeypatch.setattr("asd.handler.inputs.puller._LARGE_AT_ONCE", 2)
+    slow, _ = agents
+    slow.slow, slow.flood = 0.6, b"[" + b" " * (1 << 17) + b"]"
+    work(running({"node7": slow}), lambda: len(slow.asked_at) == 2)
+    assert slow.asked_at[1] - slow.asked_at[0] >= 3 * 0.6
 
 
 @pytest.mark.parametrize("behind", [3600.0, 9 * 3600.0, -9 * 3600.0])
