@@ -23,7 +23,7 @@ from asd.handler.inputs.targets import Target
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
-_QUICK_SECONDS = 0.5  # for an answer that is longer on its way its agent waits, and no other one
+_QUICK_SECONDS = 2.0  # for an answer that is longer on its way its agent waits, and no other one
 _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
 _ENDED = "it ended the connection without a whole answer, as who wants {} does"

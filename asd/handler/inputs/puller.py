@@ -15,7 +15,7 @@ from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, Age
 from asd.handler.inputs.targets import Target, TargetSource
 
 _WAIT_SECONDS = 20.0
-_MOST_AT_ONCE = 1000  # events of one answer
+_MOST_AT_ONCE = 250  # events of one answer
 _LARGE_AT_ONCE = 16  # large answers that are read, or wait to be taken in, at the same time: bounds the memory
 _CONNECTING = 64  # agents that are connected to at the same time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds between two tries

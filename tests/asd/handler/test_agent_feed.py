@@ -22,6 +22,7 @@ from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.agent_feed import AgentFeed, read_cursors
 from asd.handler.inputs.targets import FileTargets
 from tests.support.events import event_maker
+from tests.support.waiting import wait_for
 
 event = event_maker(time=lambda step: time.time())
 
@@ -181,6 +182,16 @@ def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_the_others_are
     assert sentence.startswith(f"the agent of node8 at {evil.place} is not heard: ")
 
 
+def test_the_verdict_of_one_node_comes_before_what_a_noisy_one_tells(running, agents):
+    quiet, noisy = agents
+    noisy.events = [event(step, "node8", rank=step) for step in range(1, 251)]
+    feed = running({"node7": quiet, "node8": noisy})
+    wait_for(lambda: feed.puller.batches)
+    quiet.events = [event(1, kind="replay", verdict="persistent")]
+    wait_for(lambda: len(feed.puller.batches) == 2)
+    assert feed.step()[0].action == "isolated"
+
+
 def test_many_agents_that_send_what_no_agent_sends_take_little_memory(tmp_path):
     with ExitStack() as open_things:
         evil = [Agent("e") for _ in range(64)]
@@ -216,6 +227,7 @@ def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_ti
 
 def test_who_sends_large_answers_slowly_waits_himself(running, agents, monkeypatch):
     monkeypatch.setattr("asd.handler.inputs.puller._LARGE_AT_ONCE", 2)
+    monkeypatch.setattr("asd.handler.inputs.agent_client._QUICK_SECONDS", 0.3)
     slow, _ = agents
     slow.slow, slow.flood = 0.6, b"[" + b" " * (1 << 17) + b"]"
     work(running({"node7": slow}), lambda: len(slow.asked_at) == 2)
