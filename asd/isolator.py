@@ -43,6 +43,8 @@ class Isolator(Protocol):
 
     Attributes:
         name: What it is called in sentences and in events, for example `slurm`.
+
+    One that isolates the whole node of a device has `whole_nodes`, which is true.
     """
 
     name: str

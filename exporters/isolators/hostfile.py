@@ -53,6 +53,7 @@ class HostFile:
     """
 
     name = "hostfile"
+    whole_nodes = True
 
     def __init__(self, *, hosts: str | Path = "", hosts_out: str | Path = "") -> None:
         if not hosts:

@@ -47,7 +47,7 @@ def ask_release(store: Store, number: int, now: float) -> str:
         if case is None:
             return ""
         if case.state == "dry":
-            cases.change(case.n, state="released", closed=now, why_released=BY_HAND)
+            cases.change(case.n, state="dropped", closed=now, why_released=BY_HAND)
             Strikes(store, Policy()).clear(number, now)
             return case.state
         # An isolation that was not done yet may have been begun, so the engine is asked in any case.

@@ -25,7 +25,7 @@ from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.strikes import StrikeCount, Strikes, prepared
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.identity import job_of, names_device
-from asd.handler.policy import Policy
+from asd.handler.policy import BREAKER_SECONDS, Policy
 from asd.isolator import Device
 from asd.verdict import Level
 
@@ -42,6 +42,7 @@ class Triage:
         policy: The numbers.
         engine: Name of the isolator.
         hosts_of: On which hosts a job runs, by who knows.
+        whole_nodes: Whether the isolator isolates the node of a device.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Triage:
         policy: Policy,
         engine: str,
         hosts_of: Callable[[str], Collection[str]] | None = None,
+        *,
+        whole_nodes: bool = False,
     ) -> None:
         self.strikes = Strikes(store, policy, hosts_of)
         self.cases = Cases(store)
@@ -57,6 +60,7 @@ class Triage:
         self._store = store
         self._policy = policy
         self._engine = engine
+        self._whole_nodes = whole_nodes
         self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:
@@ -221,9 +225,12 @@ class Triage:
 
     def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker and the marks of others let us."""
-        refusal = self.breaker.refusal(now, event.host)
+        refusal = self.breaker.refusal(now, event.host, whole_nodes=self._whole_nodes)
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
+        count = self.breaker.isolated(now).get(event.host, 0) + 1
+        if count > self._policy.max_devices:
+            why += f"; it is device {count} of {event.host} within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
         state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
         case = self.cases.insert(
             device=device,
@@ -274,7 +281,7 @@ class Triage:
     def _give_back(self, case: Case, why: str, now: float) -> Decision:
         device = self.strikes.hardware.named(case.device)
         if case.state == "dry":
-            self.cases.change(case.n, state="released", closed=now, why_released=why)
+            self.cases.change(case.n, state="dropped", closed=now, why_released=why)
             action, then = "released", "it would be released, were this no dry run"
         else:
             self.cases.change(case.n, state="releasing", why_released=why, attempts=0, next_try=0.0)

@@ -99,6 +99,8 @@ class AgentFeed:
         Raises:
             StateError: The store can't be written; the same is taken in the next time.
         """
+        if self.puller.looked:
+            self._handler.know_nodes("agents", {state.node for state in self.puller.states.copy().values()})
         batches: list[Batch] = []
         size = 0
         # The short ones first: who tells much waits, and not who has one verdict.

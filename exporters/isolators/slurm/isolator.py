@@ -34,6 +34,7 @@ class Slurm:
     """
 
     name = "slurm"
+    whole_nodes = True
 
     def __init__(
         self,
