@@ -161,6 +161,7 @@ class FaultHandler:
             if self._may_ask() and not 0 <= now - self._reconciled < _RECONCILE_SECONDS:
                 self._reconciled = now
                 acted += self.engine.reconcile(now)
+                self.know_nodes("scheduler", self.engine.nodes())
                 self._send(now)
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
@@ -183,7 +184,7 @@ class FaultHandler:
     def know_nodes(self, source: str, nodes: Collection[str]) -> None:
         """Notes which nodes there are, by who knows them."""
         found = frozenset(nodes)
-        if found != self.triage.breaker.nodes.get(source, frozenset()):
+        if found and found != self.triage.breaker.nodes.get(source):
             with self._lock, self.store.transaction():
                 self.triage.breaker.know(source, found)
 
@@ -216,6 +217,7 @@ class FaultHandler:
         if not self._may_ask():
             return
         self.engine.note_published(now)
+        self.know_nodes("scheduler", self.engine.nodes())
         self._keep(self._carry_out(now))
         self._keep(self.engine.reconcile(now))
         self._send(now)

@@ -62,6 +62,14 @@ class HostFile:
         if self._source.is_dir() or self._output.is_dir() or self._source.resolve() == self._output.resolve():
             raise ConfigError("the option hosts or hosts_out", str(hosts), "it must be a file of its own")
 
+    def nodes(self) -> list[str]:
+        """The hosts of the list.
+
+        Raises:
+            ValueError: It can't be used.
+        """
+        return self._read().hosts
+
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):

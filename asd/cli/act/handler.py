@@ -35,6 +35,7 @@ from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
+from asd.isolator import Isolator
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
@@ -109,15 +110,18 @@ def run(args: argparse.Namespace) -> int:
     path = args.state or state_file(home, dry_run=args.dry_run)
     store = Store(existing(path) if args.reset_breaker else path)
     try:
-        job = _HandlerJob(args, home, store, policy, agents, lease)
+        job = _HandlerJob(args, home, store, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
+        isolator = open_isolator(args.isolator, args.option, store)
         served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
-        with stopped(job.wake.set) as stop, served, job.leading.held(stop) as known:
-            if not known:
-                return 0
-            with job.pulling():
-                return job.read_all(stop) if args.once else job.follow(stop)
+        with stopped(job.wake.set) as stop, served:
+            job.begin(home, policy, isolator, lease)  # the engine may take its time
+            with job.leading.held(stop) as known:
+                if not known:
+                    return 0
+                with job.pulling():
+                    return job.read_all(stop) if args.once else job.follow(stop)
     finally:
         store.close()
 
@@ -130,7 +134,6 @@ class _HandlerJob:
         args: argparse.Namespace,
         home: Path,
         store: Store,
-        policy: Policy,
         agents: Agents | None,
         lease: KubeLease | None,
     ) -> None:
@@ -149,9 +152,10 @@ class _HandlerJob:
         self.wake = threading.Event()
         self.store = store
         self.leading = Leading(lease, self.wake.set)
-        if args.reset_breaker:
-            return
-        isolator = open_isolator(args.isolator, args.option, store)
+
+    def begin(self, home: Path, policy: Policy, isolator: Isolator, lease: KubeLease | None) -> None:
+        """Goes on where the handler before has ended, which asks the engine."""
+        args, agents, store = self._args, self._wanted_agents, self.store
         self.handler = FaultHandler(
             store,
             policy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
@@ -70,6 +70,13 @@ class Executor:
     def name(self) -> str:
         """The name of the engine's isolator."""
         return self._isolator.name
+
+    def nodes(self) -> Collection[str]:
+        """The nodes that the engine knows; none where it does not say."""
+        try:
+            return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
+        except Exception:  # it has no such method, or its engine does not answer
+            return ()
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Does what is due, of all cases or of one; returns one decision for each case that moved."""

@@ -8,6 +8,8 @@ word, and exit codes of `scontrol` tell little, so the node is read before and a
 from __future__ import annotations
 
 import subprocess
+import time
+from pathlib import Path
 
 from asd.errors import IsolationError
 from asd.exporters.isolators.marks import event_mark, label, plain, reason_for
@@ -18,6 +20,8 @@ from asd.isolator import Device, IsolationOwner
 _PATH = r"[^\0\s][^\0\n]*"
 _DENIED = ("invalid user id", "permission", "denied", "not authorized")
 _UNKNOWN = "not found"
+_SILENT_TIMES = 4  # a controller that did not answer is left alone so many times as long as it was waited for
+_MOST_SAID = 1 << 24
 _NOT_STARTED = (126, 127)  # what `env` returns when it can't start the program
 
 
@@ -48,7 +52,18 @@ class Slurm:
         self._command = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"]
         if conf:
             self._command.append("SLURM_CONF=" + text("conf", conf, _PATH, "it must be a path"))
+        self._silent_until = 0.0
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
+
+    def nodes(self) -> list[str]:
+        """The nodes that Slurm has.
+
+        Raises:
+            IsolationError: It does not say.
+        """
+        sinfo = str(Path(self._command[-1]).with_name("sinfo"))
+        said = self._run(Device("", "", -1), "--noheader", "--Node", "--format=%N", program=sinfo).stdout
+        return said[:_MOST_SAID].split()
 
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`: its node is drained, and the reason says for whom."""
@@ -114,11 +129,13 @@ class Slurm:
             raise self._error(device, f"{plain(node, 80)!r} is not the name of one node", retry=False)
         return node
 
-    def _run(self, device: Device, *arguments: str) -> subprocess.CompletedProcess[str]:
-        program = self._command[-1]
+    def _run(self, device: Device, *arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
+        program = program or self._command[-1]
+        if (left := self._silent_until - time.monotonic()) > 0:
+            raise self._error(device, f"Slurm did not answer a moment ago; it is asked again in {left:.0f} s")
         try:
             done = subprocess.run(
-                [*self._command, *arguments],
+                [*self._command[:-1], program, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
@@ -127,6 +144,7 @@ class Slurm:
                 check=False,
             )
         except subprocess.TimeoutExpired:
+            self._silent_until = time.monotonic() + _SILENT_TIMES * self._timeout
             raise self._error(device, f"{program} did not answer within {self._timeout:g} s") from None
         except OSError as error:
             raise self._error(device, f"{program} can't be started: {error.strerror or error}") from error
