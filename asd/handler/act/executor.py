@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
@@ -14,6 +17,7 @@ from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
+_SLOW_SECONDS = 2.0  # for an engine that takes longer to say nothing the handler waits a fifth of the time at most
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 
@@ -64,6 +68,7 @@ class Executor:
         self._publish = publish
         self._already = already
         self._publishing_fails = False
+        self._rests_until = -math.inf
         self.failed_tries = 0
 
     @property
@@ -74,7 +79,8 @@ class Executor:
     def nodes(self) -> Collection[str]:
         """The nodes that the engine knows; none where it does not say."""
         try:
-            return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
+            with self._answering():
+                return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
         except Exception:  # it has no such method, or its engine does not answer
             return ()
 
@@ -84,7 +90,7 @@ class Executor:
         for case in self.due(now):
             if only not in (0, case.n):
                 continue
-            if not self._may_act():
+            if self._rests() or not self._may_act():
                 break
             decision = self._do(case, now)
             decisions += [decision] if decision is not None else []
@@ -92,12 +98,31 @@ class Executor:
 
     def due(self, now: float) -> list[Case]:
         """The cases about which the engine is to be asked now, the oldest first."""
-        return [
-            case
-            for case in self._cases.in_state("isolating", "others", "releasing")
-            # Later than the longest pause: the clock was set back.
-            if not now < case.next_try <= now + self._policy.longest_pause_seconds
-        ]
+        return (
+            []
+            if self._rests()
+            else [
+                case
+                for case in self._cases.in_state("isolating", "others", "releasing")
+                # Later than the longest pause: the clock was set back.
+                if not now < case.next_try <= now + self._policy.longest_pause_seconds
+            ]
+        )
+
+    def _rests(self) -> bool:
+        """Whether the engine did not answer in time a moment ago, so that nobody waits for it for each device."""
+        return time.monotonic() < self._rests_until
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Notes how long an engine was waited for in vain."""
+        began = time.monotonic()
+        try:
+            yield
+        except Exception:
+            if (took := time.monotonic() - began) > _SLOW_SECONDS:
+                self._rests_until = began + 5 * took
+            raise
 
     def _do(self, case: Case, now: float) -> Decision | None:
         device = self._strikes.hardware.named(case.device)
@@ -110,7 +135,8 @@ class Executor:
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
-            held = self._ask(case, device)
+            with self._answering():
+                held = self._ask(case, device)
         except IsolationError as error:
             failure = error.reason, error.retry
         except Exception as error:  # an isolator of another distribution may do anything
@@ -131,7 +157,8 @@ class Executor:
         if not isinstance(self._isolator, KnowsHosts):
             return ""
         try:
-            since = self._isolator.host_since(device)
+            with self._answering():
+                since = self._isolator.host_since(device)
         except Exception:  # `held` says it
             return ""
         if not case.host_since:
@@ -216,10 +243,11 @@ class Executor:
         """Asks whether what we took out still is, and closes the cases of what is not."""
         decisions = []
         for case in self._cases.in_state("isolated"):
-            if case.isolator != self._isolator.name:  # only the engine that took it out knows
+            if self._rests() or case.isolator != self._isolator.name:  # only the engine that took it out knows
                 continue
             try:
-                held = self._isolator.held(self._strikes.hardware.named(case.device))
+                with self._answering():
+                    held = self._isolator.held(self._strikes.hardware.named(case.device))
             except Exception:  # the next time tells
                 continue
             if held is not IsolationOwner.OURS:

@@ -8,7 +8,6 @@ word, and exit codes of `scontrol` tell little, so the node is read before and a
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 from asd.errors import IsolationError
@@ -20,7 +19,6 @@ from asd.isolator import Device, IsolationOwner
 _PATH = r"[^\0\s][^\0\n]*"
 _DENIED = ("invalid user id", "permission", "denied", "not authorized")
 _UNKNOWN = "not found"
-_SILENT_TIMES = 4  # a controller that did not answer is left alone so many times as long as it was waited for
 _MOST_SAID = 1 << 24
 _NOT_STARTED = (126, 127)  # what `env` returns when it can't start the program
 
@@ -52,7 +50,6 @@ class Slurm:
         self._command = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"]
         if conf:
             self._command.append("SLURM_CONF=" + text("conf", conf, _PATH, "it must be a path"))
-        self._silent_until = 0.0
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
 
     def nodes(self) -> list[str]:
@@ -131,8 +128,6 @@ class Slurm:
 
     def _run(self, device: Device, *arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
         program = program or self._command[-1]
-        if (left := self._silent_until - time.monotonic()) > 0:
-            raise self._error(device, f"Slurm did not answer a moment ago; it is asked again in {left:.0f} s")
         try:
             done = subprocess.run(
                 [*self._command[:-1], program, *arguments],
@@ -144,7 +139,6 @@ class Slurm:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            self._silent_until = time.monotonic() + _SILENT_TIMES * self._timeout
             raise self._error(device, f"{program} did not answer within {self._timeout:g} s") from None
         except OSError as error:
             raise self._error(device, f"{program} can't be started: {error.strerror or error}") from error

@@ -97,15 +97,6 @@ def test_a_program_that_fails_is_told_in_one_sentence(program, script, said, ret
         assert "\n" not in str(caught.value)
 
 
-def test_a_controller_that_hangs_is_waited_for_once_however_many_devices_are_asked_about(program, tmp_path):
-    isolator = program(f"echo >> {tmp_path}/calls; exec sleep 30")
-    for _ in range(20):
-        with pytest.raises(IsolationError, match="did not answer") as caught:
-            isolator.held(ONE)
-        assert caught.value.retry
-    assert (tmp_path / "calls").read_text() == "\n"
-
-
 def test_a_program_that_is_not_there_is_not_tried_again(tmp_path):
     with pytest.raises(IsolationError, match="can't be started") as caught:
         make_isolator("slurm", scontrol=str(tmp_path / "missing")).held(ONE)
