@@ -7,7 +7,7 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
 | the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
-| the same step, checkpoint and value in another attempt of the job | software or data: those of this host are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: those of the hosts that saw it are revoked |
 | ... by the same device alone, under another rank | the strike stays |
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step on its host are revoked |
@@ -146,7 +146,7 @@ class Strikes:
             moved = self._has_moved(event, device)
             if moved is not None and not self.is_stale(event, now):
                 return Counted(device, new, moved=moved)
-            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now))
+            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now, repeated=True))
         if not new:
             return Counted(device, new, software)
         counted = self._revoke_burst(event, now)
@@ -280,7 +280,7 @@ class Strikes:
         query = "SELECT 1 FROM software WHERE job = ? AND step = ? AND host = ?"
         return self._store.db.execute(query, (job, step, host)).fetchone() is not None
 
-    def _blame_software(self, event: Event, now: float) -> tuple[int, ...]:
+    def _blame_software(self, event: Event, now: float, *, repeated: bool = False) -> tuple[int, ...]:
         """Revokes every strike of a step on a host that no replay confirmed, and those to come: the devices of each."""
         job, step, host = job_of(event.run), event.step, event.host
         if step <= 0:  # the step is not known
@@ -289,9 +289,11 @@ class Strikes:
         db.execute(
             "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)", (job, step, host, now)
         )
-        return self._revoke(
-            "software", f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN {_HARDWARE}", (job, step, host)
-        )
+        where = f"job = ? AND step = ? AND verdict NOT IN {_HARDWARE} AND device IN (SELECT n FROM device WHERE host IN "
+        # Where it repeats, also of the hosts that the job was on before it moved.
+        seen = "(SELECT ? UNION SELECT host FROM sighting WHERE fact = ? AND vouched AND ?)"
+        values = (job, step, host, _fact(event) if repeated else b"", self._is_vouched(event))
+        return self._revoke("software", f"{where}{seen})", values)
 
     def _revoke(self, why: str, where: str, values: tuple[object, ...]) -> tuple[int, ...]:
         """Revokes the strikes of `where`; returns the device of each."""
@@ -311,9 +313,7 @@ class Strikes:
         """Whether another attempt of the job saw the same value at the same checkpoint and step."""
         if not moment(event):
             return False
-        text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
-        fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        db, vouched = self._store.db, self._is_vouched(event)
+        db, vouched, fact = self._store.db, self._is_vouched(event), _fact(event)
         db.execute(
             "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)",
             (fact, event.host, event.run, vouched, now),
@@ -408,6 +408,12 @@ class Strikes:
         if row is None:
             return -1
         return int(row[0]) if abs(event.time - row[1]) <= _COOLDOWN_SECONDS else int(row[0]) - 1
+
+
+def _fact(event: Event) -> bytes:
+    """The value of a job at a checkpoint and step, as a number."""
+    text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
 
 
 def prepared(event: Event) -> Event:
