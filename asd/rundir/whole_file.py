@@ -45,4 +45,5 @@ def _has_tensors(file: BinaryIO, size: int) -> bool:
     if length > min(size, _LONGEST_HEAD):
         return False
     tensors = json.loads(file.read(length))
-    return size == 8 + length + max((each["data_offsets"][1] for name, each in tensors.items() if name[:2] != "__"))
+    ends = [int(each["data_offsets"][1]) for name, each in tensors.items() if name != "__metadata__"]
+    return size == 8 + length + max(ends, default=0)
