@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from asd.rundir.disk import open_to_read
-from asd.rundir.follow_cursor import UNSEEN, Cursor, Line, LineBatch, new_cursor, restore_cursors, save_cursors
+from asd.rundir.follow_cursor import (
+    HEAD,
+    UNSEEN,
+    Cursor,
+    Line,
+    LineBatch,
+    fingerprint_of,
+    new_cursor,
+    restore_cursors,
+    save_cursors,
+)
 
 __all__ = ["Follower", "Line"]
 
@@ -94,6 +104,30 @@ class Follower:
                 left = size - (cursor.offset if cursor is not None else 0)
                 found[folder] = found.get(folder, 0) + max(left, 0)
         return {folder: left for folder, left in found.items() if left}
+
+    def unfinished(self) -> list[Line]:
+        """The last line of each file, where it has no end yet; it is not taken as read."""
+        found = []
+        for key, (path, _) in self._found.items():
+            try:
+                descriptor = open_to_read(path, links=self._links)
+            except OSError:
+                continue
+            try:
+                cursor = self._cursors.get(key)
+                offset = cursor.offset if cursor is not None else 0
+                raw = os.pread(descriptor, self._longest + 1, offset)
+                if (
+                    raw.strip(b"\0")
+                    and len(raw) <= self._longest
+                    and b"\n" not in raw
+                    and not (cursor and cursor.skipping)
+                ):
+                    name = cursor.fingerprint if cursor is not None else fingerprint_of(descriptor, raw[:HEAD])
+                    found.append(Line(path, offset, raw.decode(errors="replace"), f"{name}:{offset}"))
+            finally:
+                os.close(descriptor)
+        return found
 
     def state(self) -> dict[str, Any]:
         """How far all lines returned so far reach, as something JSON can hold; a bounded amount per file."""

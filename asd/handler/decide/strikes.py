@@ -7,7 +7,7 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
 | the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
-| the same step, checkpoint and value in another attempt of the job | software or data: those of the hosts that saw it are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: those of these hosts are revoked |
 | ... by the same device alone, under another rank | the strike stays |
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step on its host are revoked |
@@ -289,7 +289,9 @@ class Strikes:
         db.execute(
             "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)", (job, step, host, now)
         )
-        where = f"job = ? AND step = ? AND verdict NOT IN {_HARDWARE} AND device IN (SELECT n FROM device WHERE host IN "
+        where = (
+            f"job = ? AND step = ? AND verdict NOT IN {_HARDWARE} AND device IN (SELECT n FROM device WHERE host IN "
+        )
         # Where it repeats, also of the hosts that the job was on before it moved.
         seen = "(SELECT ? UNION SELECT host FROM sighting WHERE fact = ? AND vouched AND ?)"
         values = (job, step, host, _fact(event) if repeated else b"", self._is_vouched(event))
