@@ -54,7 +54,7 @@ Examples:
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
 read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name. An agent may speak
-of devices of its own node only: of the label node or the node of its pod, or else of the names in its certificate.
+of devices of its own node only: that of the label node, or of its pod, or else the host of its target.
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
 the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
@@ -165,13 +165,13 @@ class _HandlerJob:
             from_beginning=args.from_beginning,
             uptime=machine_uptime,
             leadership=lease,
-            hosts_of=None if agents is None else agents.hosts_of,
+            hosts_of=agents.hosts_of if agents else None,
         )
         with store.transaction():  # for `asd devices release`
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
             store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
-            say("without --jobs many devices at once are taken for software on one node only.")
+            say("without --jobs a node that lies about a job can clear strikes of other nodes, though no verdict.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)

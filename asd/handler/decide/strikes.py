@@ -7,7 +7,7 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
 | the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
-| the same step, checkpoint and value in another attempt of the job | software or data: those of these hosts are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: those there are revoked |
 | ... by the same device alone, under another rank | the strike stays |
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step on its host are revoked |
