@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from asd.rundir.disk import open_to_read
 from asd.rundir.follow_cursor import (
-    HEAD,
     UNSEEN,
     Cursor,
     Line,
@@ -97,36 +98,28 @@ class Follower:
 
     def behind(self) -> dict[Path, int]:
         """How many bytes are still to be read, of each folder in which the last poll has left some."""
-        found: dict[Path, int] = {}
+        found: Counter[Path] = Counter()
         for folder, logs in (*self._waiting.items(), *self._held.items()):
             for key in (key for keys in logs.values() for key in keys):
-                cursor, size = self._cursors.get(key), self._found[key][1].st_size
-                left = size - (cursor.offset if cursor is not None else 0)
-                found[folder] = found.get(folder, 0) + max(left, 0)
-        return {folder: left for folder, left in found.items() if left}
+                cursor = self._cursors.get(key)
+                found[folder] += max(self._found[key][1].st_size - (cursor.offset if cursor else 0), 0)
+        return dict(+found)
 
     def unfinished(self) -> list[Line]:
         """The last line of each file, where it has no end yet; it is not taken as read."""
         found = []
         for key, (path, _) in self._found.items():
-            try:
-                descriptor = open_to_read(path, links=self._links)
-            except OSError:
-                continue
-            try:
+            with contextlib.suppress(OSError), open(open_to_read(path, links=self._links), "rb") as file:
                 cursor = self._cursors.get(key)
-                offset = cursor.offset if cursor is not None else 0
-                raw = os.pread(descriptor, self._longest + 1, offset)
+                raw = os.pread(file.fileno(), self._longest + 1, offset := cursor.offset if cursor else 0)
                 if (
                     raw.strip(b"\0")
                     and len(raw) <= self._longest
                     and b"\n" not in raw
                     and not (cursor and cursor.skipping)
                 ):
-                    name = cursor.fingerprint if cursor is not None else fingerprint_of(descriptor, raw[:HEAD])
+                    name = cursor.fingerprint if cursor else fingerprint_of(file.fileno(), raw)
                     found.append(Line(path, offset, raw.decode(errors="replace"), f"{name}:{offset}"))
-            finally:
-                os.close(descriptor)
         return found
 
     def state(self) -> dict[str, Any]:
@@ -145,7 +138,6 @@ class Follower:
             log = path.with_name(_ROTATED.sub("", path.name))
             found.setdefault(path.parent, {}).setdefault(str(log), []).append(key)
         self._held = {folder: found.pop(folder) for folder in held if folder in found}
-        # Who waits for a turn comes before who had one.
         order = dict.fromkeys((*(each for each in self._waiting if each in found), *found))
         self._waiting = {folder: _ordered(found[folder], self._waiting.get(folder, ())) for folder in order}
         self.unserved = self.unserved & set(self._waiting) or set(self._waiting)
@@ -197,10 +189,7 @@ class Follower:
             log = next(iter(logs))
             keys = logs.pop(log)
             self.unserved.discard(folder)
-            try:
-                if not self._read_in_turn(keys, batch):
-                    return False
-            except FileNotFoundError:
+            if not self._read_in_turn(keys, batch):
                 return False
             if keys:
                 logs[log] = keys
@@ -220,7 +209,7 @@ class Follower:
                 cursor = self._cursors.get(keys[0])
                 more = cursor is not None and cursor.behind
             except FileNotFoundError:
-                raise
+                return False
             except OSError as error:
                 self.unreadable[str(path)] = _reason_of(error)
             if not more:

@@ -15,7 +15,7 @@ from asd.records import Count, Flag, Text, fill
 
 VERSION = 1
 UNSEEN = (-1, -1)
-HEAD = 1024  # bytes that are hashed, at most
+_HEAD = 1024  # bytes that are hashed, at most
 _BLOCK = 1 << 18
 _AT_ONCE = 1 << 22  # bytes of one batch: bounds the memory it takes
 _TURN_LINES, _TURN_BYTES = 100, 1 << 18
@@ -78,7 +78,7 @@ class Cursor:
 
     def tail_of(self, descriptor: int) -> str:
         """What `tail` is in the open file."""
-        size = min(self.offset, HEAD)
+        size = min(self.offset, _HEAD)
         return _digest(os.pread(descriptor, size, self.offset - size))
 
 
@@ -87,9 +87,9 @@ def new_cursor(path: str, descriptor: int, before: str = "") -> Cursor | None:
 
     `before` is the `tail` of what was in the file before it was written anew: its lines are others then.
     """
-    first = os.pread(descriptor, HEAD, 0)
+    first = os.pread(descriptor, _HEAD, 0)
     end = first.find(b"\n") + 1
-    if not end and len(first) < HEAD:
+    if not end and len(first) < _HEAD:
         return None
     first = first[:end] if end else first
     return Cursor(path, fingerprint_of(descriptor, first, before), _digest(first), len(first))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol, runtime_checkable
@@ -68,7 +67,7 @@ class Executor:
         self._publish = publish
         self._already = already
         self._publishing_fails = False
-        self._rests_until = -math.inf
+        self._rests_until = 0.0
         self.failed_tries = 0
 
     @property
@@ -110,18 +109,17 @@ class Executor:
         )
 
     def _rests(self) -> bool:
-        """Whether the engine did not answer in time a moment ago, so that nobody waits for it for each device."""
+        """Whether the engine took long to say nothing a moment ago: not every device waits for it."""
         return time.monotonic() < self._rests_until
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
-        """Notes how long an engine was waited for in vain."""
         began = time.monotonic()
         try:
             yield
         except Exception:
-            if (took := time.monotonic() - began) > _SLOW_SECONDS:
-                self._rests_until = began + 5 * took
+            took = time.monotonic() - began
+            self._rests_until = began + 5 * took if took > _SLOW_SECONDS else 0.0
             raise
 
     def _do(self, case: Case, now: float) -> Decision | None:

@@ -23,7 +23,6 @@ from asd.handler.inputs.targets import Target
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
-_QUICK_SECONDS = 2.0  # for an answer that is longer on its way its agent waits, and no other one
 _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
 _ENDED = "it ended the connection without a whole answer, as who wants {} does"
@@ -85,16 +84,12 @@ class AgentLink:
         target: The agent.
         connecting: Held while a connection is made.
         parsers: Where the JSON of answers is read.
-
-    Attributes:
-        slow_seconds: How long the last large answer held the room that all agents share; 0 for one that came at once.
     """
 
     def __init__(self, target: Target, connecting: asyncio.Semaphore, parsers: Executor | None = None) -> None:
         self._target = target
         self._connecting = connecting
         self._parsers = parsers
-        self.slow_seconds = 0.0
         self._open: _Connection | None = None
 
     async def fetch(
@@ -156,20 +151,16 @@ class AgentLink:
     ) -> AgentAnswer:
         head = {"Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive"}
         lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
-        stays, loop, self.slow_seconds = False, asyncio.get_running_loop(), 0.0
+        stays = False
         try:
             link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
             status, headers, size = await asyncio.wait_for(_head(link.reader), wait + _ANSWER_SECONDS)
             if size > _LARGE and room is not None:
                 await room()
-            began = loop.time()
-            try:
-                body = await asyncio.wait_for(link.reader.readexactly(size), _ANSWER_SECONDS)
-            finally:
-                held = loop.time() - began
-                self.slow_seconds = held if size > _LARGE and held > _QUICK_SECONDS else 0.0
+            body = await asyncio.wait_for(link.reader.readexactly(size), _ANSWER_SECONDS)
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
+            loop = asyncio.get_running_loop()
             answer = await loop.run_in_executor(self._parsers, _read, headers, body, limit)
             stays = headers.get("connection", "").lower() == "keep-alive"
         except asyncio.TimeoutError as error:

@@ -174,7 +174,7 @@ class Puller:
                     pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
                     rest = 0.0 if has_more else _REST_SECONDS
                 # Out here: within `except` what was sent would be kept all the while, by the traceback.
-                await asyncio.sleep(max(rest, _LARGE_AT_ONCE * link.slow_seconds))
+                await asyncio.sleep(rest)
         finally:
             link.close()
 

@@ -35,7 +35,6 @@ class Agent:
         self.events = []
         self.asked, self.asked_at = [], []
         self.cursor = self.flood = self.behind = None
-        self.slow = 0.0
         agent = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -56,9 +55,7 @@ class Agent:
                     self.send_header("X-ASD-Clock", f"{time.time() - agent.behind:.3f}")
                 self.end_headers()
                 with suppress(OSError):  # who is not heard to the end
-                    self.wfile.write(body[:-1])
-                    time.sleep(agent.slow)
-                    self.wfile.write(body[-1:])
+                    self.wfile.write(body)
 
             def log_message(self, *_):
                 pass
@@ -223,15 +220,6 @@ def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_ti
     before = len(one.asked_at)
     work(feed, lambda: len(one.asked_at) == before + 2)
     assert one.asked_at[-1] - one.asked_at[-2] >= 0.6
-
-
-def test_who_sends_large_answers_slowly_waits_himself(running, agents, monkeypatch):
-    monkeypatch.setattr("asd.handler.inputs.puller._LARGE_AT_ONCE", 2)
-    monkeypatch.setattr("asd.handler.inputs.agent_client._QUICK_SECONDS", 0.3)
-    slow, _ = agents
-    slow.slow, slow.flood = 0.6, b"[" + b" " * (1 << 17) + b"]"
-    work(running({"node7": slow}), lambda: len(slow.asked_at) == 2)
-    assert slow.asked_at[1] - slow.asked_at[0] >= 3 * 0.6
 
 
 @pytest.mark.parametrize("behind", [3600.0, 9 * 3600.0, -9 * 3600.0])
