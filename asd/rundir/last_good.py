@@ -85,8 +85,7 @@ def last_good(
         writing = {path.parent for path in whole if together}
         in_all = [path for path in whole if writing <= {each.parent for each in whole if each.name == path.name}]
         newest = (in_all or whole)[0]
-        reason = f"{newest} is taken though it has no manifest: there is nothing better."
-        return Choice(newest, None, reason, tuple(skipped))
+        return Choice(newest, None, f"{newest} has no manifest; there is nothing better.", tuple(skipped))
     where = ", ".join(map(str, places)) or "any folder"
     return Choice(None, None, f"there is no good checkpoint in {where}, so the training begins anew.", tuple(skipped))
 

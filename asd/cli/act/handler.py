@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
-from asd.isolator import Isolator
+from asd.isolator import Device, Isolator
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
@@ -62,6 +62,7 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
+_MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
 _NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
 
 
@@ -292,13 +293,16 @@ class _HandlerJob:
             print(line, flush=True)
 
     def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
-        """What differs from what was told last of the device; the metrics count all decisions."""
+        """What differs from what was told last of the device, of one node so much a minute; metrics count all."""
         self._told = {about: told for about, told in self._told.items() if 0 <= now - told[1] < _NEWS_SECONDS}
+        of_host = Counter(about.host for about in self._told if isinstance(about, Device))
         for decision in decisions:
-            about = decision.device or decision.reason
+            about, host = decision.device or decision.reason, decision.device.host if decision.device else ""
             if decision.action in NEWS and self._told.get(about, ("", now))[0] != decision.action:
-                self._told[about] = decision.action, now
-                yield decision
+                of_host[host] += bool(host)
+                if of_host[host] <= _MOST_NEWS:
+                    self._told[about] = decision.action, now
+                    yield decision
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

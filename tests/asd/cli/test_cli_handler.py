@@ -11,6 +11,7 @@ from datetime import datetime
 
 import pytest
 
+from asd import Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
@@ -63,6 +64,16 @@ def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsy
     ]
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+
+
+def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_path, capsys):
+    passed = {"kind": "stress", "level": Level.NORMAL, "checkpoint": ""}
+    made_up = [event(0, device=f"Ascend:{number}", **passed) for number in range(900)]
+    write(tmp_path, *made_up, persistent(host="node8"))
+    assert once(tmp_path, "--from-beginning") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 100
+    assert any(line.startswith("isolat") and "node8" in line for line in lines)
 
 
 def test_decisions_as_json(tmp_path, capsys):
