@@ -26,7 +26,7 @@ from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
-from asd.owners import may_give_back
+from asd.handler.inputs.owners import may_give_back
 from asd.rules.step.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line

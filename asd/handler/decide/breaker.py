@@ -56,8 +56,8 @@ class Breaker:
             whole_nodes: Whether the engine isolates nodes: a further device of one that is out adds nothing.
         """
         policy, known, out = self._policy, int(self._store.number("known_nodes")), self.isolated(now)
-        hours, nodes, devices = BREAKER_SECONDS / 3600, policy.allowed(known), policy.max_devices
-        here = out.get(host, 0)
+        hours, here, devices = BREAKER_SECONDS / 3600, out.get(host, 0), policy.max_devices
+        nodes = policy.allowed(known) if policy.max_percent < 100 else max(known, len(out) + 1)
         too_many = here >= devices and not (whole_nodes and here)
         if not self.opened():
             if not too_many and (here or len(out) < nodes):

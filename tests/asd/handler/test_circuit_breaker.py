@@ -74,6 +74,11 @@ def test_nodes_are_those_that_somebody_knows_however_many_were_at_fault_before(b
     assert actions == ["isolated"] * 4 + ["breaker"] * 2
 
 
+def test_with_100_percent_no_number_of_nodes_opens_it():
+    scene = Scene(Policy(max_percent=100))
+    assert {scene.replay("persistent", 1, host=f"node{number}").action for number in range(9)} == {"isolated"}
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_a_bad_board_stops_no_other_node(others):
     scene = Scene()
