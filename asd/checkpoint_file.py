@@ -1,4 +1,4 @@
-"""Whether a checkpoint file without a manifest is whole: one that was being written at a crash ends within a part."""
+"""Checks that a checkpoint file without a manifest is whole: one written at the time of a crash ends within a part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_HEAD = 100 << 20
 
 
 def torn(path: Path) -> str:
-    """Why the file can't be read, without a full stop; empty when all of its parts are there."""
+    """Returns why the file can't be read, without a full stop; empty when all of its parts are there."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -24,7 +24,7 @@ def torn(path: Path) -> str:
 
 
 def _has_parts(file: BinaryIO, size: int) -> bool:
-    """A `.ckpt` is one part for each parameter, in the wire form of protobuf, and may end with a sum of its bytes."""
+    """Follows a `.ckpt`: a part for each parameter, in the wire form of protobuf, and maybe a sum of its bytes."""
     position = 0
     while position < size:
         file.seek(position)
@@ -40,7 +40,7 @@ def _has_parts(file: BinaryIO, size: int) -> bool:
 
 
 def _has_tensors(file: BinaryIO, size: int) -> bool:
-    """A `.safetensors` says at its beginning where each tensor ends."""
+    """Compares the size of a `.safetensors` with the ends of the tensors in its head."""
     length = int.from_bytes(file.read(8), "little")
     if length > min(size, _LONGEST_HEAD):
         return False

@@ -115,7 +115,7 @@ class Ingest:
 
 
 def _plain(line: Line) -> Line:
-    """A line of UTF-16 as one of UTF-8: what is asked for in it is ASCII."""
+    """Returns a line of UTF-16 as UTF-8; the patterns are ASCII."""
     return line._replace(text=line.text.replace("\0", "").strip("\r\ufffd")) if "\0" in line.text else line
 
 

@@ -97,7 +97,7 @@ class Follower:
         return batch.lines
 
     def behind(self) -> dict[Path, int]:
-        """How many bytes are still to be read, of each folder in which the last poll has left some."""
+        """Returns the bytes still to be read, by folder; folders without any are left out."""
         found: Counter[Path] = Counter()
         for folder, logs in (*self._waiting.items(), *self._held.items()):
             for key in (key for keys in logs.values() for key in keys):
@@ -106,7 +106,7 @@ class Follower:
         return dict(+found)
 
     def unfinished(self) -> list[Line]:
-        """The last line of each file, where it has no end yet; it is not taken as read."""
+        """Returns the last line of each file that has no line feed yet; it does not count as read."""
         found = []
         for key, (path, _) in self._found.items():
             with contextlib.suppress(OSError), open(open_to_read(path, links=self._links), "rb") as file:
@@ -249,7 +249,7 @@ class Follower:
 
 
 def _ordered(logs: dict[str, list[str]], before: Iterable[str]) -> dict[str, list[str]]:
-    """The logs, those in `before` first and in that order."""
+    """Returns the logs, those in `before` first and in that order."""
     return {log: logs[log] for log in dict.fromkeys((*(each for each in before if each in logs), *logs))}
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are what was written.
+"""Picks the checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are unchanged.
 
 Without one, the newest that is whole and of which no manifest says something bad.
 """

@@ -63,7 +63,7 @@ class HostFile:
             raise ConfigError("the option hosts or hosts_out", str(hosts), "it must be a file of its own")
 
     def nodes(self) -> list[str]:
-        """The hosts of the list.
+        """Returns the hosts of the list.
 
         Raises:
             ValueError: It can't be used.

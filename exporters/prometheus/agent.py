@@ -185,7 +185,7 @@ class Agent:
                 return
 
     def _held(self) -> list[Path]:
-        """The run folders that have told more than their share of what was not pulled yet: the journal is of all."""
+        """Returns the run folders with more than their share of the events that were not pulled yet."""
         read = self.journal.read
         for folder, told in list(self._unread.items()):
             while told and (told[0][0] <= read or read < 0):

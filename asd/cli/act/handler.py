@@ -155,7 +155,7 @@ class _HandlerJob:
         self.leading = Leading(lease, self.wake.set)
 
     def begin(self, home: Path, policy: Policy, isolator: Isolator, lease: KubeLease | None) -> None:
-        """Goes on where the handler before has ended, which asks the engine."""
+        """Starts the handler, which asks the scheduler."""
         args, agents, store = self._args, self._wanted_agents, self.store
         self.handler = FaultHandler(
             store,
@@ -293,7 +293,7 @@ class _HandlerJob:
             print(line, flush=True)
 
     def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
-        """What differs from what was told last of the device, of one node so much a minute; metrics count all."""
+        """Returns news about devices, a bounded number per node and minute; metrics count all."""
         self._told = {about: told for about, told in self._told.items() if 0 <= now - told[1] < _NEWS_SECONDS}
         of_host = Counter(about.host for about in self._told if isinstance(about, Device))
         for decision in decisions:

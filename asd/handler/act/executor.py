@@ -76,7 +76,7 @@ class Executor:
         return self._isolator.name
 
     def nodes(self) -> Collection[str]:
-        """The nodes that the engine knows; none where it does not say."""
+        """Returns the nodes of the scheduler; none where it does not answer."""
         try:
             with self._answering():
                 return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
@@ -109,7 +109,7 @@ class Executor:
         )
 
     def _rests(self) -> bool:
-        """Whether the engine took long to say nothing a moment ago: not every device waits for it."""
+        """Returns true while a scheduler that did not answer in time is left alone."""
         return time.monotonic() < self._rests_until
 
     @contextlib.contextmanager

@@ -38,7 +38,7 @@ class Breaker:
         return True
 
     def isolated(self, now: float) -> dict[str, int]:
-        """Devices that were isolated within the window, or are about to be, by node."""
+        """Returns the number of devices isolated within the window, or about to be, by node."""
         since = max(now - BREAKER_SECONDS, min(self._store.number("breaker_reset"), now))
         counted = self._store.db.execute(
             "SELECT host, count(*) FROM cases JOIN device ON device.n = cases.device "
@@ -48,7 +48,7 @@ class Breaker:
         return dict(counted.fetchall())
 
     def refusal(self, now: float, host: str, *, whole_nodes: bool = False) -> str:
-        """Why no further device of `host` may be isolated now; empty when it may. Opens the breaker if it has to.
+        """Returns why no further device of `host` may be isolated now; empty when it may. May open the breaker.
 
         Args:
             now: Seconds since the epoch.

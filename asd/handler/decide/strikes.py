@@ -413,7 +413,7 @@ class Strikes:
 
 
 def _fact(event: Event) -> bytes:
-    """The value of a job at a checkpoint and step, as a number."""
+    """Returns a hash of the value of a job at a checkpoint and step."""
     text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
     return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
 

@@ -53,7 +53,7 @@ class Slurm:
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
 
     def nodes(self) -> list[str]:
-        """The nodes that Slurm has.
+        """Returns the nodes of the cluster.
 
         Raises:
             IsolationError: It does not say.

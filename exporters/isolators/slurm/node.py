@@ -73,7 +73,7 @@ _MOST_NODES = 100_000
 
 
 class SlurmJobs:
-    """The nodes of each job, as `squeue` tells them; asked every 10 s.
+    """Nodes of each job, from `squeue`; asked every 10 s.
 
     A run in a job of Slurm is called `slurm-JOBID`, and what follows.
 
@@ -92,7 +92,7 @@ class SlurmJobs:
         self._jobs: dict[str, frozenset[str]] = {}
 
     def look(self) -> list[Target]:
-        """Asks where the jobs are; when Slurm does not say, they stay as they were."""
+        """Updates the nodes of the jobs; they stay as they were when Slurm does not answer."""
         if self._clock() < self._next:
             return []
         try:
@@ -106,13 +106,13 @@ class SlurmJobs:
         return []
 
     def hosts(self, job: str) -> Collection[str]:
-        """On which nodes a job runs."""
+        """Returns the nodes of a job."""
         match = _JOB.match(job)
         return self._jobs.get(match[1], ()) if match is not None else ()
 
 
 def expand(nodes: str) -> Iterator[str]:
-    """The nodes of a list in Slurm's form.
+    """Expands a list of nodes in Slurm's form.
 
     >>> list(expand("n[08-10,12],login"))
     ['n08', 'n09', 'n10', 'n12', 'login']
