@@ -43,6 +43,9 @@ class Isolator(Protocol):
 
     Attributes:
         name: What it is called in sentences and in events, for example `slurm`.
+
+    One that isolates the whole node of a device has `whole_nodes`, which is true; one that knows which nodes there are
+    has a method `nodes` that returns their names.
     """
 
     name: str

@@ -17,6 +17,7 @@ from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
 from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
+from asd.handler.device_record import policy_of
 from asd.handler.identity import whole
 from asd.handler.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
@@ -75,7 +76,9 @@ class FaultHandler:
         self._uptime = uptime
         self._from_beginning = from_beginning
         self._lock = threading.RLock()
-        self.triage = Triage(store, policy, isolator.name, hosts_of)
+        self.triage = Triage(
+            store, policy, isolator.name, hosts_of, whole_nodes=getattr(isolator, "whole_nodes", False)
+        )
         self._leadership = leadership
         self._leads = leadership is None
         self._adopted = ""
@@ -135,6 +138,7 @@ class FaultHandler:
             if self._may_ask() and not 0 <= now - self._reconciled < _RECONCILE_SECONDS:
                 self._reconciled = now
                 acted += self.engine.reconcile(now)
+                self.know_nodes("scheduler", self.engine.nodes())
                 self._send(now)
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
@@ -145,11 +149,21 @@ class FaultHandler:
         return self._leads and (self._leadership is None or self._leadership.acts)
 
     def know(self, devices: Iterable[Device]) -> None:
-        """Notes which devices there are: the circuit breaker's percentage is one of these."""
+        """Notes which devices there are; the circuit breaker's percentage is one of their nodes."""
+        nodes = set(self.triage.breaker.nodes.get("", ()))
         with self._lock, self.store.transaction():
             now = self._clock()
             for host, device, rank in devices:
                 self.triage.strikes.hardware.number(whole(host), whole(device), rank, now)
+                nodes.add(host)
+        self.know_nodes("", nodes)
+
+    def know_nodes(self, source: str, nodes: Collection[str]) -> None:
+        """Notes which nodes there are, by who knows them."""
+        found = frozenset(nodes)
+        if found and found != self.triage.breaker.nodes.get(source):
+            with self._lock, self.store.transaction():
+                self.triage.breaker.know(source, found)
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""
@@ -165,6 +179,8 @@ class FaultHandler:
                 # The clocks of others may be behind ours.
                 self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - SKEW_SECONDS)
                 self.store.set_meta("last_now", now)
+            if policy_of(self.store).dry_run and not self.policy.dry_run:
+                self.store.set_meta("breaker_opened", 0.0)
             self.store.set_meta("policy", msgspec.json.encode(self.policy).decode())  # for who looks at the devices
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
@@ -177,6 +193,7 @@ class FaultHandler:
     def _begin_acting(self, now: float) -> None:
         if not self._may_ask():
             return
+        self.know_nodes("scheduler", self.engine.nodes())
         self._keep(self._carry_out(now))
         self._keep(self.engine.reconcile(now))
         self._send(now)

@@ -16,7 +16,7 @@ from asd.event import CODE, LEVEL_NAMES, Event
 from asd.ingest.alarms import Alarms
 from asd.records import load_if_there
 from asd.rundir.disk import sync, write_whole
-from asd.rundir.follow import Follower
+from asd.rundir.follow import Follower, Line
 from asd.rundir.names import cursor_file, event_files, ingest_file
 
 
@@ -66,8 +66,24 @@ class Ingest:
         if self._unwritten:
             self._write()
         lines = self.follower.poll(limit)
+        self._read(lines)
+        before = self._saved
+        self._write()
+        moved = bool(lines) or self._saved != before
+        return moved and (len(lines) >= limit or self._is_behind())
+
+    def finish(self) -> None:
+        """Reads the last line of each file, where it has no line feed and nobody waits for one.
+
+        Raises:
+            OSError: The sink or the state can't be written.
+        """
+        self._read(self.follower.unfinished())
+        self._write()
+
+    def _read(self, lines: list[Line]) -> None:
         self.lines += len(lines)
-        for line in lines:
+        for line in map(_plain, lines):
             found = self._alarms.read(line)
             self._pending.extend(found)
             if found:
@@ -75,10 +91,6 @@ class Ingest:
             elif CODE in line.text.upper() and "event=" not in line.text:  # which is our own log
                 self.unexplained.add(line.path)
         self.unexplained -= self._explained
-        before = self._saved
-        self._write()
-        moved = bool(lines) or self._saved != before
-        return moved and (len(lines) >= limit or self._is_behind())
 
     def _write(self) -> None:
         self._unwritten = True
@@ -97,6 +109,11 @@ class Ingest:
 
     def _is_behind(self) -> bool:
         return any(file["behind"] and not file["missing"] for file in self.follower.state()["files"].values())
+
+
+def _plain(line: Line) -> Line:
+    """Returns a line of UTF-16 as UTF-8; the patterns are ASCII."""
+    return line._replace(text=line.text.replace("\0", "").strip("\r\ufffd")) if "\0" in line.text else line
 
 
 def _ids(paths: Iterable[Path]) -> Iterator[str]:

@@ -18,6 +18,7 @@ UNSEEN = (-1, -1)
 _HEAD = 1024  # bytes that are hashed, at most
 _BLOCK = 1 << 18
 _AT_ONCE = 1 << 22  # bytes of one batch: bounds the memory it takes
+_TURN_LINES, _TURN_BYTES = 100, 1 << 18
 
 
 class Line(NamedTuple):
@@ -91,8 +92,12 @@ def new_cursor(path: str, descriptor: int, before: str = "") -> Cursor | None:
     if not end and len(first) < _HEAD:
         return None
     first = first[:end] if end else first
-    identity = _digest(b"%d %b%b" % (os.fstat(descriptor).st_ino, first, before.encode()))
-    return Cursor(path, identity, _digest(first), len(first))
+    return Cursor(path, fingerprint_of(descriptor, first, before), _digest(first), len(first))
+
+
+def fingerprint_of(descriptor: int, first: bytes, before: str = "") -> str:
+    """Names an open file in the keys of its lines, by its first line, which need not have its end yet."""
+    return _digest(b"%d %b%b" % (os.fstat(descriptor).st_ino, first.rstrip(b"\r\n\0"), before.encode()))
 
 
 def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:
@@ -132,24 +137,35 @@ class LineBatch:
         self._bytes = 0
         self._limit = limit
         self._longest = longest
+        self.begin_turn()
+
+    def begin_turn(self) -> None:
+        """Lets the next log have as much as each."""
+        self._turn_lines = min(len(self.lines) + _TURN_LINES, self._limit)
+        self._turn_bytes = min(self._bytes + _TURN_BYTES, _AT_ONCE)
 
     @property
     def full(self) -> bool:
         """Whether it is enough."""
         return len(self.lines) >= self._limit or self._bytes >= _AT_ONCE
 
+    @property
+    def turn_is_over(self) -> bool:
+        """Returns true when another log is to go on."""
+        return len(self.lines) >= self._turn_lines or self._bytes >= self._turn_bytes
+
     def read(self, cursor: Cursor, descriptor: int, path: Path) -> None:
         """Adds the complete lines from the cursor on, and moves it behind them."""
         rest = b""  # what was read of a line that is not complete
         cursor.behind = True
-        while not self.full:
+        while not self.turn_is_over:
             block = os.pread(descriptor, _BLOCK, cursor.offset + len(rest))
             if not block:
                 cursor.behind = False
                 return
             *complete, rest = (rest + block).split(b"\n")
             for raw in complete:
-                if len(self.lines) >= self._limit:
+                if len(self.lines) >= self._turn_lines:
                     return
                 self._add(cursor, path, raw)
                 cursor.offset += len(raw) + 1

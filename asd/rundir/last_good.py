@@ -1,4 +1,7 @@
-"""Which checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are what was written."""
+"""Picks the checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are unchanged.
+
+Without one, the newest that is whole and of which no manifest says something bad.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from asd.checkpoint_file import torn
 from asd.errors import StateError
 from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manifest, manifest_path
 
@@ -69,12 +73,19 @@ def last_good(
         if not flaw:
             return Choice(path, manifest, _why(manifest, path, search.first_sign(manifest.run)), tuple(skipped))
         skipped.append(f"{path} (step {manifest.step}) is skipped: {flaw}.")
-    nothing_known = not search.known and not search.unreadable
-    if search.bare and nothing_known and only_step is None:
-        newest = max(search.bare, key=_modified)
-        reason = f"{newest} is taken though it has no manifest: there is nothing else."
-        return Choice(newest, None, reason, tuple(skipped))
-    skipped += [f"{path} is skipped: it has no manifest, so nobody knows what is in it." for path in search.bare]
+    whole = []
+    for path in sorted(search.bare, key=_modified, reverse=True):
+        flaw = torn(path) if only_step is None else "it has no manifest, so its step is not known"
+        if flaw:
+            skipped.append(f"{path} is skipped: {flaw}.")
+        else:
+            whole.append(path)
+    if whole:
+        # Ranks that write into a folder each have one of the same name there.
+        writing = {path.parent for path in whole if together}
+        in_all = [path for path in whole if writing <= {each.parent for each in whole if each.name == path.name}]
+        newest = (in_all or whole)[0]
+        return Choice(newest, None, f"{newest} has no manifest; there is nothing better.", tuple(skipped))
     where = ", ".join(map(str, places)) or "any folder"
     return Choice(None, None, f"there is no good checkpoint in {where}, so the training begins anew.", tuple(skipped))
 

@@ -2,7 +2,8 @@
 
 - `events.jsonl`: the events of the step, one CloudEvent in JSON a line, in the order of the backward pass
 - `values.csv`: the last values of every checkpoint, with limit and verdict; the broken value of a re-run step first
-- `readings.json`: the reading of every checkpoint in this step: value, kind and order of the first check
+- `readings.json`: the reading of every checkpoint in this step: value, kind and order of the first check; for a re-run
+  step first the values that broke a limit (`made` is `first`), then those of the rerun (`made` is `rerun`)
 - `config.json`, `versions.json`: all settings; versions of Python and of the packages
 """
 
@@ -48,9 +49,31 @@ def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event
     """
     _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in events))
     _write(folder / "values.csv", _values(_points(monitor, events)))
-    _write_json(folder / "readings.json", [reading._asdict() for reading in sorted(monitor.readings, key=_order)])
+    _write_json(folder / "readings.json", _readings(monitor, events))
     _write_json(folder / "config.json", dataclasses.asdict(config))
     _write_json(folder / "versions.json", _versions())
+
+
+def _readings(monitor: Monitor, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Returns the readings of the step, labelled where the step was re-run."""
+    seen = {each.checkpoint: each for each in sorted(monitor.readings, key=_order)}
+    first = [
+        {
+            **(seen[each.checkpoint]._asdict() if each.checkpoint in seen else {"checkpoint": each.checkpoint}),
+            "value": each.value,
+            "made": "first",
+        }
+        for each in events
+        if each.kind == "anomaly"  # NaN differs from itself, so the spelling is compared
+        and str(each.value) not in {str(value) for _, value, _, _ in _of_step(monitor, each)}
+    ]
+    rerun = {"made": "rerun"} if first else {}
+    return [*first, *({**reading._asdict(), **rerun} for reading in seen.values())]
+
+
+def _of_step(monitor: Monitor, event: Event) -> list[Point]:
+    """Returns the points of the event's checkpoint and step."""
+    return [point for point in monitor.history.get(event.checkpoint, ()) if point[0] == event.step]
 
 
 def _order(reading: Any) -> int:
@@ -65,8 +88,11 @@ def _points(monitor: Monitor, events: Sequence[Event]) -> dict[str, list[Point]]
     found = {name: list(points) for name, points in monitor.history.items()}
     for event in events:
         if event.kind == "anomaly":
-            limit = event.limits[0] if event.limits else math.nan
-            bad, points = (event.step, event.value, limit, event.level), found.setdefault(event.checkpoint, [])
+            points = found.setdefault(event.checkpoint, [])
+            # The first-level limit is that of the step: the event's own may be the one of the second level.
+            known = [point[2] for point in points if point[0] <= event.step]
+            limit = known[-1] if known else event.limits[0] if event.limits else math.nan
+            bad = (event.step, event.value, limit, event.level)
             if not any(point[0] == event.step and point[3] is event.level for point in points):
                 points.insert(sum(point[0] < event.step for point in points), bad)
     return {name: points[-VALUES:] for name, points in found.items()}

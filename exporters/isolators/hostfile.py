@@ -53,6 +53,7 @@ class HostFile:
     """
 
     name = "hostfile"
+    whole_nodes = True
 
     def __init__(self, *, hosts: str | Path = "", hosts_out: str | Path = "") -> None:
         if not hosts:
@@ -60,6 +61,14 @@ class HostFile:
         self._source, self._output = Path(hosts).absolute(), Path(hosts_out or f"{hosts}.asd").absolute()
         if self._source.is_dir() or self._output.is_dir() or self._source.resolve() == self._output.resolve():
             raise ConfigError("the option hosts or hosts_out", str(hosts), "it must be a file of its own")
+
+    def nodes(self) -> list[str]:
+        """Returns the hosts of the list.
+
+        Raises:
+            ValueError: It can't be used.
+        """
+        return self._read().hosts
 
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""

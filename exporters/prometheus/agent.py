@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ PROBLEMS = (
 """What can go wrong in the agent itself, the label `reason`."""
 
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
+_MOST_UNREAD = 250  # events of all run folders together that a handler has not pulled yet, where one pulls
+_LEAST_UNREAD = 20  # of one folder
 _MANY_CHARACTERS = 1 << 20  # of a batch behind which there may be more
 _STUCK_INTERVALS = 10
 _MOST_WARNINGS = 100
@@ -75,6 +78,7 @@ class Agent:
         problems: What went wrong, by reason, one of `PROBLEMS`.
         alive: Tells whether the process of a status lives.
         left_out: Ranks of other machines whose statuses were left out at the last poll.
+        behind: Bytes of event logs that are still to be read, by run folder.
         last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
 
     Raises:
@@ -107,6 +111,7 @@ class Agent:
         self.problems = dict.fromkeys(PROBLEMS, 0)
         self.alive = Liveness()
         self.left_out = 0
+        self.behind: dict[Path, int] = {}
         self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
@@ -120,6 +125,8 @@ class Agent:
         self.journal = EventJournal(self.state_file)
         self._closed = ""  # why the journal is
         self._unkept: list[Event] = []
+        self._taken: Counter[Path] = Counter()  # how many of these, by run folder
+        self._unread: dict[Path, deque[tuple[int, int]]] = {}  # numbers in the journal, and how many events
         self._follower = self._follow(None)
         self._saved: dict[str, Any] | None = None
         self._begin(patient=False)
@@ -161,18 +168,32 @@ class Agent:
         while True:
             self._begin()
             self._look_at_statuses()
-            lines = self._follower.poll(_AT_ONCE) if len(self._unkept) < _MOST_UNKEPT else []
+            most = _AT_ONCE if self.journal.read < 0 else _MOST_UNREAD
+            lines = self._follower.poll(most, self._held()) if len(self._unkept) < _MOST_UNKEPT else []
             for line in lines:
                 self._take(line)
+            self.behind = dict.fromkeys(self._status_files.folders, 0) | self._follower.behind()
             self._look_at_follower()
             self._look_at_disks()
             self._keep()
             self.last_poll, self._last_sign = self._clock(), self._monotonic()
-            if len(lines) < _AT_ONCE and sum(len(line.text) for line in lines) < _MANY_CHARACTERS:
+            if not self._follower.unserved:  # of who is behind now, others have the delay no more
                 self._polled = True
-                return
+                if len(lines) < most and sum(len(line.text) for line in lines) < _MANY_CHARACTERS:
+                    return
             if stop is not None and stop.is_set():
                 return
+
+    def _held(self) -> list[Path]:
+        """Returns the run folders with more than their share of the events that were not pulled yet."""
+        read = self.journal.read
+        for folder, told in list(self._unread.items()):
+            while told and (told[0][0] <= read or read < 0):
+                told.popleft()
+            if not told:
+                del self._unread[folder]
+        share = max(_MOST_UNREAD // max(len(self._unread), 1), _LEAST_UNREAD)
+        return [folder for folder, told in self._unread.items() if sum(count for _, count in told) >= share]
 
     def close(self) -> None:
         """Lets another agent use the state file."""
@@ -244,6 +265,7 @@ class Agent:
                 event = self._of_hardware(event)
                 self.ledger.add(event)
                 self._unkept.append(event)
+                self._taken[line.path.parent] += 1
 
     def _of_hardware(self, event: Event) -> Event:
         """The event with serial and physical number of its device as known here; a job says nothing of these."""
@@ -270,6 +292,7 @@ class Agent:
             self._closed = str(error)
         else:
             self._unkept, self._closed = [], ""
+            self._taken.clear()
             self._go_on(saved or {})
 
     def _go_on(self, saved: dict[str, Any]) -> None:
@@ -305,6 +328,9 @@ class Agent:
             if self.journal.is_open and (self._unkept or cursor != self._saved):
                 self.journal.add(self._unkept, {"cursor": cursor})
                 self._unkept, self._saved = [], cursor
+                for folder, count in self._taken.items():
+                    self._unread.setdefault(folder, deque()).append((self.journal.last, count))
+                self._taken.clear()
         except StateError as error:
             problem = str(error)
         if problem and self._unkept:

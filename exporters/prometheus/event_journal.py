@@ -47,11 +47,13 @@ class EventJournal:
     Attributes:
         problem: Why events can't be kept now, for who asks for them; empty when they can.
         lost: Where a file that was corrupt is by now; empty for none.
+        read: The number of the last event that somebody who pulls has; -1 while nobody has asked.
     """
 
     def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
         self.path = path
         self.lost = ""
+        self.read = -1
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -133,6 +135,7 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
+            self.read = max(self.read, start)
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []

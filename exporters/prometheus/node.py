@@ -14,6 +14,7 @@ from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
+from asd.exporters.prometheus.rows import clean
 
 
 class NodeCollector(AsdCollector):
@@ -60,6 +61,17 @@ class NodeCollector(AsdCollector):
             ),
         ):
             yield GaugeMetricFamily(name, about, value)
+        behind, ready = (
+            GaugeMetricFamily(f"asd_agent_{name}", about, labels=("folder",))
+            for name, about in (
+                ("behind_bytes", "Bytes of a run folder's event logs that the agent has still to read."),
+                ("run_ready", "Whether what the agent serves of a run folder is up to date."),
+            )
+        )
+        for folder, left in agent.behind.items():
+            behind.add_metric((clean(str(folder)),), left)
+            ready.add_metric((clean(str(folder)),), not left)
+        yield from (behind, ready)
 
 
 def serve_node(

@@ -15,6 +15,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.operators.private.cells import checkpoint_folder
 from asd.rundir.last_good import last_good
+from asd.rundir.manifest import note_checkpoint_place
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
 
@@ -98,8 +99,9 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
     """The checkpoint file that a training should load before its first step, or None when it begins anew.
 
     Under `asd run --ranks` that is the one which the supervisor chose for all ranks: of the newest step that is older
-    than the fault's first sign. Elsewhere it is the newest one in `folder` that is healthy and undamaged. Its manifest
-    decides, see `asd.rundir.manifest`; which one and why goes to the log `asd.resume`.
+    than the fault's first sign; it looks in every `folder` that was given here, and in those of manifests. Elsewhere it
+    is the newest one in `folder` that is healthy and undamaged. Its manifest decides, see `asd.rundir.manifest`;
+    without one it has to be whole. Which one, why, and which are left out goes to the log `asd.resume`.
 
         checkpoint = checkpoint_to_resume("checkpoints")
         if checkpoint is not None:
@@ -118,13 +120,18 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
     attempt = record.attempt(config.run) if record is not None and config.run else None
     if record is None or attempt is None:
         choice = last_good(Path(folder), rank=rank)
-    elif not attempt.resume_from:
-        return None
     else:
+        with contextlib.suppress(OSError):  # the supervisor looks there too when it goes on after this attempt
+            note_checkpoint_place(Path(config.run_dir), rank, Path(folder))
+        if not attempt.resume_from:
+            return None
         chosen, step = Path(attempt.resume_from), attempt.resume_step
         choice = last_good(Path(folder), distrusted=record.distrusted, runs=record.runs(), only_step=step, rank=rank)
         own = choice.manifest is not None and choice.manifest.rank == rank
         if not own:  # one rank writes for all, or nothing is known about the file but that it is there
-            return chosen
-    _LOG.info("%s", choice.reason)
+            beside = Path(folder, chosen.name)
+            return beside if step < 0 and beside.is_file() else chosen
+    for sentence in choice.skipped:
+        _LOG.warning("%s", sentence)
+    _LOG.log(logging.WARNING if choice.skipped else logging.INFO, "%s", choice.reason)
     return choice.path

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.stack
 
 TESTS = SHIPPED / "alerts" / "asd_rules_test.yml"
 ROUTE = SHIPPED / "alerts" / "alertmanager.example.yml"
-OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
+OF_A_DEVICE = {"AsdAnomaly", "AsdReplayVerdict", "AsdStrikeOut", "AsdDeviceIsolated"}
 
 
 def rules():

@@ -132,6 +132,10 @@ def test_all_sixteen_devices_of_a_node_fit_in_the_reason(engine):
     assert engine.state() == [(False, "")] * 4
 
 
+def test_the_nodes_that_there_are_are_known(engine):
+    assert engine.make().nodes() == ["n0", "n1", "n2", "n3"]
+
+
 def test_a_node_that_somebody_else_set_down_is_theirs(engine):
     engine.update("n2", "State=DOWN", "Reason=memory")
     device = Device("n2", "Ascend:0", 0)

@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
+from asd.isolator import Device, Isolator
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
@@ -53,7 +54,7 @@ Examples:
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
 read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name. An agent may speak
-of devices of its own node only: of the label node or the node of its pod, or else of the names in its certificate.
+of devices of its own node only: that of the label node, or of its pod, or else the host of its target.
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
 the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
@@ -61,6 +62,7 @@ the circuit breaker, are recorded and cause nothing. It writes what it did to RU
 exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
 
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
+_MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
 _NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
 
 
@@ -109,15 +111,18 @@ def run(args: argparse.Namespace) -> int:
     path = args.state or state_file(home, dry_run=args.dry_run)
     store = Store(existing(path) if args.reset_breaker else path)
     try:
-        job = _HandlerJob(args, home, store, policy, agents, lease)
+        job = _HandlerJob(args, home, store, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
+        isolator = open_isolator(args.isolator, args.option, store)
         served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
-        with stopped(job.wake.set) as stop, served, job.leading.held(stop) as known:
-            if not known:
-                return 0
-            with job.pulling():
-                return job.read_all(stop) if args.once else job.follow(stop)
+        with stopped(job.wake.set) as stop, served:
+            job.begin(home, policy, isolator, lease)  # the engine may take its time
+            with job.leading.held(stop) as known:
+                if not known:
+                    return 0
+                with job.pulling():
+                    return job.read_all(stop) if args.once else job.follow(stop)
     finally:
         store.close()
 
@@ -130,7 +135,6 @@ class _HandlerJob:
         args: argparse.Namespace,
         home: Path,
         store: Store,
-        policy: Policy,
         agents: Agents | None,
         lease: KubeLease | None,
     ) -> None:
@@ -149,9 +153,10 @@ class _HandlerJob:
         self.wake = threading.Event()
         self.store = store
         self.leading = Leading(lease, self.wake.set)
-        if args.reset_breaker:
-            return
-        isolator = open_isolator(args.isolator, args.option, store)
+
+    def begin(self, home: Path, policy: Policy, isolator: Isolator, lease: KubeLease | None) -> None:
+        """Starts the handler, which asks the scheduler."""
+        args, agents, store = self._args, self._wanted_agents, self.store
         self.handler = FaultHandler(
             store,
             policy,
@@ -161,13 +166,13 @@ class _HandlerJob:
             from_beginning=args.from_beginning,
             uptime=machine_uptime,
             leadership=lease,
-            hosts_of=None if agents is None else agents.hosts_of,
+            hosts_of=agents.hosts_of if agents else None,
         )
         with store.transaction():  # for `asd devices release`
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
             store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
-            say("without --jobs many devices at once are taken for software on one node only.")
+            say("without --jobs a node that lies about a job can clear strikes of other nodes, though no verdict.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
@@ -288,13 +293,16 @@ class _HandlerJob:
             print(line, flush=True)
 
     def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
-        """What differs from what was told last of the device; the metrics count all decisions."""
+        """Returns news about devices, a bounded number per node and minute; metrics count all."""
         self._told = {about: told for about, told in self._told.items() if 0 <= now - told[1] < _NEWS_SECONDS}
+        of_host = Counter(about.host for about in self._told if isinstance(about, Device))
         for decision in decisions:
-            about = decision.device or decision.reason
+            about, host = decision.device or decision.reason, decision.device.host if decision.device else ""
             if decision.action in NEWS and self._told.get(about, ("", now))[0] != decision.action:
-                self._told[about] = decision.action, now
-                yield decision
+                of_host[host] += bool(host)
+                if of_host[host] <= _MOST_NEWS:
+                    self._told[about] = decision.action, now
+                    yield decision
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

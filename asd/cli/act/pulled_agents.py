@@ -14,6 +14,7 @@ from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.targets import FileJobs, FileTargets, TargetSource
 
 if TYPE_CHECKING:
+    from asd.exporters.isolators.slurm.node import SlurmJobs
     from asd.exporters.kubernetes.pods import JobPods
 
 _MOST_FILES = 65536
@@ -26,12 +27,12 @@ class Agents(NamedTuple):
     Attributes:
         sources: Sources of agents.
         access: Returns the TLS settings of connections.
-        hosts_of: Returns the hosts of a job.
+        hosts_of: Returns the hosts of a job; None where nobody knows them.
     """
 
     sources: list[TargetSource]
     access: Callable[[], Access]
-    hosts_of: Callable[[str], Collection[str]]
+    hosts_of: Callable[[str], Collection[str]] | None
 
 
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +53,9 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        metavar="FILE|kubernetes:LABEL[@NAMESPACE,...]",
-        help="on which nodes each job runs: JSON, or the pods whose LABEL names the run; without it no node is heeded "
-        "about devices of others",
+        metavar="FILE|slurm|kubernetes:LABEL[@NAMESPACE,...]",
+        help="on which nodes each job runs: JSON, squeue, or the pods whose LABEL names the run; without it every node "
+        "is believed about every job",
     )
 
 
@@ -72,7 +73,7 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
                 raise ConfigError(option, str(value), "it goes with --agents")
         return None
     if args.jobs is None:
-        return Agents(sources, _access(args.agents_config), lambda _job: ())
+        return Agents(sources, _access(args.agents_config), None)
     jobs = _jobs(args.jobs)
     return Agents([*sources, jobs], _access(args.agents_config), jobs.hosts)
 
@@ -85,7 +86,11 @@ def _source(text: str) -> TargetSource:
     return PodTargets(text.removeprefix(_KUBERNETES))
 
 
-def _jobs(text: str) -> FileJobs | JobPods:
+def _jobs(text: str) -> FileJobs | JobPods | SlurmJobs:
+    if text == "slurm":
+        from asd.exporters.isolators.slurm.node import SlurmJobs
+
+        return SlurmJobs()
     if not text.startswith(_KUBERNETES):
         return FileJobs(Path(text))
     from asd.exporters.kubernetes.pods import JobPods

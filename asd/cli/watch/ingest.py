@@ -82,6 +82,7 @@ class _IngestJob:
         """Reads the logs to their present ends."""
         while self.ingest.step():
             self._complain()
+        self.ingest.finish()
         self._complain()
 
     def follow(self, stop: threading.Event) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
@@ -14,6 +16,7 @@ from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
+_SLOW_SECONDS = 2.0  # for an engine that takes longer to say nothing the handler waits a fifth of the time at most
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 
@@ -75,6 +78,7 @@ class Executor:
         self._publish = publish
         self._already = already
         self._publishing_fails = False
+        self._rests_until = 0.0
         self.failed_tries = 0
 
     @property
@@ -82,13 +86,21 @@ class Executor:
         """The name of the engine's isolator."""
         return self._isolator.name
 
+    def nodes(self) -> Collection[str]:
+        """Returns the nodes of the scheduler; none where it does not answer."""
+        try:
+            with self._answering():
+                return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
+        except Exception:  # it has no such method, or its engine does not answer
+            return ()
+
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Does what is due, of all cases or of one; returns one decision for each case that moved."""
         decisions = []
         for case in self.due(now):
             if only not in (0, case.n):
                 continue
-            if not self._may_act():
+            if self._rests() or not self._may_act():
                 break
             decision = self._do(case, now)
             decisions += [decision] if decision is not None else []
@@ -96,12 +108,30 @@ class Executor:
 
     def due(self, now: float) -> list[Case]:
         """The cases about which the engine is to be asked now, the oldest first."""
-        return [
-            case
-            for case in self._cases.in_state("isolating", "others", "releasing")
-            # Later than the longest pause: the clock was set back.
-            if not now < case.next_try <= now + self._policy.longest_pause_seconds
-        ]
+        return (
+            []
+            if self._rests()
+            else [
+                case
+                for case in self._cases.in_state("isolating", "others", "releasing")
+                # Later than the longest pause: the clock was set back.
+                if not now < case.next_try <= now + self._policy.longest_pause_seconds
+            ]
+        )
+
+    def _rests(self) -> bool:
+        """Returns true while a scheduler that did not answer in time is left alone."""
+        return time.monotonic() < self._rests_until
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        except Exception:
+            took = time.monotonic() - began
+            self._rests_until = began + 5 * took if took > _SLOW_SECONDS else 0.0
+            raise
 
     def _do(self, case: Case, now: float) -> Decision | None:
         device = self._strikes.hardware.named(case.device)
@@ -114,7 +144,8 @@ class Executor:
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
-            held = self._ask(case, device)
+            with self._answering():
+                held = self._ask(case, device)
         except IsolationError as error:
             failure = error.reason, error.retry
         except Exception as error:  # an isolator of another distribution may do anything
@@ -135,7 +166,8 @@ class Executor:
         if not isinstance(self._isolator, KnowsHosts):
             return ""
         try:
-            since = self._isolator.host_since(device)
+            with self._answering():
+                since = self._isolator.host_since(device)
         except Exception:  # `held` says it
             return ""
         if not case.host_since:
@@ -211,10 +243,11 @@ class Executor:
         """Asks whether what we took out still is, and closes the cases of what is not."""
         decisions = []
         for case in self._cases.in_state("isolated"):
-            if case.isolator != self._isolator.name:  # only the engine that took it out knows
+            if self._rests() or case.isolator != self._isolator.name:  # only the engine that took it out knows
                 continue
             try:
-                held = self._isolator.held(self._strikes.hardware.named(case.device))
+                with self._answering():
+                    held = self._isolator.held(self._strikes.hardware.named(case.device))
             except Exception:  # the next time tells
                 continue
             if held is not IsolationOwner.OURS:

@@ -18,7 +18,7 @@ is not ours, or not any more, and nobody or somebody else holds it out. `release
 fault again. `drop`: the case ends, and the engine is not asked."""
 _GOES_ON: dict[Happening, State] = dict.fromkeys(("isolated", "held", "release"), "releasing")
 TRANSITIONS: dict[State, dict[Happening, State]] = {
-    "dry": {"release": "released", "free": "released"},
+    "dry": {"release": "dropped", "free": "dropped"},  # the engine never had it, and the breaker does not count it
     "isolating": {
         "isolated": "isolated",
         "held": "others",

@@ -7,11 +7,21 @@ from asd.handler.policy import BREAKER_SECONDS, Policy
 
 
 class Breaker:
-    """Counts isolations. Used within a transaction."""
+    """Counts isolations. Used within a transaction.
+
+    Attributes:
+        nodes: Which nodes there are, by who knows: whose faults were seen says nothing of how many there are.
+    """
 
     def __init__(self, store: Store, policy: Policy) -> None:
+        self.nodes: dict[str, frozenset[str]] = {}
         self._store = store
         self._policy = policy
+
+    def know(self, source: str, nodes: frozenset[str]) -> None:
+        """Notes which nodes `source` knows; their number outlives the handler."""
+        self.nodes[source] = nodes
+        self._store.set_meta("known_nodes", len(frozenset().union(*self.nodes.values())))
 
     def opened(self) -> float:
         """When it opened, in seconds since the epoch; 0 while it is closed."""
@@ -27,28 +37,37 @@ class Breaker:
         reset_breaker(self._store, opened + BREAKER_SECONDS)
         return True
 
-    def refusal(self, now: float, host: str) -> str:
-        """Why no further device of `host` may be taken out now; empty when it may. Opens the breaker if it has to."""
-        db, policy = self._store.db, self._policy
+    def isolated(self, now: float) -> dict[str, int]:
+        """Returns the number of devices isolated within the window, or about to be, by node."""
         since = max(now - BREAKER_SECONDS, min(self._store.number("breaker_reset"), now))
-        counted = db.execute(
+        counted = self._store.db.execute(
             "SELECT host, count(*) FROM cases JOIN device ON device.n = cases.device "
             "WHERE opened > ? AND cases.state NOT IN ('others', 'failed', 'dropped') GROUP BY host",
             (since,),
         )
-        out, known = dict(counted.fetchall()), db.execute("SELECT count(DISTINCT host) FROM device").fetchone()[0]
-        hours, nodes, devices = BREAKER_SECONDS / 3600, policy.allowed(known), policy.max_devices
-        here = out.get(host, 0)
-        too_many = here >= devices
+        return dict(counted.fetchall())
+
+    def refusal(self, now: float, host: str, *, whole_nodes: bool = False) -> str:
+        """Returns why no further device of `host` may be isolated now; empty when it may. May open the breaker.
+
+        Args:
+            now: Seconds since the epoch.
+            host: Its node.
+            whole_nodes: Whether the engine isolates nodes: a further device of one that is out adds nothing.
+        """
+        policy, known, out = self._policy, int(self._store.number("known_nodes")), self.isolated(now)
+        hours, here, devices = BREAKER_SECONDS / 3600, out.get(host, 0), policy.max_devices
+        nodes = policy.allowed(known) if policy.max_percent < 100 else max(known, len(out) + 1)
+        too_many = here >= devices and not (whole_nodes and here)
         if not self.opened():
             if not too_many and (here or len(out) < nodes):
                 return ""
-            if too_many and known > 1:
-                return f"{here} devices of {host} were taken out within {hours:g} h, and {devices} are allowed"
+            if too_many and known != 1:  # one node, however bad, says nothing about the others
+                return f"{here} devices of {host} were isolated within {hours:g} h, and {devices} are allowed"
             self._store.set_meta("breaker_opened", now)
         return (
-            f"the circuit breaker is open: devices of {len(out)} nodes were taken out within {hours:g} h, {here} of "
-            f"{host}; allowed are {nodes} nodes, {devices} devices of each"
+            f"the circuit breaker is open: devices of {len(out)} nodes were isolated within {hours:g} h, {here} of "
+            f"{host}; allowed are {nodes} nodes of the {known} known ones, {devices} devices of each"
         )
 
 

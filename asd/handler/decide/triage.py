@@ -29,7 +29,7 @@ from asd.handler.decide.incidents import StrikeCount
 from asd.handler.decide.strikes import Counted, Strikes, prepared
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.identity import job_of, names_device
-from asd.handler.policy import Policy
+from asd.handler.policy import BREAKER_SECONDS, Policy
 from asd.isolator import Device
 from asd.verdict import Level
 
@@ -46,7 +46,10 @@ class Ruling(NamedTuple):
 
 
 class Triage:
-    """Takes in events, for the isolator named `engine`. Used within a transaction."""
+    """Takes in events, for the isolator named `engine`. Used within a transaction.
+
+    `whole_nodes` is for an isolator that isolates the node of a device.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class Triage:
         policy: Policy,
         engine: str,
         hosts_of: Callable[[str], Collection[str]] | None = None,
+        *,
+        whole_nodes: bool = False,
     ) -> None:
         self.strikes = Strikes(store, policy, hosts_of)
         self.cases = Cases(store)
@@ -61,6 +66,7 @@ class Triage:
         self._store = store
         self._policy = policy
         self._engine = engine
+        self._whole_nodes = whole_nodes
         self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:
@@ -195,16 +201,19 @@ class Triage:
 
     def _isolate(self, device: int, event: Event, text: str, ruling: Ruling, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker lets us."""
-        refusal = self.breaker.refusal(now, event.host)
+        refusal = self.breaker.refusal(now, event.host, whole_nodes=self._whole_nodes)
         if refusal:
             return self._say("breaker", event, now, f"{ruling.why}, but {refusal}, so it is only reported")
+        count, why = self.breaker.isolated(now).get(event.host, 0) + 1, ruling.why
+        if count > self._policy.max_devices:
+            why += f"; it is device {count} of {event.host} within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
         dry = self._policy.dry_run
         case = self.cases.insert(
             device=device,
             state="dry" if dry else "isolating",
             opened=now,
             cause=ruling.cause,
-            reason=ruling.why,
+            reason=why,
             verdict=event.verdict,
             event=text,
             event_id=self._id,
@@ -213,7 +222,7 @@ class Triage:
         )
         then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} is to isolate it"
         action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
-        return self._say(action, event, now, f"{ruling.why}, so {then}", device=named, case=case.n)
+        return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)
 
     def _acquit(self, devices: Collection[int], now: float) -> None:
         """Releases what is isolated for strikes alone, and has too few by now, as others came late."""

@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+import msgspec
+
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
@@ -217,14 +219,14 @@ def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
         raise _wrong("its answer has no cursor that is one")
     events: list[Event] = []
     try:
-        values = json.loads(body.decode())
-        count = len(values) if isinstance(values, list) else limit + 1
+        values = msgspec.json.decode(body, type=list[msgspec.Raw])  # each is read by itself: objects take much memory
+        count = len(values)
         if count > limit:
             raise _wrong(f"its answer is no JSON list of at most the {limit} events that were asked for")
         for value in values:
             with contextlib.suppress(StateError):
-                if isinstance(value, dict):
-                    events.append(Event.from_cloud_event(value))
+                if len(value) <= MOST_EVENT_BYTES:
+                    events.append(Event.from_json(str(value, "utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise _wrong(f"its answer is no JSON list of events: {error}") from error
     if (count or int(missed)) and not cursor:

@@ -15,7 +15,7 @@ from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower
 
 _CURSOR = "cursor"
-_AT_ONCE = 5000  # lines in one transaction
+_AT_ONCE = 500  # lines in one transaction: half a second of work
 
 
 class LogFeed:

@@ -15,7 +15,7 @@ from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, Age
 from asd.handler.inputs.targets import Target, TargetSource
 
 _WAIT_SECONDS = 20.0
-_MOST_AT_ONCE = 1000  # events of one answer
+_MOST_AT_ONCE = 250  # events of one answer
 _LARGE_AT_ONCE = 16  # large answers that are read, or wait to be taken in, at the same time: bounds the memory
 _CONNECTING = 64  # agents that are connected to at the same time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds between two tries
@@ -167,15 +167,14 @@ class Puller:
                     known, has_more = isinstance(error, AgentError), True
                     self._failed(target, str(error) if known else f"{type(error).__name__}: {error}")
                     if isinstance(error, AgentError) and not error.misbehaves:
-                        await asyncio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE)
+                        rest, pause = pause, min(2 * pause, _LONGEST_PAUSE)
                     else:
-                        aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
-                        await asyncio.sleep(aside)
-                    continue
-                pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
-                if not has_more:
-                    await asyncio.sleep(_REST_SECONDS)
+                        rest = aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
+                else:
+                    pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
+                    rest = 0.0 if has_more else _REST_SECONDS
+                # Out here: within `except` what was sent would be kept all the while, by the traceback.
+                await asyncio.sleep(rest)
         finally:
             link.close()
 

@@ -57,6 +57,7 @@ class Kubernetes:
     """
 
     name = "kubernetes"
+    whole_nodes = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ word, and exit codes of `scontrol` tell little, so the node is read before and a
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 from asd.errors import IsolationError
 from asd.exporters.isolators.marks import event_mark, label, plain, reason_for
@@ -18,6 +19,7 @@ from asd.isolator import Device, IsolationOwner
 _PATH = r"[^\0\s][^\0\n]*"
 _DENIED = ("invalid user id", "permission", "denied", "not authorized")
 _UNKNOWN = "not found"
+_MOST_SAID = 1 << 24
 _NOT_STARTED = (126, 127)  # what `env` returns when it can't start the program
 
 
@@ -34,6 +36,7 @@ class Slurm:
     """
 
     name = "slurm"
+    whole_nodes = True
 
     def __init__(
         self,
@@ -48,6 +51,16 @@ class Slurm:
         if conf:
             self._command.append("SLURM_CONF=" + text("conf", conf, _PATH, "it must be a path"))
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
+
+    def nodes(self) -> list[str]:
+        """Returns the nodes of the cluster.
+
+        Raises:
+            IsolationError: It does not say.
+        """
+        sinfo = str(Path(self._command[-1]).with_name("sinfo"))
+        said = self._run(Device("", "", -1), "--noheader", "--Node", "--format=%N", program=sinfo).stdout
+        return said[:_MOST_SAID].split()
 
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`: its node is drained, and the reason says for whom."""
@@ -113,11 +126,11 @@ class Slurm:
             raise self._error(device, f"{plain(node, 80)!r} is not the name of one node", retry=False)
         return node
 
-    def _run(self, device: Device, *arguments: str) -> subprocess.CompletedProcess[str]:
-        program = self._command[-1]
+    def _run(self, device: Device, *arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
+        program = program or self._command[-1]
         try:
             done = subprocess.run(
-                [*self._command, *arguments],
+                [*self._command[:-1], program, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",

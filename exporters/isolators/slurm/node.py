@@ -1,12 +1,15 @@
-"""Parses Slurm's description of a node, and our marks in the reason of a drain."""
+"""Parses Slurm's descriptions of nodes and jobs, and our marks in the reason of a drain."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from asd.exporters.isolators.marks import marks_in
+from asd.handler.inputs.targets import Target
 from asd.isolator import IsolationOwner
 
 NODE_NAME = re.compile(r"(?!(?:ALL|DEFAULT)\Z)[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII | re.IGNORECASE)
@@ -60,3 +63,68 @@ def parse_node(text: str) -> NodeState | None:
     reason = _REASON.search(text, state.end() - 1)
     written = reason.group(1) if reason else ""
     return NodeState(name.group(1), flags, written, marks_in(written))
+
+
+_JOB = re.compile(r"slurm-([0-9]{1,10})(?![0-9])", re.ASCII)
+_LISTED = re.compile(r"([0-9]{1,10})\|(\S+)", re.ASCII)
+_LOOK_SECONDS, _SECONDS = 10.0, 10.0  # between two looks, and for an answer
+_MOST_BYTES = 16 << 20
+_MOST_NODES = 100_000
+
+
+class SlurmJobs:
+    """Nodes of each job, from `squeue`; asked every 10 s.
+
+    A run in a job of Slurm is called `slurm-JOBID`, and what follows.
+
+    Args:
+        squeue: The program.
+        clock: Seconds from any point in time.
+
+    Attributes:
+        problem: What keeps it from knowing the jobs now, in one sentence without a full stop; empty for nothing.
+    """
+
+    def __init__(self, squeue: str = "squeue", clock: Callable[[], float] = time.monotonic) -> None:
+        self.problem = ""
+        self._command = [squeue, "--noheader", "--states=all", "--format=%A|%N"]
+        self._clock, self._next = clock, clock()
+        self._jobs: dict[str, frozenset[str]] = {}
+
+    def look(self) -> list[Target]:
+        """Updates the nodes of the jobs; they stay as they were when Slurm does not answer."""
+        if self._clock() < self._next:
+            return []
+        try:
+            done = subprocess.run(self._command, capture_output=True, timeout=_SECONDS, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            self.problem = f"the jobs stay as they were, for squeue does not say them: {str(error)[:200]}"
+        else:
+            listed = _LISTED.findall(done.stdout[:_MOST_BYTES].decode(errors="replace"))
+            self._jobs, self.problem = {job: frozenset(expand(nodes)) for job, nodes in listed}, ""
+        self._next = self._clock() + _LOOK_SECONDS
+        return []
+
+    def hosts(self, job: str) -> Collection[str]:
+        """Returns the nodes of a job."""
+        match = _JOB.match(job)
+        return self._jobs.get(match[1], ()) if match is not None else ()
+
+
+def expand(nodes: str) -> Iterator[str]:
+    """Expands a list of nodes in Slurm's form.
+
+    >>> list(expand("n[08-10,12],login"))
+    ['n08', 'n09', 'n10', 'n12', 'login']
+    """
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        head, bracket, rest = part.partition("[")
+        if not bracket:
+            yield head
+            continue
+        numbers, _, tail = rest.partition("]")
+        for each in numbers.split(","):
+            first, _, last = each.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                for number in range(int(first), min(int(last or first), int(first) + _MOST_NODES) + 1):
+                    yield from expand(f"{head}{number:0{len(first)}}{tail}")

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import pytest
 
+from asd import Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
@@ -56,6 +57,16 @@ def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsy
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
 
 
+def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_path, capsys):
+    passed = {"kind": "stress", "level": Level.NORMAL, "checkpoint": ""}
+    made_up = [event(0, device=f"Ascend:{number}", **passed) for number in range(900)]
+    write(tmp_path, *made_up, persistent(host="node8"))
+    assert once(tmp_path, "--from-beginning") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 100
+    assert any(line.startswith("isolat") and "node8" in line for line in lines)
+
+
 def test_decisions_as_json(tmp_path, capsys):
     told = persistent()
     write(tmp_path, told)
@@ -89,14 +100,14 @@ def test_a_dry_run_says_what_it_would_do(tmp_path, capsys):
 
 
 def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
-    write(tmp_path, *(persistent(rank=rank, device=f"Ascend:{rank}") for rank in range(3)))
+    write(tmp_path, *(persistent(rank=rank, host=f"node{rank}", device=f"Ascend:{rank}") for rank in range(3)))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:0"), ("isolation", "Ascend:1")]
-    assert "breaker: Ascend:2 on node7: " in capsys.readouterr().out
+    assert "breaker: Ascend:2 on node2: " in capsys.readouterr().out
     assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 0
     assert once(tmp_path) == 0
     assert len(kinds(tmp_path)) == 2
-    write(tmp_path, persistent(2, rank=2, device="Ascend:2"))
+    write(tmp_path, persistent(2, rank=2, host="node2", device="Ascend:2"))
     assert once(tmp_path) == 0
     assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
 
@@ -176,14 +187,19 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             assert {name for name, value in found.items() if value} <= from_the_start
             began = time.time()
             write(tmp_path, persistent(1), persistent(2, rank=4, device="Ascend:4"))
+            wait_for(lambda: scrape(url)["asd_handler_devices_known"] == 2.0)
+            assert scrape(url)["asd_handler_circuit_open"] == 0.0
+            write(tmp_path, *(persistent(3, host=f"node{number}") for number in (8, 9)))
             wait_for(lambda: scrape(url)["asd_handler_circuit_open"] == 1.0)
             found = scrape(url)
-            assert found['asd_handler_actions_total{action="isolated"}'] == 1.0
-            assert found['asd_handler_actions_total{action="breaker"}'] == 1.0
-            assert found["asd_handler_devices_known"] == 2.0
-            assert found["asd_handler_devices_isolated"] == found["asd_handler_acting"] == 1.0
+            assert found['asd_handler_actions_total{action="isolated"}'] == 2.0
+            assert found['asd_handler_actions_total{action="breaker"}'] == 2.0
+            assert found["asd_handler_devices_known"] == 4.0
+            assert (found["asd_handler_devices_isolated"], found["asd_handler_acting"]) == (2.0, 1.0)
             out = {name: value for name, value in found.items() if name.startswith("asd_handler_device_isolated")}
-            assert out == {'asd_handler_device_isolated{device="Ascend:3",id="3",node="node7"}': 1.0}
+            assert out == {
+                f'asd_handler_device_isolated{{device="Ascend:3",id="3",node="node{number}"}}': 1.0 for number in (7, 8)
+            }
             assert found["asd_handler_events_total"] >= 2.0
             assert found["asd_handler_last_event_timestamp_seconds"] >= began
         finally:

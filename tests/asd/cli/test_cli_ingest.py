@@ -49,6 +49,20 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
     assert [(event.step, event.device, event.run) for event in events] == [(n, "Ascend:4", "ingest") for n in (1, 2)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_once_reads_the_last_line_without_a_line_feed_once_and_whatever_unicode_it_is_in(
+    tmp_path, log, steps, encoding, ending, capsys
+):
+    text = ending.join(first(step).strip() for step in range(1, steps + 1))
+    for content in (text, text, text + ending, text + ending + first(9)):
+        log.write_bytes(content.encode(encoding))
+        assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
+    assert capsys.readouterr().err == ""
+    assert [event.step for event in written(tmp_path / "out")] == [*range(1, steps + 1), 9]
+
+
 def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, log, capsys):
     log.write_text(f"a note: node 7 shows 80818c00\n{first(1)}")
     other = tmp_path / "notes.log"

@@ -70,8 +70,9 @@ class Nodes(Engine):
 class Scene:
     """A handler with everything around it."""
 
-    def __init__(self, policy=None, path=None, **more):
+    def __init__(self, policy=None, path=None, *, whole_nodes=False, **more):
         self.clock, self.engine, self.published = Clock(), Engine(), []
+        self.engine.whole_nodes = whole_nodes
         self.policy, self.path, self.more = policy or Policy(), path, more
         self.begin()
 
@@ -139,6 +140,7 @@ def event(step=1, device="Ascend:3", **changes):
 
 def breaker_scene(devices=2, **policy):
     scene = Scene(Policy(**policy))
+    scene.handler.know([Device("node7", "Ascend:0", 0)])  # the only node
     for number in range(devices):
         assert scene.replay("persistent", number + 1, device=f"Ascend:{number}").action == "isolated"
     return scene

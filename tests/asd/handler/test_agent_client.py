@@ -101,10 +101,10 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
         (b"x" * 200_000, "its answer has too long a head"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
-        (response(b"{}"), "its answer is no JSON list of at most the 5 events that were asked for"),
-        (response(b"[1 2]"), "its answer is no JSON list of events: Expecting ',' delimiter"),
-        (response(b"[\xff]"), "its answer is no JSON list of events: 'utf-8' codec"),
-        (response(b"[" * 200_000), "its answer is no JSON list of events: maximum recursion depth"),
+        *(
+            (response(body), "its answer is no JSON list of events: ")
+            for body in (b"{}", b"[1 2]", b"[\xff]", b"[" * 200_000)
+        ),
         (response(b"[1]", cursor=""), "its answer has events and no cursor"),
         (response(b"[1,1,1,1,1,1]"), "its answer is no JSON list of at most the 5 events"),
         (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),

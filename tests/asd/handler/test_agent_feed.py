@@ -1,8 +1,12 @@
 """From agents to decisions, in one process with a real store: whose events count, and how far each agent was read."""
 
+import itertools
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -18,6 +22,7 @@ from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.agent_feed import AgentFeed, read_cursors
 from asd.handler.inputs.targets import FileTargets
 from tests.support.events import event_maker
+from tests.support.waiting import wait_for
 
 event = event_maker(time=lambda step: time.time())
 
@@ -172,6 +177,33 @@ def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_the_others_are
     assert feed.puller.states[evil.place].since
     (sentence,) = feed.news()
     assert sentence.startswith(f"the agent of node8 at {evil.place} is not heard: ")
+
+
+def test_the_verdict_of_one_node_comes_before_what_a_noisy_one_tells(running, agents):
+    quiet, noisy = agents
+    noisy.events = [event(step, "node8", rank=step) for step in range(1, 251)]
+    feed = running({"node7": quiet, "node8": noisy})
+    wait_for(lambda: feed.puller.batches)
+    quiet.events = [event(1, kind="replay", verdict="persistent")]
+    wait_for(lambda: len(feed.puller.batches) == 2)
+    assert feed.step()[0].action == "isolated"
+
+
+def test_many_agents_that_send_what_no_agent_sends_take_little_memory(tmp_path):
+    with ExitStack() as open_things:
+        evil = [Agent("e") for _ in range(64)]
+        for agent, flood in zip(evil, itertools.cycle(FLOODS.values()), strict=False):
+            open_things.callback(agent.close)
+            agent.flood = flood
+        groups = [{"targets": [agent.place], "labels": {"node": agent.place}} for agent in evil]
+        (tmp_path / "agents.json").write_text(json.dumps(groups))
+        options = ("--agents", tmp_path / "agents.json", "--state", tmp_path / "h.sqlite", "--once")
+        command = [sys.executable, "-m", "asd", "handler", *map(str, options)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "ASD_RUN_DIR": str(tmp_path)})
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 1  # they were heard, and are none
+    assert used.ru_maxrss < 256 << 10
 
 
 def test_who_misbehaves_between_two_good_answers_is_put_aside_for_longer_each_time(running, agents, monkeypatch):

@@ -1,8 +1,18 @@
 """The circuit breaker: how many devices a day may be taken out."""
 
+import pytest
+
 from asd.handler import Policy
+from asd.handler.act.release import ask_release, find_device
 from asd.isolator import Device
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, event
+
+
+def test_the_third_device_in_a_day_of_the_only_node_opens_the_breaker_and_is_only_reported():
+    scene = breaker_scene()
+    assert scene.replay("persistent", 9, device="Ascend:7").action == "breaker"
+    assert scene.handler.triage.breaker.opened()
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]
 
 
 def test_the_breaker_stays_open_though_a_device_was_released():
@@ -49,19 +59,66 @@ def test_the_nodes_that_are_allowed_grow_with_the_cluster_and_no_percentage_allo
     assert Policy(max_percent=0).allowed(1000) == 0
 
 
-def test_nodes_that_never_raised_are_known_once_told_of():
+@pytest.mark.parametrize("before", [0, 60])
+@pytest.mark.parametrize("told_by", ["agents", ""])
+def test_nodes_are_those_that_somebody_knows_however_many_were_at_fault_before(before, told_by):
     scene = Scene()
-    scene.handler.know(Device(f"node{number}", "Ascend:0", number) for number in range(40))
+    for number in range(before):
+        scene.tell(1, host=f"old{number}", wait=100.0)
+    scene.clock.now += 40 * 24 * HOUR
+    if told_by:
+        scene.handler.know_nodes(told_by, {f"node{number}" for number in range(40)})
+    else:
+        scene.handler.know(Device(f"node{number}", "Ascend:0", number) for number in range(40))
     actions = [scene.replay("persistent", 1, host=f"node{number}").action for number in range(6)]
     assert actions == ["isolated"] * 4 + ["breaker"] * 2
 
 
-def test_a_node_that_accuses_all_its_devices_stops_no_other():
+def test_with_100_percent_no_number_of_nodes_opens_it():
+    scene = Scene(Policy(max_percent=100))
+    assert {scene.replay("persistent", 1, host=f"node{number}").action for number in range(9)} == {"isolated"}
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_bad_board_stops_no_other_node(others):
     scene = Scene()
-    scene.tell(1, host="node8")
+    if others:  # that raised before
+        scene.tell(1, host="node8")
     actions = [scene.replay("persistent", number, f"Ascend:{number}").action for number in range(4)]
     assert actions == ["isolated", "isolated", "breaker", "breaker"]
     assert scene.replay("persistent", 9, host="node8").action == "isolated"
     assert not scene.handler.triage.breaker.opened()
     assert scene.replay("persistent", 9, host="node9").action == "breaker"
     assert scene.handler.triage.breaker.opened()
+
+
+def test_an_engine_that_isolates_nodes_isolates_all_of_a_bad_board_as_one_node():
+    scene = Scene(whole_nodes=True)
+    decisions = [scene.replay("persistent", number, f"Ascend:{number}") for number in range(4)]
+    assert {each.action for each in decisions} == {"isolated"}
+    assert "device 3 of node7" in decisions[2].reason
+    actions = [scene.replay("persistent", 9, host=host).action for host in ("node8", "node9")]
+    assert actions == ["isolated", "breaker"]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("ended", ["by the start", "by hand", "by a test"])
+def test_what_a_dry_run_would_have_isolated_uses_up_no_breaker(tmp_path, devices, ended):
+    scene = Scene(Policy(dry_run=True, release_after_seconds=HOUR), tmp_path / "h.sqlite")
+    names = [f"Ascend:{number}" for number in range(devices)]
+    for host in ("node1", "node2", "node3"):
+        for device in names:
+            scene.replay("persistent", device=device, host=host)
+    if ended == "by hand":
+        ask_release(scene.handler.store, find_device(scene.handler.store, "node1", "Ascend:0"), scene.clock.now)
+    elif ended == "by a test":
+        scene.clock.now += 1.0
+        for host in ("node1", "node2"):
+            assert [scene.stress(failed=False, device=device, host=host).action for device in names] == [
+                "passed"
+            ] * devices
+        assert set(scene.after(HOUR)) == {"released"}
+    scene.restart(Policy())
+    scene.clock.now += 1.0
+    actions = [scene.replay("persistent", 5, host=host).action for host in ("node4", "node5", "node6")]
+    assert actions == ["isolated", "isolated", "breaker"]

@@ -1,8 +1,30 @@
 """The engine fails or refuses: what is tried again, and what is said."""
 
+import time
+
 from asd.handler import Policy
 from asd.handler.act.release import drop_verdict
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
+
+
+def test_an_engine_that_hangs_is_waited_for_once_however_many_devices_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("asd.handler.act.executor._SLOW_SECONDS", 0.02)
+    scene, calls = Scene(Policy(max_devices=20), tmp_path / "h.sqlite"), []
+    for number in range(20):
+        assert scene.replay("persistent", device=f"Ascend:{number}").action == "isolated"
+
+    def hangs(device):
+        calls.append(device)
+        time.sleep(0.05)
+        raise failure()
+
+    scene.engine.held = hangs
+    scene.restart()
+    assert scene.replay("persistent", device="Ascend:20").action in ("isolating", "breaker")
+    assert len(calls) == 1
+    time.sleep(0.3)
+    scene.after(700.0)
+    assert len(calls) == 2
 
 
 def test_a_failing_engine_is_tried_again_with_growing_pauses():

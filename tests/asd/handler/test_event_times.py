@@ -1,6 +1,7 @@
 """Clocks that are apart, doubles, old events, and a clock that jumps."""
 
 from asd.handler import Policy
+from asd.isolator import Device
 from tests.asd.handler.scene import HOUR, START, Scene, event
 
 # Clocks that are hours apart
@@ -120,6 +121,7 @@ def test_time_with_the_machine_off_is_not_seen_and_time_with_the_handler_off_is(
 def test_a_clock_that_jumps_ahead_closes_no_circuit_breaker():
     uptime = Uptime()
     scene = Scene(Policy(max_devices=1), uptime=uptime)
+    scene.handler.know([Device("node7", "Ascend:1", 1)])
     assert [scene.replay("persistent", device=f"Ascend:{n}").action for n in (1, 2)] == ["isolated", "breaker"]
     assert scene.after(72 * HOUR) == []
     assert scene.replay("persistent", device="Ascend:3").action == "breaker"

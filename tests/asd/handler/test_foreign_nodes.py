@@ -56,6 +56,21 @@ def test_the_same_value_by_a_node_of_the_job_is_software_on_both(scene):
     assert (scene.after(1.0), scene.isolated, scene.record().strikes) == (["released"], [], 2)
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_where_the_values_of_a_job_repeat_after_it_moved_the_node_it_was_on_is_given_back_too(knows):
+    at = ["node7"]
+    scene = Scene(hosts_of=(lambda _job: at) if knows else None)
+    assert three_strikes(scene) == OUT
+    scene.tell(1, "Ascend:5", host="node9", value=7e9)
+    at[0] = "node8"  # where the job is now alone
+    actions = [scene.raises(step, run="llama+2", host="node8") for step in (1, 2, 3)]
+    assert actions == ["software"] * 3
+    assert "released" in scene.after(1.0)
+    assert scene.isolated == []
+    others = scene.rows("SELECT revoked FROM strike JOIN device ON device.n = device WHERE host = 'node9'")
+    assert others == [("",)]  # which had another value
+
+
 def test_a_burst_over_the_nodes_of_a_job_is_one(scene):
     actions = [scene.raises(1, host=host, wait=1.0) for host in ("node7", "node8", "node9")]
     assert actions == ["strike", "strike", "software"]

@@ -90,7 +90,7 @@ def test_a_dry_run_decides_and_touches_nothing():
     assert scene.after(31.0) == ["would-isolate"]
     assert scene.replay("persistent", 9, "Ascend:5").action == "breaker"
     scene.passes("Ascend:3", "Ascend:4")
-    assert scene.after(48 * HOUR) == ["problem", "released", "released"]
+    assert scene.after(48 * HOUR) == ["released", "released"]
     assert (scene.engine.calls, scene.published) == ([], [])
 
 

@@ -174,3 +174,21 @@ def test_persistent_hardware_is_isolated_though_the_value_came_again():
     scene.raises(5, value=3e6)
     scene.raises(5, value=3e6, run="llama+2")
     assert scene.replay("persistent", 5, run="llama+2").action == "isolated"
+
+
+@pytest.mark.parametrize(("nodes", "ranks", "attempts"), [(64, 1, 1), (128, 2, 1), (1, 1, 4)])
+def test_bad_data_of_a_large_job_or_of_one_that_moves_isolate_nobody_though_nobody_says_where_jobs_are(
+    nodes, ranks, attempts
+):
+    scene = Scene()
+    scene.handler.know_nodes("agents", {f"n{number}" for number in range(1000)})
+    for attempt in range(attempts):
+        for step in (1, 2, 3):
+            scene.clock.now += 100.0
+            for node in range(nodes):
+                for rank in range(ranks):
+                    where = {"host": f"n{node + attempt}", "rank": node * ranks + rank, "run": f"llama+{attempt + 1}"}
+                    scene.tell(step, f"Ascend:{rank}", wait=0.01, **where)
+        scene.after(31.0)
+    scene.after(1.0)
+    assert scene.isolated == []

@@ -257,6 +257,7 @@ def test_the_circuit_breaker_counts_over_both(two):
 
 def test_what_an_open_breaker_refused_is_not_done_by_the_next_one_that_counted_less(two):
     two.handlers["two"].policy = None
+    two.handlers["one"].know_nodes("agents", {"node7"})
     for number in range(2):
         two.tell(two.verdict(f"Ascend:{number}"), to=("one",))
     verdict = two.verdict("Ascend:5")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -110,23 +111,44 @@ def test_a_checkpoint_that_can_not_be_read_is_skipped(tmp_path):
     assert last_good(tmp_path).path == older
 
 
-def test_one_without_a_manifest_is_taken_only_if_there_is_nothing_else_and_it_says_so(tmp_path):
-    bare = tmp_path / "bare.ckpt"
-    bare.write_text("weights")
+PARTS = b"".join(b"\n" + bytes([len(part)]) + part for part in (b"one", b"", b"three" * 20))
+LONG = b"\n\x80\x01" + b"x" * 128
+TENSORS = (72).to_bytes(8, "little") + b'{"__metadata__": {}, "a": {"data_offsets": [0, 9]}}'.ljust(72) + b"x" * 9
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.ckpt", PARTS), ("a.ckpt", LONG), ("a.ckpt", PARTS + b"crc_num" + b"1" * 10), ("a.safetensors", TENSORS)],
+)
+@pytest.mark.parametrize("others", ["none", "tainted", "damaged", "corrupt"])
+def test_one_without_a_manifest_is_taken_where_nothing_better_is_there_and_it_is_whole(tmp_path, name, content, others):
+    bare = tmp_path / name
+    bare.write_bytes(content)
+    if others != "none":
+        save(tmp_path, 2, Health(tainted_from=1 if others == "tainted" else 0))
+    if others == "damaged":
+        (tmp_path / "step2-rank0.ckpt").write_text("damaged")
+    elif others == "corrupt":
+        manifest_path(tmp_path / "step2-rank0.ckpt").write_text("{")
     choice = last_good(tmp_path)
-    assert (choice.path, choice.step) == (bare, -1)
-    assert choice.reason == f"{bare} is taken though it has no manifest: there is nothing else."
-    known = save(tmp_path, 2)
+    assert (choice.path, choice.step, len(choice.skipped)) == (bare, -1, 0 if others == "none" else 1)
+    for size in (0, 1, len(content) - 1):
+        bare.write_bytes(content[:size])
+        choice = last_good(tmp_path)
+        assert choice.path is None
+        assert any(each.startswith(f"{bare} is skipped: ") for each in choice.skipped)
+    known = save(tmp_path, 1)
+    bare.write_bytes(content)
     assert last_good(tmp_path).path == known
 
 
-def test_one_that_was_being_written_is_not_taken_when_those_before_it_are_tainted(tmp_path):
-    health = Health(tainted_from=1)
-    save(tmp_path, 2, health)
-    (tmp_path / "step4.ckpt").write_text("half of it")
-    choice = last_good(tmp_path)
-    assert choice.path is None
-    assert choice.reason == f"there is no good checkpoint in {tmp_path}, so the training begins anew."
+def test_of_ranks_with_a_folder_each_those_without_manifests_count_that_all_have(tmp_path):
+    for age, (rank, name) in enumerate((rank, name) for name in ("m-5.ckpt", "m-10.ckpt") for rank in (0, 1)):
+        (tmp_path / f"{rank}").mkdir(exist_ok=True)
+        (tmp_path / f"{rank}" / name).write_bytes(PARTS[: -1 if age == 3 else None])
+        os.utime(tmp_path / f"{rank}" / name, (age, age))
+    choice = last_good([tmp_path / "0", tmp_path / "1"], together=True)
+    assert choice.path == tmp_path / "1" / "m-5.ckpt"
 
 
 def test_nothing_at_all_means_to_begin_anew(tmp_path):

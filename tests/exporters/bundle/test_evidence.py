@@ -106,19 +106,28 @@ def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
     assert (training.monitor.status.evidence_dropped, training.problems()) == (0, [])
 
 
-def test_the_bad_value_is_there_though_the_step_was_made_again_before_its_bundle_was_written(training, tmp_path):
+@pytest.mark.parametrize("bad", [2e6, math.inf, math.nan])
+def test_the_bad_value_is_there_though_the_step_was_made_again_before_its_bundle_was_written(training, tmp_path, bad):
     training.judge()
     events = training.judge(b=2e6)
-    training.monitor.history["b"][-1] = (2, 1.5, 1e6, Level.NORMAL)  # what the replay came to
-    write(tmp_path, training.config, training.monitor, events)
+    # What the replay came to; the event has the limit of the second level.
+    training.monitor.history["b"][-1] = (2, 1.5, 1e6, Level.NORMAL)
+    training.monitor.readings = [
+        each._replace(value=1.5) for each in training.monitor.readings if each.checkpoint == "b"
+    ]
+    write(tmp_path, training.config, training.monitor, [replace(events[0], value=bad, limits=(1e4,))])
     rows = [line.split(",") for line in (tmp_path / "values.csv").read_text().splitlines()]
     assert [row for row in rows if row[1] == "b"] == [
         ["1", "b", "1.0", "1000000.0", "normal"],
-        ["2", "b", "2000000.0", "1000000.0", "first"],
+        ["2", "b", str(bad), "1000000.0", "first"],
         ["2", "b", "1.5", "1000000.0", "normal"],
     ]
     (site,) = [sites["b"] for sites in read_histories([SavedBundle(tmp_path, 3, 2)], {}).values()]
-    assert [(point.step, point.value, point.level) for point in site] == [(1, 1.0, ""), (2, 2e6, "first")]
+    assert [(point.step, str(point.value), point.level) for point in site] == [(1, "1.0", ""), (2, str(bad), "first")]
+    assert [(each["made"], float(each["value"])) for each in read(tmp_path, "readings.json")] == [
+        ("first", pytest.approx(bad, nan_ok=True)),
+        ("rerun", 1.5),
+    ]
 
 
 def test_a_healthy_training_and_a_second_level_anomaly_leave_nothing(training):

@@ -5,7 +5,7 @@ import pytest
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.exporters.isolators.marks import reason_for
-from asd.exporters.isolators.slurm.node import NODE_NAME, parse_node
+from asd.exporters.isolators.slurm.node import NODE_NAME, SlurmJobs, parse_node
 from asd.isolator import Device, IsolationOwner
 
 LINE = "NodeName=n1 CoresPerSocket=1  CPUAlloc=0 Gres=npu:8 NodeAddr=127.0.0.1 State={} Weight=1 ExtSensorsTemp=n/s{}"
@@ -95,6 +95,19 @@ def test_a_program_that_fails_is_told_in_one_sentence(program, script, said, ret
             call(ONE)
         assert caught.value.retry is retry
         assert "\n" not in str(caught.value)
+
+
+def test_jobs_are_where_squeue_says_and_stay_there_while_it_does_not(tmp_path):
+    program, now = tmp_path / "squeue", [0.0]
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/said || exit 1\n")
+    program.chmod(0o755)
+    jobs = SlurmJobs(str(program), lambda: now[0])
+    for said, found in (("7|n[08-10,12]x[0-1],login\n8|\n77|n1\n", 9), ("7|n1\n", 1), (None, 1)):
+        (tmp_path / "said").unlink() if said is None else (tmp_path / "said").write_text(said)
+        now[0] += 11
+        assert jobs.look() == []
+        assert bool(jobs.problem) is (said is None)
+        assert [len(jobs.hosts(name)) for name in ("slurm-7", "slurm-7.0", "slurm-8", "llama")] == [found, found, 0, 0]
 
 
 def test_a_program_that_is_not_there_is_not_tried_again(tmp_path):

@@ -39,6 +39,12 @@ def problems(agent):
     return {reason: count for reason, count in agent.problems.items() if count}
 
 
+def registry_of(agent):
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(agent))
+    return registry
+
+
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "run"
@@ -85,8 +91,7 @@ def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
 
 def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
     agent = agents([tmp_path], tmp_path / "state.json")
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(agent))
+    registry = registry_of(agent)
     agent.poll()
     agent.poll()
     reason = f"no run was found in {tmp_path} or below; "
@@ -97,6 +102,52 @@ def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
     agent.poll()
     assert agent.ready() == ""
     assert registry.get_sample_value("asd_agent_run_folders") == 1
+
+
+def flood(kind, folder):
+    folder.mkdir()
+    log, line = run_dir.event_file(folder, 0), event(1).to_json() + "\n"
+    if kind in ("hole", "a line without end"):
+        log.write_text(line)
+        os.truncate(log, 1 << 40 if kind == "hole" else 20 << 20)
+    elif kind == "events":
+        log.write_text("".join(event(step, rank=step).to_json() + "\n" for step in range(1, 5000)))
+    else:
+        for number in range(300):
+            (at := folder / f"{number}" if kind == "folders" else folder).mkdir(exist_ok=True)
+            run_dir.event_file(at, number).write_text(
+                "".join(event(step, rank=number).to_json() + "\n" for step in (1, 2))
+            )
+
+
+@pytest.mark.parametrize("kind", ["hole", "a line without end", "events", "logs", "folders"])
+@pytest.mark.parametrize("site", ["evil", "zoo"])
+def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_path, kind, site):
+    flood(kind, tmp_path / site)
+    write(tmp_path / "good", event(4242))
+    agent, once = agents([tmp_path]), threading.Event()
+    once.set()  # a turn alone
+    cursor, found = agent.journal.page([""], 1).cursor, []
+    while not any('"step": 4242' in text for text in found):
+        agent.poll(once)
+        page = agent.journal.page([cursor], 250)
+        cursor, found = page.cursor, [*found, *page.events]
+    assert len(found) <= 500
+    behind, ready = (
+        {
+            sample.labels["folder"]: sample.value
+            for family in registry_of(agent).collect()
+            for sample in family.samples
+            if sample.name == f"asd_agent_{name}"
+        }
+        for name in ("behind_bytes", "run_ready")
+    )
+    assert (behind[str(tmp_path / "good")], ready[str(tmp_path / "good")]) == (0, 1)
+    if kind != "folders":
+        assert behind[str(tmp_path / site)] > 0
+    assert ready == {folder: not left for folder, left in behind.items()}
+    agent.poll()
+    assert agent.ready() == ""
 
 
 def test_runs_below_its_folder_come_and_go(agents, tmp_path):
@@ -123,8 +174,7 @@ def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
         status = made_of(Status, run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", pid=1, active=True)
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(agent))
+    registry = registry_of(agent)
     agent.poll()
     agent.poll()
     assert [record.message for record in caplog.records] == [
@@ -379,8 +429,7 @@ def test_a_rank_costs_few_bytes_however_many_checkpoints_it_has(folder, agents, 
         assert tracemalloc.get_traced_memory()[0] / 200 < 4000
     finally:
         tracemalloc.stop()
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(agent))
+    registry = registry_of(agent)
     shown = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("asd_feature_")]
     assert len(shown) == 200 * series
     assert all("layers.99." in line or "layers.98." in line for line in shown)

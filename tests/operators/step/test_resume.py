@@ -6,7 +6,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.operators.step.resume import checkpoint_to_resume
 from asd.origin import Origin
-from asd.rundir.manifest import Health, write_manifest
+from asd.rundir.manifest import Health, checkpoint_places, write_manifest
 from asd.supervisor.record import Attempt, Record, record_file
 
 
@@ -62,11 +62,24 @@ def test_what_another_job_left_is_not_taken(tmp_path):
     assert checkpoint_to_resume(tmp_path / "kept", rank=1, config=config) == chosen
 
 
-def test_one_without_a_manifest_is_taken_when_the_supervisor_says_so(tmp_path):
-    bare = tmp_path / "bare.ckpt"
-    bare.write_text("weights")
-    config = record(tmp_path, Attempt("job", [0]), Attempt("job+2", [0], str(bare), -1))
-    assert checkpoint_to_resume(tmp_path, config=config) == bare
+def test_of_those_without_a_manifest_that_the_supervisor_chose_each_rank_takes_its_own(tmp_path):
+    for rank in (0, 1):
+        (tmp_path / f"{rank}").mkdir()
+        (tmp_path / f"{rank}" / "bare.ckpt").write_text("weights")
+    config = record(tmp_path, Attempt("job", [0]), Attempt("job+2", [0], str(tmp_path / "0" / "bare.ckpt"), -1))
+    assert [checkpoint_to_resume(tmp_path / f"{rank}", rank=rank, config=config).parent.name for rank in (0, 1, 2)] == [
+        "0",
+        "1",
+        "0",
+    ]
+    assert {path.name for path in checkpoint_places(tmp_path)} == {"0", "1"}  # where to look after the next crash
+
+
+def test_that_nothing_can_be_taken_is_said_with_each_one_that_is_left_out(tmp_path, caplog):
+    for step in (2, 4):
+        save(tmp_path, step).write_text("damaged")
+    assert checkpoint_to_resume(tmp_path, config=Config(protection="document", run_dir=str(tmp_path / "run"))) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
 
 
 def test_a_damaged_record_is_an_error(tmp_path):
