@@ -74,8 +74,7 @@ class GateCell(nn.Cell):
     def refuses(self, gradients: Sequence[Any]) -> bool:
         """Whether the update must not be applied, on any rank; for updates that Python makes."""
         slots, state = table(), self.state
-        for site, gradient in zip(self.sites, gradients, strict=False):
-            note(site, gradient)
+        note(self.sites, gradients)
         refused = slots.broken(state)
         if number_of_ranks() > 1:
             refused = bool(self.sum_over_ranks(Tensor([float(refused)], ms.float32)).asnumpy()[0] > 0)

@@ -118,7 +118,7 @@ def look_in_backward_pass(weights: Iterable[Parameter], sites: Iterable[Site]) -
 def _hook(site: Site, gradient: Any) -> None:
     owner = site.owner() if site.owner is not None else None
     if owner is not None and owner.active:
-        note(site, gradient)
+        note([site], [gradient])
 
 
 class OwnGradients(nn.Cell):
@@ -133,8 +133,7 @@ class OwnGradients(nn.Cell):
         """In PyNative measures at once; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients)
-        for site, gradient in zip(self.sites, gradients, strict=True):
-            note(site, gradient)
+        note(self.sites, gradients)
         return gradients
 
     def construct(self, gradients):

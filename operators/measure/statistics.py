@@ -12,8 +12,12 @@ from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.private.layout import operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 
+SMALL = 1 << 18
+"""Elements of a tensor that is read more than once, for a launch takes longer than to read it."""
+_LEAST = 2.0**-100
 _CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
 _HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
 # Those of Ascend that MindSpore's own `vector_norm` calls for these orders.
@@ -26,18 +30,21 @@ class Statistics(CheckCell):
 
     Attributes:
         largest: Whether it is the largest magnitude; else the L2 norm.
+        scales: Whether squares of small tensors stay in the range of float32, whatever that of the tensor is. In a
+            divided network most have a shape of their own on each rank, and are large.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.largest = False
+        self.largest, self.scales = False, not operators_are_divided()
         self.on_cpu = ms.get_context("device_target") == "CPU"
 
     def construct(self, tensors):
         """Tensors of any shape and floating-point type.
 
         Returns:
-            float32 of shape (n,). It is `inf` or `nan` where an element is, and where the squares overflow.
+            float32 of shape (n,). It is `inf` or `nan` where an element is. Where the squares of a tensor that is not
+            small leave the range of float32, it is `inf` or 0.
         """
         found = ()
         for x in tensors:
@@ -45,19 +52,34 @@ class Statistics(CheckCell):
         return self.finish(_STACK(found))
 
     def one(self, x):
-        """float32 of shape (), to be finished."""
-        if not self.on_cpu:  # one vector norm, which reads half precision and sums in float32
+        """Of shape (), to be finished."""
+        if not self.on_cpu:  # vector norms, which read half precision and sum in float32
             if self.largest:
                 return _CAST(_LARGEST(x, float("inf"), None, False, 0.0), ms.float32)
-            return _VECTOR_NORM(x, 2.0, None, False, ms.float32)
-        x = x if x.dtype == ms.float32 else _CAST(x, ms.float32)
+            if x.dtype == ms.float16 or not self.is_small(x):
+                return _VECTOR_NORM(x, 2.0, None, False, ms.float32)
+            size = _VECTOR_NORM(x, 1.0, None, False, ms.float32) + _LEAST
+            return _VECTOR_NORM(_CAST(x, ms.float32) / size, 2.0, None, False, ms.float32) * size
         if self.largest:
+            x = x if x.dtype == ms.float32 else _CAST(x, ms.float32)
             return _MAX(_ABS(x)) + _SUM(x * 0)  # the largest drops NaN there
-        return _HALF_OF_SQUARES(x)
+        if self.is_small(x):
+            return _HALF_OF_SQUARES(_CAST(x, ms.float64))
+        x = x if x.dtype == ms.float32 else _CAST(x, ms.float32)
+        return _CAST(_HALF_OF_SQUARES(x), ms.float64)
+
+    def is_small(self, x):
+        """Whether a tensor of known shape is small enough to be read more than once."""
+        if not self.scales or F.is_sequence_value_unknown(x.shape):
+            return False
+        elements = 1
+        for length in x.shape:
+            elements = elements * length
+        return elements <= SMALL
 
     def finish(self, found):
         """The statistics of what `one` gave, together."""
-        return _SQRT(2.0 * found) if self.on_cpu and not self.largest else found
+        return _CAST(_SQRT(2.0 * found), ms.float32) if self.on_cpu and not self.largest else found
 
 
 def local(tensor: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
+from mindspore.ops.primitive import constexpr
 
 from asd.operators.measure.statistics import Statistics, statistics
 from asd.operators.private.boundary import shielded
@@ -21,25 +23,35 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
 Tap = Callable[[Any], Any]
-_living: weakref.WeakSet[_Tap] = weakref.WeakSet()
+_living: weakref.WeakValueDictionary[int, _Tap] = weakref.WeakValueDictionary()
+_numbers, _calls = itertools.count(), itertools.count(1)
 
 
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
     tap = _Tap(site)
-    _living.add(tap)
+    _living[tap.number] = tap
     return tap
 
 
 def living_taps() -> list[Any]:
     """All of this process; what is compiled while `enable_check` of one is False has none."""
-    return list(_living)
+    return list(_living.values())
+
+
+@constexpr
+def _note_call(number: int) -> bool:
+    """Python runs it while the compiler follows a network from its input on: what depends on a call comes later."""
+    tap = _living.get(number)
+    if tap is not None and tap.site.called == 0:
+        tap.site.called = next(_calls)
+    return True
 
 
 class _Tap(CheckCell):
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.site, self.hook, self.enable_check = site, _hook_on(site), True
+        self.site, self.hook, self.enable_check, self.number = site, _hook_on(site), True, next(_numbers)
         write, self.slots = _Write([site]), hidden(table().worst)
         self.is_primitive = operators_are_divided() or ms.get_context("mode") == ms.GRAPH_MODE
         self.look = _primitive(write, self.slots) if self.is_primitive else _Look(write)
@@ -53,7 +65,7 @@ class _Tap(CheckCell):
         return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
 
     def construct(self, x):
-        if not self.enable_check or 0 in x.shape:  # nothing will be computed, so there is nothing to judge
+        if not (self.enable_check and _note_call(self.number)) or 0 in x.shape:  # nothing is computed or to be judged
             return x
         if self.is_primitive:
             return self.look(x)
@@ -174,16 +186,18 @@ def _hook_on(site: Site) -> ops.HookBackward:
     def see(gradients: Any) -> None:
         living = known()
         if living is not None:
-            note(living, gradients[0])
+            note([living], gradients)
 
     return ops.HookBackward(see)
 
 
 @shielded
-def note(site: Site, gradient: Any) -> None:
-    """Measures a gradient that Python has for `site`."""
-    if gradient.size > 0:
-        table().note(site, statistics([gradient], largest=site.largest))
+def note(sites: Sequence[Site], gradients: Sequence[Any]) -> None:
+    """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first."""
+    pairs = [each for each in zip(sites, gradients, strict=False) if each[1].size > 0][::-1]
+    if pairs:
+        sites, gradients = zip(*pairs, strict=True)
+        table().note(sites, statistics(gradients, largest=sites[0].largest))
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -10,11 +10,11 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 DTYPES = ("float32", "float16", "bfloat16")
-SMALLEST = 1e-17
-"""A norm below it may count as zero, for the squares of what it is made of do."""
+SMALLEST = 1e-37
+"""A norm below it may count as zero, for some threads of MindSpore take what is not normal for 0."""
 _SHAPE = (5, 827)  # no multiple of any width that a device computes at once
 _BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
-_LARGEST = {"float32": 1e16, "float16": 6e4, "bfloat16": 1e16}  # whose squares are no inf in float32
+_LARGEST = {"float32": 1e30, "float16": 6e4, "bfloat16": 1e30}  # whose squares are inf in float32
 _DENORMAL = {"float32": 1e-40, "float16": 6e-8, "bfloat16": 1e-39}
 
 

@@ -21,6 +21,7 @@ class Site:
     Attributes:
         slot: Its number in the table.
         made: The how many-th it is of all that were ever made.
+        called: The how many-th it was when compiled networks called their checked places first; 0 before.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
         kind: Which kind of tensor it sees, see `asd.rules.readings.reading.Reading`.
         claimed: Whether `install` has seen it.
@@ -31,7 +32,7 @@ class Site:
 
     def __init__(self, slot: int, made: int, name: str, kind: str) -> None:
         self.slot = slot
-        self.made = made
+        self.made, self.called = made, 0
         self.name = name
         self.kind = kind
         self.claimed = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -52,7 +53,9 @@ class Table:
         self.limits, self.least = new_parameter("limits", math.inf, size), new_parameter("least", 0.0, size)
         self.held, self.guards = new_parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
         self.gates = Gates(size)
-        self._noted: list[tuple[int, Tensor]] = []  # by Python, and not read yet
+        self._noted: list[tuple[list[int], Tensor]] = []  # by Python, and not read yet
+        self._turns: dict[int, int] = {}  # of those that Python noted since they were read, from 1
+        self._turn = itertools.count(1)
         self._values = np.full(size, NOTHING, np.float32)  # read, and not judged yet
         self._refused_at_read, self._is_aside, self._is_taken = 0, False, False
         self._limits, self._least = np.full(size, np.inf, np.float32), np.zeros(size, np.float32)
@@ -115,9 +118,12 @@ class Table:
 
     # What Python does in a step.
 
-    def note(self, site: Site, value: Tensor) -> None:
-        """Takes what `site` saw, float32 of shape (1,), which stays on the device until somebody asks."""
-        self._noted.append((site.slot, value))
+    def note(self, sites: Sequence[Site], values: Tensor) -> None:
+        """Takes what `sites` saw, float32 of shape (n,), which stays on the device until somebody asks."""
+        slots = [site.slot for site in sites]
+        self._noted.append((slots, values))
+        for slot in slots:
+            self._turns.setdefault(slot, next(self._turn))
         if len(self._noted) >= self.CAPACITY:  # nobody asks
             self._take([])
 
@@ -126,9 +132,10 @@ class Table:
         noted, self._noted = self._noted, []
         if noted:
             found = P.Concat()([*(values for _, values in noted), self.worst.value()]).asnumpy()
+            own = [slot for each, _ in noted for slot in each]
             with np.errstate(invalid="ignore"):
-                np.maximum.at(self._values, [slot for slot, _ in noted], found[: len(noted)])
-            written = found[len(noted) :]
+                np.maximum.at(self._values, own, found[: len(own)])
+            written = found[len(own) :]
         else:
             written = self.worst.asnumpy()
         if (written[slots] != NOTHING).any():
@@ -202,7 +209,7 @@ class Table:
             self._is_aside = bool((aside != NOTHING).any())
         self._values[slots] = NOTHING
         return [
-            Reading(site.name, value, _order(site), site.kind)
+            Reading(site.name, value, self._turns.pop(site.slot, 0) or _order(site), site.kind)
             for site, value in zip(sites, values.tolist(), strict=True)
             if value != NOTHING
         ]
@@ -302,8 +309,9 @@ def _raw(
 
 
 def _order(site: Site) -> int:
-    """Where it is in the backward pass, which no operator tells: networks are mostly built from input to output.
+    """Where it is in a compiled backward pass, which tells nobody: what is called last comes first.
 
-    Gradients of parameters are looked at behind all others.
+    Gradients of parameters are looked at behind all others. They, and what comes from a compiler's cache, are called by
+    no code of ours: networks are mostly built from input to output.
     """
-    return (_LATER if site.kind in _AT_GATE else 0) - site.made
+    return (_LATER if site.kind in _AT_GATE else 0) - (site.called or site.made)

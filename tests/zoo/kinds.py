@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matrix import KINDS as NAMES
-from mindspore import nn, ops
+from matrix import OPTIMIZERS
+from mindspore import Parameter, Tensor, nn, ops
 from networks.experts import Best, BestTwo, Rows, Soft, Stacked, mixture
 from networks.language import (
     LENGTH,
@@ -25,6 +26,7 @@ from networks.language import (
 )
 from networks.tables import Adapters, Denoiser, Perceptron, Recommender, half_frozen
 from networks.vision import ResNet, UNet, group_norm
+from writers import Rewind, schedule
 
 Batch = tuple[np.ndarray, np.ndarray]
 
@@ -39,6 +41,7 @@ class Kind(NamedTuple):
         optimizer: Makes the optimizer of some parameters.
         style: Name of a style of `trainings`.
         scale: Constant loss scale.
+        writer: Makes what a program writes between steps, a function of the step's number, the loss and the optimizer.
     """
 
     network: Callable[[], nn.Cell]
@@ -47,6 +50,7 @@ class Kind(NamedTuple):
     optimizer: Callable[[Any], nn.Cell]
     style: str = "cell"
     scale: float = 1.0
+    writer: Callable[[], Callable[[int, Any, Any], None]] | None = None
 
 
 class Classes(nn.Cell):
@@ -58,6 +62,17 @@ class Classes(nn.Cell):
 
     def construct(self, out, y):
         return self.loss(out.reshape((-1, out.shape[-1])), y.reshape((-1,)))
+
+
+class Weighted(Classes):
+    """Times a number that a program may write."""
+
+    def __init__(self, weight=1.0):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.float32(weight)), name="loss_weight", requires_grad=False)
+
+    def construct(self, out, y):
+        return super().construct(out, y) * self.weight
 
 
 class Square(nn.Cell):
@@ -123,6 +138,10 @@ def _momentum(weights):
     return nn.Momentum(weights, 0.02, 0.9, weight_decay=1e-4)
 
 
+def _momentum_scaled(weights):
+    return nn.Momentum(weights, 0.02, 0.9, loss_scale=1024.0)
+
+
 def _sgd(weights):
     return nn.SGD(weights, 0.1)
 
@@ -148,12 +167,24 @@ def _llama(**more):
 
 
 def _perceptron(**more):
-    return Kind(Perceptron, Classes, _rows, more.pop("optimizer", _adam), **more)
+    return Kind(Perceptron, more.pop("loss", Classes), _rows, more.pop("optimizer", _adam), **more)
 
 
 def _gan(random):
     noise, real = random.standard_normal((16, 8)), 1 + random.standard_normal((16, 10)) / 2
     return noise.astype(np.float32), real.astype(np.float32)
+
+
+def _scaled(scale):
+    """All gradients are so many times as large, those that the optimizer gets too."""
+    rate = 0.1 / scale
+    return _perceptron(loss=lambda: Weighted(scale), optimizer=lambda weights: nn.SGD(weights, rate), scale=scale)
+
+
+def _with_optimizer(name):
+    (kind,) = (each for each in dir(nn) if each.lower() == name)
+    rate = {"adadelta": 1.0, "adagrad": 0.02, "asgd": 0.05, "ftrl": 0.02, "proximaladagrad": 0.02}.get(name, 2e-3)
+    return _perceptron(optimizer=lambda weights: getattr(nn, kind)(weights, rate))
 
 
 KINDS: dict[str, Kind] = {
@@ -187,5 +218,13 @@ KINDS: dict[str, Kind] = {
     "fit": Kind(ResNet, Classes, _images, _momentum, "fit"),
     "sink": _perceptron(style="sink", optimizer=_momentum),
     "processes": _perceptron(style="processes"),
+    "schedules": _perceptron(loss=Weighted, writer=lambda: schedule),
+    "schedulesmodel": _perceptron(loss=Weighted, style="model", writer=lambda: schedule),
+    "rewind": _perceptron(loss=Weighted, writer=Rewind),
+    "functional": Kind(lambda: Perceptron(norm=False), Classes, _rows, _adam, "functional"),
+    "fixedscale": _language(lambda: Language(_block), optimizer=_momentum_scaled, style="model", scale=1024.0),
+    "tiny": _scaled(2.0**-66),
+    "huge": _scaled(2.0**66),
+    **{name: _with_optimizer(name) for name in OPTIMIZERS},
 }
 assert tuple(KINDS) == NAMES, "the names in matrix.py are others"

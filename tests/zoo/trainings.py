@@ -108,6 +108,8 @@ class Training:
         self.behind: State = {}
         self.ended_by: AnomalyDetected | None = None
         self._held: list[nn.Cell] = []
+        self._written: tuple[nn.Cell, ...] = ()
+        self._writer = self.kind.writer() if self.kind.writer is not None else None
         self.norms = self.weights = 0
         random = np.random.default_rng(7)
         self.batches = [self.kind.batch(random) for _ in range(STEPS)]
@@ -149,12 +151,14 @@ class Training:
         return {name: (array.dtype.name, array.tobytes()) for name, array in arrays.items()}
 
     def begin(self) -> None:
-        """Says that the next step begins."""
+        """Says that the next step begins; writes what the program writes before it."""
         number = len(self.losses) + 1
-        if number == BAD:
-            self.before = self.state()
         if number == BAD + 1:
             self.behind = self.state()
+        if self._writer is not None:
+            self._writer(number, *self._written)
+        if number == BAD:
+            self.before = self.state()
         if self.fault is not None:
             self.fault.strike.now = number
 
@@ -195,13 +199,13 @@ class Training:
         cell.set_train()
         self._wrap(cell)
         optimizer = kind.optimizer(cell.trainable_params())
-        self._held = [cell, optimizer]
+        self._held, self._written = [cell, optimizer], (loss, optimizer)
         self.weights = len(optimizer.parameters)
         if kind.style in BY_CALLBACK:
             self._by_callback(kind, outer, loss, optimizer)
             return
         for monitor in self.monitors:
-            monitor.attach(cell, optimizer)
+            monitor.attach(None if kind.style == "functional" else cell, optimizer)
         step = self._step_of(kind, cell, optimizer)
         for monitor in self.monitors:
             step = monitor.watch_step(step)
@@ -225,7 +229,7 @@ class Training:
             return nn.TrainOneStepCell(cell, optimizer)
         if kind.style == "jit":
             return jit_forward(cell, optimizer)
-        if kind.style == "jitstep":
+        if kind.style in ("jitstep", "functional"):
             return jit_step(cell, optimizer)
         if kind.style == "loop" and ms.get_context("mode") == ms.PYNATIVE_MODE:
             return python_loop(cell, optimizer, scale=kind.scale, **fault)
@@ -239,6 +243,8 @@ class Training:
         options: dict[str, Any] = {"metrics": {"loss"}} if kind.style == "fit" else {}
         if self.scaler is not None:
             options["loss_scale_manager"] = amp.DynamicLossScaleManager(2**10, 2, 1000)
+        elif kind.scale != 1.0:
+            options["loss_scale_manager"] = amp.FixedLossScaleManager(kind.scale, drop_overflow_update=False)
         model = Model(outer, loss, optimizer, **options)
         calls = {"callbacks": [*self.monitors, _Recorder(self)], "dataset_sink_mode": kind.style == "sink"}
         if kind.style == "fit":

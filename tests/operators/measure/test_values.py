@@ -1,5 +1,7 @@
 """The numbers in the slots are those of the true gradients, however the training is written."""
 
+from functools import partial
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from checked_nets import (
     HIDDEN,
     NETS,
     STYLES,
+    VOCABULARY,
     CalledTwice,
     Decoder,
     assert_reading,
@@ -24,6 +27,7 @@ from mindspore.train import Model
 
 from asd import Config
 from asd.operators import StepMonitor, install
+from asd.operators.measure.statistics import SMALL
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 
@@ -239,12 +243,44 @@ class Casting(nn.Cell):
         return wide * wide
 
 
-def test_a_bfloat16_gradient_is_read(mode):
-    x = np.array([[1.5, -3.0, 0.25]], np.float32)
-    net = Casting()
-    gradient = ms.grad(net)(Tensor(x))
-    np.testing.assert_array_equal(gradient.asnumpy(), 2 * x)
-    assert_reading(readings()["bfloat"], 2 * x)
+@pytest.mark.parametrize("make", [partial(Tapped, "float"), Casting])
+def test_a_gradient_is_read_though_its_squares_leave_the_range_of_float32(mode, make):
+    net = make()
+    gradient = ms.grad(net)
+    for exponent in (0, -66, -110, 66, 110):
+        x = np.array([[1.5, -3.0, 0.25]], np.float32) * np.float32(2.0**exponent)
+        np.testing.assert_array_equal(gradient(Tensor(x)).asnumpy(), 2 * x)
+        (found,) = readings().values()
+        assert_reading(found, 2 * x)
+
+
+@pytest.mark.parametrize(("elements", "expected"), [(SMALL, 2e-24 * SMALL**0.5), (SMALL + 1, 0.0)])
+def test_of_a_tensor_that_is_not_small_the_smallest_squares_are_0(graph, elements, expected):
+    ms.grad(Tapped("large"))(Tensor(np.full(elements, 1e-24, np.float32))).asnumpy()
+    assert readings()["large"].value == pytest.approx(expected, rel=1e-5, abs=0)
+
+
+class Reversed(nn.Cell):
+    """Its layers are called in the opposite order of that in which they are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.middle = nn.LayerNorm((HIDDEN,)), nn.LayerNorm((HIDDEN,))
+        self.first = nn.Embedding(VOCABULARY, HIDDEN)
+
+    def construct(self, x, y):
+        return ops.mean(ops.square(self.last(ops.tanh(self.middle(self.first(x)))) - y)) * 1e12
+
+
+def test_the_headline_is_the_place_that_a_wrong_gradient_reached_first(mode):
+    net = fill(Reversed())
+    step = nn.TrainOneStepCell(net, sgd(net))
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log", rule="adaptive"), sinks=[])
+    monitor.attach(step, step.optimizer)
+    events = monitor.step(step(ids(), targets()))
+    assert [event.checkpoint for event in events] == ["last", "middle", "first"]
+    seen = [reading.checkpoint for reading in sorted(monitor.monitor.readings, key=lambda each: each.order)]
+    assert seen[3:] == [weight.name for weight in reversed(net.trainable_params())]
 
 
 def test_a_float64_gradient_is_read():

@@ -8,13 +8,13 @@ from mindspore import nn, ops
 class Perceptron(nn.Cell):
     """Dense layers and a norm."""
 
-    def __init__(self, into=10, out=4, width=24):
+    def __init__(self, into=10, out=4, width=24, norm=True):
         super().__init__()
         self.layers = nn.SequentialCell(
             [
                 nn.Dense(into, width),
                 nn.ReLU(),
-                nn.LayerNorm((width,)),
+                nn.LayerNorm((width,)) if norm else nn.Identity(),
                 nn.Dense(width, width),
                 nn.ReLU(),
                 nn.Dense(width, out),
