@@ -31,6 +31,9 @@ work whose answers are known; first-level when it computed wrongly, normal when 
 VERDICTS = ("transient", "persistent", "software", "undetermined")
 """What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
 stress test that finds something finds the second."""
+CAUSES = ("change", "divergence", "loss_scale")
+"""Known from the values alone, and no device's fault. `change`: all places moved by one factor, or levels change as was
+announced or as an earlier attempt saw. `divergence`: all grew, in two steps in a row. `loss_scale`: nobody named it."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
@@ -80,6 +83,9 @@ class Event(FromOrigin):
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
         key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
+        incident: The id of the event with which this one's incident began, where that was in an earlier step: of steps
+            in a row with first-level anomalies, or of an attempt that ended in this step; else empty.
+        cause: One of `CAUSES`, where the values show it; else empty.
         serial: What the maker calls the device, where the agent of its machine knows it; else empty.
         device_number: Its physical number on its machine, where the agent knows it; else -1.
     """
@@ -101,6 +107,8 @@ class Event(FromOrigin):
     verdict: Text = ""
     evidence: Annotated[str, Meta(max_length=2048, description="a text of at most 2048 characters")] = ""
     key: Name = ""
+    incident: Name = ""
+    cause: Text = ""
     serial: Name = ""
     device_number: Rank = -1
 
@@ -112,6 +120,8 @@ class Event(FromOrigin):
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
         if self.verdict and self.verdict not in VERDICTS:
             raise StateError(f"event field verdict is {self.verdict!r}; valid are {', '.join(VERDICTS)}.")
+        if self.cause and self.cause not in CAUSES:
+            raise StateError(f"event field cause is {self.cause!r}; valid are {', '.join(CAUSES)}.")
         if not fault_code.is_code(self.code):
             raise StateError(
                 f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."

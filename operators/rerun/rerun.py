@@ -99,6 +99,10 @@ class Rerun(Part):
 
     # A step begins.
 
+    def write_limits(self) -> None:
+        """Writes the limits of the next step, of second level where it may be made again."""
+        self._write_limits(second_level=self._armed)
+
     def remember(self, step: Step) -> None:
         """Keeps what the next step begins with; its suspicious update is refused if it can be made again."""
         is_due = hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
@@ -114,7 +118,7 @@ class Rerun(Part):
             self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
             self._armed = self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
-            self._write_limits(second_level=self._armed)
+            self.write_limits()
 
     # It was made.
 
@@ -127,12 +131,14 @@ class Rerun(Part):
         if not step.refused:
             return
         monitor, again, scale = self.monitor, self.again, step.scale
-        first = step.readings = self.table.read(self.gate.sites, self.gate)
+        first = self.table.read(self.gate.sites, self.gate) if step.readings is None else step.readings
+        step.readings = first
+        armed |= step.rescaled
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
-                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
+                suspicious=step.rescaled or any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
             self._write_limits(scale=scale)
             if not any(rank["suspicious"] for rank in told):
@@ -142,7 +148,7 @@ class Rerun(Part):
                 reasons = self._make_for_good(step, again, first)
         except RankLostError:  # the exchange keeps it, which ends the step
             return
-        if reasons and not any(rank["broken"] for rank in told):
+        if reasons and not step.rescaled and not any(rank["broken"] for rank in told):
             self._lost, step.lost = True, reasons[0]
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
@@ -211,6 +217,8 @@ class Rerun(Part):
         if finding.verdict == "software":
             data = f"; if it is data, then the batch of rank {self.ranks.rank} in step {anomaly.step}"
             finding = finding._replace(reason=finding.reason + data)
+        if finding.same_twice and self.monitor.judges.lasts(step.broken):
+            self._begin_anew()
         self._publish(step, anomaly, _of_one_rank(finding, whose))
 
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
@@ -240,10 +248,18 @@ class Rerun(Part):
         self._check_again(more=False)
         with self._vendor.products(), again.without_a_trace():
             if self.ranks.size == 1:
-                finding = run_alone(again, original, abnormal)
-            else:
-                finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+                return run_alone(again, original, abnormal)
+            finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+        is_change = finding.verdict == "software" and self.monitor.judges.lasts(step.broken)
+        if all(rank["change"] for rank in self.ranks.tell(change=anomaly is None or is_change)):
+            step.fatal = None  # no device: the training goes on, on all ranks
+            self._begin_anew()
         return finding if anomaly is not None else None
+
+    def _begin_anew(self) -> None:
+        """Takes what lasted three steps, and what no second run explains, for the level from now on."""
+        self.monitor.judges.begin_anew()
+        self._write_limits()
 
     def _publish(self, step: StepRecord, anomaly: Event, finding: Diagnosis) -> None:
         event = replace(

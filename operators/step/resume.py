@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from mindspore.train import Callback, ModelCheckpoint
 
 from asd.config import Config
 from asd.errors import StateError
+from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
 from asd.rundir.last_good import last_good
+from asd.rundir.names import event_file
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
 
 _LOG = logging.getLogger("asd.resume")
+_MOST_READ = 1 << 20
 
 
 def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
@@ -92,6 +96,18 @@ def state_to_resume(
             if state.get("updates") == updates:
                 return state
     raise StateError(f"resumed at step {updates} without a rule state of that step.")
+
+
+def events_before(run_dir: Path, rank: int) -> list[Event]:
+    """The first-level events that earlier attempts of this rank left in `run_dir`, of the last megabyte of its log."""
+    found = []
+    with contextlib.suppress(OSError), event_file(run_dir, rank).open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_READ))
+        for line in log.read().splitlines():
+            if b'"first"' in line:
+                with contextlib.suppress(StateError, UnicodeDecodeError):
+                    found.append(Event.from_json(line.decode()))
+    return found
 
 
 def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:

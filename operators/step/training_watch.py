@@ -30,7 +30,7 @@ from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
-from asd.operators.step.resume import CheckpointWatch, resumed_step
+from asd.operators.step.resume import CheckpointWatch, events_before, resumed_step
 from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
@@ -179,13 +179,13 @@ class TrainingWatch:
         self._sampling.put_on(net)
         self._checks.tell_apart(net)
         self._rule_state.label = gate.label or ""
-        if not goes_on and self._rule_state.resume(optimizer):
-            self._step = monitor.step
+        if not goes_on:
+            self._take_over(monitor, optimizer)
         self._sampling.begin_step(self._step + 1)
         if net is not None:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
-        judging.begin()
+        judging.begin(optimizer if self._find_loss_scale else None)
         self.turns = self._compose()
         self._is_first, self._net, self._held = True, net, weights
         before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
@@ -196,6 +196,13 @@ class TrainingWatch:
         monitor.begin()
         if not self._is_callback:  # then MindSpore calls `step`
             self._forgotten.watch()
+
+    def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
+        """What earlier attempts have learned, and what they ended with."""
+        earlier = events_before(Path(self.config.run_dir), monitor.origin.rank)
+        if self._rule_state.resume(optimizer):
+            self._step = monitor.step
+        monitor.know(earlier, self._step)
 
     def _own_gate(self) -> Gate:
         """The gate of this training, which is about to begin."""
@@ -216,7 +223,8 @@ class TrainingWatch:
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
         state, rerun = self.state, self.rerun
-        judge: list[Turn] = [rerun.confirm] if rerun.confirms else []
+        judge: list[Turn] = [self.judging.find_scale] if self.judging.seeks else []
+        judge += [rerun.confirm] if rerun.confirms else []
         withholds = self.config.on_anomaly == "skip"  # else the training ends, or nothing is refused
         judge += [self._accumulation.settle] if withholds else []
         judge += [self.judging.judge]
@@ -228,6 +236,13 @@ class TrainingWatch:
         act += [rerun.attribute] if rerun.attributes else []
         act += [self._sampling.end_step] if self._sampling.is_on else []
         return Turns(judge, act)
+
+    def expect_change(self) -> None:
+        """Lets values be learned anew, from the next step on or from the one that is about to be made."""
+        if self.monitor is not None:
+            self.monitor.judges.begin_anew()
+            self.monitor.judges.forget_state()
+            self.rerun.write_limits()
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that has just been made, and acts on what is found; returns its events."""

@@ -89,6 +89,8 @@ class Monitor:
         self.loss_scale = 1.0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
+        self._earlier: dict[int, dict[str, Event]] = {}  # by step and checkpoint, what earlier attempts ended with
+        self._incident, self._incident_step = "", -1
         self.judges = Detectors(config)
         self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
@@ -124,6 +126,7 @@ class Monitor:
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused
+        movement = self.judges.look(readings, loss_scale)
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
@@ -133,11 +136,17 @@ class Monitor:
                 overflow_expected=overflow_expected,
             )
             if judged.verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
+                cause = movement.cause if judged.verdict.value > judged.broken or not reading.finite else ""
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
+        if movement.cause:
+            self.judges.follow(movement)
+        if any(event.incident for event in events):  # where an earlier attempt ended
+            self.judges.begin_anew()
         if self.judges.have_tiers:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
+        self.judges.expected = self._expected(step + 1)
         fatal = self._publish_found(events) if events else None
         self.write_status(events)
         return Outcome(events, fatal)
@@ -145,6 +154,11 @@ class Monitor:
     def _publish_found(self, events: list[Event]) -> Event | None:
         """Publishes what a step came to, first what matters most, with the other places; returns it if an error."""
         levels = list(map(_LEVEL, events))
+        if Level.ERROR in levels:
+            goes_on = self._incident if self._incident_step == events[0].step - 1 else ""
+            self._incident_step = events[0].step
+            events[:] = [replace(event, incident=goes_on) if _is_first(event) else event for event in events]
+            self._incident = goes_on or events[levels.index(Level.ERROR)].id
         at = levels.index(Level.ERROR) if Level.ERROR in levels else 0
         first = events[at]
         others = events[:at] + events[at + 1 :]
@@ -207,7 +221,32 @@ class Monitor:
         verdict, name = self.judges.judge_state(values, growth, steps=steps)
         if verdict.level is Level.NORMAL:
             return None
-        return self.publish(self.reports.state_anomaly(step, where.get(name, name), verdict))
+        event = self.reports.state_anomaly(step, where.get(name, name), verdict)
+        before = self._earlier.get(step, {}).get(event.checkpoint)
+        if before is not None and before.key == event.key and event.value <= 2 * before.value:
+            self.publish(_repeated(event, before))
+            return None
+        return self.publish(event)
+
+    def know(self, earlier: Sequence[Event], step: int) -> None:
+        """Takes in what attempts before this one ended with, so that it gets past the same step with the same values.
+
+        What no second run could explain, and comes again in another process, is no matter of the device.
+
+        Args:
+            earlier: Their events.
+            step: The last step that was made.
+        """
+        by_hardware = {(event.run, event.step) for event in earlier if event.verdict in ("transient", "persistent")}
+        for event in earlier:
+            own = event.rank in (self.origin.rank, -1) and event.rule == self.config.rule
+            is_first = _is_first(event) and math.isfinite(event.value) and event.step > 0
+            if own and is_first and (event.run, event.step) not in by_hardware:
+                self._earlier.setdefault(event.step, {})[event.checkpoint] = event
+        self.judges.expected = self._expected(step + 1)
+
+    def _expected(self, step: int) -> dict[str, float]:
+        return {name: event.value for name, event in self._earlier.get(step, {}).items() if not event.key}
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -231,10 +270,10 @@ class Monitor:
         if self.status.active and self.status.pid == os.getpid():
             self.end()
 
-    def problem(self, reason: str, checkpoint: str = "") -> Event:
+    def problem(self, reason: str, checkpoint: str = "", cause: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
         self.status.problems += 1
-        return self.publish(self.reports.problem(self.step, checkpoint, reason))
+        return self.publish(replace(self.reports.problem(self.step, checkpoint, reason), cause=cause))
 
     def publish(self, event: Event) -> Event:
         """Counts `event` and hands it to every sink; the first failure of one is a problem that the others are told."""
@@ -298,7 +337,11 @@ class Monitor:
             reason, limit = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
             judged = Judged(Verdict(Level.WARNING, reason, value, limit), self.feature)
         else:
+            most = self.judges.limit(name, reading.kind) if name in self.judges.expected else -math.inf
             judged = self.judges.update(name, reading.kind, value)
+            if judged.verdict.level is Level.ERROR and value <= most:
+                reason = f"{judged.verdict.reason}; an attempt before ended with as much in this step"
+                judged = judged._replace(verdict=judged.verdict._replace(level=Level.WARNING, reason=reason))
         verdict = judged.verdict
         self.status.add(name, verdict)
         if name not in self.history:
@@ -309,16 +352,35 @@ class Monitor:
         return judged
 
     def _anomaly(
-        self, step: int, reading: Reading, judged: Judged, attribution: Attribution | None, *, refused: bool
+        self,
+        step: int,
+        reading: Reading,
+        judged: Judged,
+        attribution: Attribution | None,
+        *,
+        refused: bool,
+        cause: str = "",
     ) -> Event:
         evidence = ""
         if self.sinks and judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         rule = self.judges.rule_of(reading.kind)
-        return self.reports.anomaly(
-            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution
+        event = self.reports.anomaly(
+            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution, cause=cause
         )
+        if event.level is Level.ERROR or event.checkpoint not in self.judges.expected:
+            return event
+        return _repeated(event, self._earlier[step][event.checkpoint])
+
+
+def _repeated(event: Event, before: Event) -> Event:
+    """`event`, where an earlier attempt ended in the same step with as much."""
+    return replace(event, level=Level.WARNING, cause="change", incident=before.incident or before.id)
+
+
+def _is_first(event: Event) -> bool:
+    return event.kind == "anomaly" and event.level is Level.ERROR
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

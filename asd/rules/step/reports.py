@@ -16,6 +16,11 @@ from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.detectors import Judged
 from asd.verdict import Level, Verdict
 
+_CAUSES = {
+    "change": "all places moved by about one factor, as a change of the loss moves them",
+    "divergence": "all places grew in this step and in the one before, as in a training that diverges",
+}
+
 
 class Reports:
     """Makes the events of one rank; nobody is told of them here.
@@ -40,6 +45,7 @@ class Reports:
         refused: bool,
         evidence: str,
         attribution: Attribution | None,
+        cause: str = "",
     ) -> Event:
         """A checkpoint broke a limit.
 
@@ -52,6 +58,7 @@ class Reports:
             evidence: Folder with the evidence; empty for none.
             attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where it came
                 from several ranks and none can be named, the first of them has an anomaly without a device.
+            cause: Of `asd.event.CAUSES`, where the values show it; a training that diverges is no device's fault.
         """
         verdict, feature, broken = judged
         kind, reason, nobody = "anomaly", verdict.reason, False
@@ -71,7 +78,12 @@ class Reports:
             feature=feature,
             rule=rule,
             evidence=evidence,
+            cause=cause,
         )
+        if cause:
+            event = replace(event, reason=_with(reason, _CAUSES[cause]))
+        if cause == "divergence" and verdict.level is Level.ERROR and kind == "anomaly":
+            return _of_nobody(event)
         return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
