@@ -152,20 +152,9 @@ class Adaptive(Rule):
         """The recent smallest and largest value, as logarithms; NaN before the first."""
         return (self._trace.low, self._trace.env) if self._trace.n else (nan, nan)
 
-    def move(self, low: float, high: float) -> None:
-        """Takes a change for lasting: the recent smallest and largest are at least these, as logarithms."""
-        if self._norm is not None and (more := high - self._trace.env) > 0:
-            self._norm.scale(_power(more))
-        self._trace.raise_to(low, high)
-        self._forget_errors()
-
     def limit_of_setting(self) -> float:
         """The first absolute threshold, which nothing that is learned moves; `inf` where none holds."""
         return self._norm.upper[0] if self._norm is not None else inf
-
-    def _forget_errors(self) -> None:
-        self._errors = self._high = 0
-        self._held = -inf
 
     def follow(self, weight: Adaptive) -> None:
         """Takes this for the bias of `weight`: what is far smaller than that one's gradient is rounding."""
@@ -267,8 +256,9 @@ class Adaptive(Rule):
             self._held = max(self._held, x - self._trace.ceiling)
             return
         else:
+            self._errors = self._high = 0
             self._margin.add(self._held)
-            self._forget_errors()
+            self._held = -inf
             if self._is_noise and x >= self._noise:
                 self._trace = Trace()  # a gradient at last
             elif self._trace.n >= FIRST:

@@ -66,10 +66,6 @@ class Margin:
         """Adds the distance of a healthy value above the ceiling of growth; `-inf` for no value."""
         self._pending = max(self._pending, distance)
 
-    def forget_step(self) -> None:
-        """Says that the running step is no measure of healthy ones."""
-        self._pending = -inf
-
     def refit(self) -> None:
         """Ends a step: updates the margin."""
         distance, self._pending = self._pending, -inf

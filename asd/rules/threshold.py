@@ -106,10 +106,6 @@ class Threshold(Rule):
             raise bad_state(self, "pre", pre, f"from min, which is {low!r}, to max, which is {high!r}")
         self._know(pre, low, high, int(values["count"]))
 
-    def scale(self, factor: float) -> None:
-        """Goes on as if all that was learned had been so many times as large."""
-        self._know(self._pre * factor, self._min * factor, self._max * factor, self._count)
-
     def _know(self, pre: float, low: float, high: float, count: int) -> None:
         """Sets the last, smallest and largest learned value, and computes the next limits."""
         self._pre, self._min, self._max, self._count = pre, low, high, count

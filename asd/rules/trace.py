@@ -59,12 +59,6 @@ class Trace:
         self.low = x if x < self.low + DECAY else self.low + DECAY
         self._raise_ceiling()
 
-    def raise_to(self, low: float, env: float) -> None:
-        """Takes floor and envelope for at least so high."""
-        self.env = max(self.env, env)
-        self.low = min(max(self.low, low), self.env)
-        self._raise_ceiling()
-
     def _raise_ceiling(self) -> None:
         power = _POWERS[self.n] if self.n < len(_POWERS) else 0.0
         self.ceiling = self.env + (power if power > self.rise else self.rise)

@@ -14,7 +14,7 @@ from asd.rules.checksum import ScoreRule
 from asd.rules.margins import Margin
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
-from asd.rules.step.together import Movement, Together
+from asd.rules.step.together import Together
 from asd.verdict import Level, Verdict
 
 _SQUARE = "max_square"
@@ -127,8 +127,8 @@ class Detectors:
         value = unscaled(reading, loss_scale)
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
-    def look(self, readings: Sequence[Reading], loss_scale: float) -> Movement:
-        """How the places of a step moved; before any of them is judged."""
+    def cause(self, readings: Sequence[Reading], loss_scale: float) -> tuple[str, bool]:
+        """What moved the places of a step together, and whether that lasts; before any of them is judged."""
         values, ranges = {}, {}
         for reading in readings:
             name, value = reading.checkpoint, unscaled(reading, loss_scale)
@@ -137,16 +137,6 @@ class Detectors:
                 values[name] = log2(value) if isfinite(value) else inf
                 ranges[name] = judge.known if isinstance(judge, Adaptive) else (nan, nan)
         return self._together.look(values, ranges)
-
-    def follow(self, movement: Movement) -> None:
-        """Takes a change for lasting in its second step; widens no margin by it."""
-        if movement.cause == "change":
-            for margin in self._margins.values():
-                margin.forget_step()
-        for name, (low, high) in movement.ranges.items():
-            judge = self._judges.get(name)
-            if isinstance(judge, Adaptive):
-                judge.move(low, high)
 
     def lasts(self, names: Sequence[str]) -> bool:
         """Whether there are such anomalies of first level, and all are that only because they have lasted."""

@@ -126,7 +126,7 @@ class Monitor:
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused
-        movement = self.judges.look(readings, loss_scale)
+        moved, lasts = self.judges.cause(readings, loss_scale)
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
@@ -136,11 +136,9 @@ class Monitor:
                 overflow_expected=overflow_expected,
             )
             if judged.verdict.level is not Level.NORMAL:
-                cause = movement.cause if judged.verdict.value > judged.broken or not reading.finite else ""
+                cause = moved if judged.verdict.value > judged.broken or not reading.finite else ""
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
-        if movement.cause:
-            self.judges.follow(movement)
-        if any(event.incident for event in events):  # where an earlier attempt ended
+        if lasts or any(event.incident for event in events):  # where an earlier attempt ended
             self.judges.begin_anew()
         if self.judges.have_tiers:
             self.judges.end_step()

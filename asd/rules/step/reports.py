@@ -16,11 +16,6 @@ from asd.rules.readings.reading import AVERAGED, Reading
 from asd.rules.step.detectors import Judged
 from asd.verdict import Level, Verdict
 
-_CAUSES = {
-    "change": "all places moved by about one factor, as a change of the loss moves them",
-    "divergence": "all places grew in this step and in the one before, as in a training that diverges",
-}
-
 
 class Reports:
     """Makes the events of one rank; nobody is told of them here.
@@ -80,8 +75,6 @@ class Reports:
             evidence=evidence,
             cause=cause,
         )
-        if cause:
-            event = replace(event, reason=_with(reason, _CAUSES[cause]))
         if cause == "divergence" and verdict.level is Level.ERROR and kind == "anomaly":
             return _of_nobody(event)
         return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
