@@ -218,7 +218,7 @@ class Rerun(Part):
             data = f"; if it is data, then the batch of rank {self.ranks.rank} in step {anomaly.step}"
             finding = finding._replace(reason=finding.reason + data)
         if finding.same_twice and self.monitor.judges.lasts(step.broken):
-            self._begin_anew()
+            self._go_on()
         self._publish(step, anomaly, _of_one_rank(finding, whose))
 
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
@@ -235,10 +235,13 @@ class Rerun(Part):
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         original = StepResult.of(bits_of_first(step.outputs), self.monitor.readings)
-        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle())
+        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle(), moved=self.monitor.moved)
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
+        if all(words["moved"] for words in told):
+            self._go_on(step)
+            return Diagnosis("software", "on all ranks all places have moved by one factor: a change of the training")
         obstacles = [(rank, words["obstacle"]) for rank, words in enumerate(told) if words["obstacle"]]
         if obstacles:
             rank, reason = obstacles[0]
@@ -252,14 +255,15 @@ class Rerun(Part):
             finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
         is_change = finding.verdict == "software" and self.monitor.judges.lasts(step.broken)
         if all(rank["change"] for rank in self.ranks.tell(change=anomaly is None or is_change)):
-            step.fatal = None  # no device: the training goes on, on all ranks
-            self._begin_anew()
+            self._go_on(step)
         return finding if anomaly is not None else None
 
-    def _begin_anew(self) -> None:
-        """Takes what lasted three steps, and what no second run explains, for the level from now on."""
+    def _go_on(self, step: StepRecord | None = None) -> None:
+        """Takes what lasted three steps, and no device did, for the level from now on; `step` ends no training then."""
         self.monitor.judges.begin_anew()
         self._write_limits()
+        if step is not None:
+            step.fatal = None
 
     def _publish(self, step: StepRecord, anomaly: Event, finding: Diagnosis) -> None:
         event = replace(

@@ -165,6 +165,7 @@ class TrainingWatch:
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
+        monitor.alone = ranks.size == 1
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
         weights = alike_on_ranks(net, optimizer)

@@ -62,6 +62,8 @@ class Monitor:
         loss_scale: What these readings are divided by.
         sinks: Who is told of events.
         clock: Seconds since the epoch.
+        alone: Whether it watches the only rank.
+        moved: Whether all places have moved by one factor, for two steps or more.
         judges: Who judges what; it knows the limits of the next step.
         reports: Makes events, for `publish`.
         history: Per checkpoint the last `(step, value, limit, level)`.
@@ -85,6 +87,7 @@ class Monitor:
         self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
         self.protections = Protections()
         self.step = 0
+        self.alone, self.moved = True, False
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
@@ -126,7 +129,9 @@ class Monitor:
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused
-        moved, lasts = self.judges.cause(readings, loss_scale)
+        cause, self.moved = self.judges.cause(readings, loss_scale)
+        if cause == "change" and not self.alone:
+            cause = ""  # of one rank among others it may be its device's: only all of them together know
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
@@ -136,9 +141,10 @@ class Monitor:
                 overflow_expected=overflow_expected,
             )
             if judged.verdict.level is not Level.NORMAL:
-                cause = moved if judged.verdict.value > judged.broken or not reading.finite else ""
-                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
-        if lasts or any(event.incident for event in events):  # where an earlier attempt ended
+                is_low = reading.finite and not judged.verdict.value > judged.broken
+                why = "" if is_low else cause
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=why))
+        if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
             self.judges.begin_anew()
         if self.judges.have_tiers:
             self.judges.end_step()

@@ -45,19 +45,16 @@ class Together:
 
         Returns:
             `change` where one factor brings all back into their ranges, `divergence` where all grew in this step and in
-            the one before; and whether it is the second step of a change.
+            the one before; and whether it is the second step of a change, or a later one.
         """
         rises = [value - self._last[name] >= DOUBLED for name, value in values.items() if name in self._last]
         self._last = dict(values)
         grows = len(rises) >= FEWEST and sum(rises) >= len(rises) - len(rises) // OUTLIERS
         self._rises = self._rises + 1 if grows else 0
-        before, self._before = self._before, {}
-        if self._rises > 1:
-            return "divergence", False
-        if not _are_moved(values, before or ranges):
-            return "", False
-        self._before = {} if before else dict(ranges)
-        return "change", bool(before)
+        before = self._before
+        moved = _are_moved(values, before or ranges)
+        self._before = (before or dict(ranges)) if moved else {}
+        return ("divergence" if self._rises > 1 else "change" if moved else ""), moved and bool(before)
 
 
 def _are_moved(values: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> bool:

@@ -66,12 +66,18 @@ def test_places_that_move_alone_are_no_change_and_several_steps_in_a_row_are_one
     ]
 
 
+def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
+    monitor = watched()
+    monitor.alone = False
+    found = [(judged(monitor, step, 64.0), monitor.moved) for step in (41, 42, 43)]
+    assert [moved for _, moved in found] == [False, True, True]
+    assert {(event.level, event.cause) for event in found[-1][0]} == {(Level.ERROR, "")}
+
+
 def test_a_training_that_diverges_is_said_to_and_no_device_is_named():
     monitor = watched()
     rate = {name: 2.0 ** (3 + place) for place, name in enumerate(PLACES)}
-    events = [
-        event for step in range(4) for event in judged(monitor, 41 + step, {n: f**step for n, f in rate.items()})
-    ]
+    events = [event for step in range(4) for event in judged(monitor, 41 + step, {n: f**step for n, f in rate.items()})]
     first = [event for event in events if event.level is Level.ERROR]
     assert {(event.cause, event.device, event.rank) for event in first} == {("divergence", "unknown", -1)}
 
