@@ -152,10 +152,6 @@ class Adaptive(Rule):
         """The recent smallest and largest value, as logarithms; NaN before the first."""
         return (self._trace.low, self._trace.env) if self._trace.n else (nan, nan)
 
-    def limit_of_setting(self) -> float:
-        """The first absolute threshold, which nothing that is learned moves; `inf` where none holds."""
-        return self._norm.upper[0] if self._norm is not None else inf
-
     def follow(self, weight: Adaptive) -> None:
         """Takes this for the bias of `weight`: what is far smaller than that one's gradient is rounding."""
         self._noise = weight._trace.env - NOISE if weight._trace.n >= FIRST else -inf

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,23 @@ def state_to_resume(
     raise StateError(f"resumed at step {updates} without a rule state of that step.")
 
 
-def events_before(run_dir: Path, rank: int) -> list[Event]:
-    """The first-level events that earlier attempts of this rank left in `run_dir`, of the last megabyte of its log."""
-    found = []
+def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
+    """The first-level anomalies of earlier attempts, by step and checkpoint, in the last megabyte of the rank's log.
+
+    Left out are those that a second run took for hardware's: what comes again in another process is no device's.
+    """
+    events, found = [], dict[int, dict[str, Event]]()
     with contextlib.suppress(OSError), event_file(run_dir, rank).open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_READ))
         for line in log.read().splitlines():
             if b'"first"' in line:
                 with contextlib.suppress(StateError, UnicodeDecodeError):
-                    found.append(Event.from_json(line.decode()))
+                    events.append(Event.from_json(line.decode()))
+    by_hardware = {(event.run, event.step) for event in events if event.verdict in ("transient", "persistent")}
+    for event in events:
+        is_known = event.kind == "anomaly" and event.rule == "adaptive" and event.step > 0 and isfinite(event.value)
+        if is_known and (event.run, event.step) not in by_hardware:
+            found.setdefault(event.step, {})[event.checkpoint] = event
     return found
 
 

@@ -30,7 +30,7 @@ from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
-from asd.operators.step.resume import CheckpointWatch, events_before, resumed_step
+from asd.operators.step.resume import CheckpointWatch, ends_before, resumed_step
 from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
@@ -200,10 +200,11 @@ class TrainingWatch:
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
         """What earlier attempts have learned, and what they ended with."""
-        earlier = events_before(Path(self.config.run_dir), monitor.origin.rank)
+        learns = self.config.rule == "adaptive"
+        ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
         if self._rule_state.resume(optimizer):
             self._step = monitor.step
-        monitor.know(earlier, self._step)
+        monitor.know(ends, self._step)
 
     def _own_gate(self) -> Gate:
         """The gate of this training, which is about to begin."""

@@ -7,46 +7,8 @@ from typing import Any
 
 from asd.event import Event
 from asd.rules.step.status import Status
-from asd.verdict import Level
 
 Sink = Callable[[Event], None]
-_SECOND = (1, 10, 100)  # which steps with second-level anomalies alone are told: a healthy training has some
-_WORSE = 10.0  # and each that is so many times as far beyond its limit as those that were told
-
-
-class Headlines:
-    """Which events people are told at once: all, but of a step's anomalies one, which names the other places.
-
-    Of steps with second-level anomalies alone a few are told, and whatever is ten times worse than what was.
-    """
-
-    def __init__(self) -> None:
-        self._step = self._second = 0  # of the last anomaly that was told; how many had second-level ones alone
-        self._worst = 0.0  # of these, how many times its limit a value that was told was
-
-    def has(self, event: Event) -> bool:
-        """Whether `event` is told; an anomaly of the weights or of the optimizer's state is no other's place."""
-        if event.kind != "anomaly":
-            return True
-        second, far = event.level is Level.WARNING, _far(event)
-        is_worse = second and far >= _WORSE * self._worst > 0.0
-        if event.step == self._step and not event.key:
-            told = is_worse
-        else:
-            self._step = event.step
-            self._second += second
-            told = not second or is_worse or bool(event.incident) or self._second in _SECOND
-        if told and second:
-            self._worst = max(self._worst, far)
-        return told
-
-
-def _far(event: Event) -> float:
-    """How many times beyond its limit a value is, above or below; 1 where there is none."""
-    limit, value = event.limits[0] if event.limits else event.value, event.value
-    if not (value > 0.0 and limit > 0.0):
-        return 1.0
-    return max(value / limit, limit / value)
 
 
 class Delivery:

@@ -90,9 +90,8 @@ class Detectors:
         if judge is None:  # a site without a call is asked for in every step
             judge = self._unseen[kind] = self._new(kind)
         limit = _in_statistic(judge, judge.limit())
-        if name in self.expected and isinstance(judge, Adaptive):
-            return max(limit, min(2 * self.expected[name], judge.limit_of_setting()))
-        return limit
+        most = self._config.upper[0] if kind == GRADIENT else inf
+        return max(limit, min(2 * self.expected[name], most)) if name in self.expected else limit
 
     def second_limit(self, name: str, kind: str = GRADIENT) -> float:
         """The largest value of site `name` that is not suspicious in the next step."""

@@ -92,7 +92,7 @@ class Monitor:
         self.loss_scale = 1.0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
-        self._earlier: dict[int, dict[str, Event]] = {}  # by step and checkpoint, what earlier attempts ended with
+        self._earlier: Mapping[int, Mapping[str, Event]] = {}
         self._incident, self._incident_step = "", -1
         self.judges = Detectors(config)
         self.feature = self.judges.feature
@@ -131,7 +131,7 @@ class Monitor:
         self.status.refused += refused
         cause, self.moved = self.judges.cause(readings, loss_scale)
         if cause == "change" and not self.alone:
-            cause = ""  # of one rank among others it may be its device's: only all of them together know
+            cause = ""  # only all ranks together know: it may be the device of one
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
@@ -141,9 +141,7 @@ class Monitor:
                 overflow_expected=overflow_expected,
             )
             if judged.verdict.level is not Level.NORMAL:
-                is_low = reading.finite and not judged.verdict.value > judged.broken
-                why = "" if is_low else cause
-                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=why))
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
         if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
             self.judges.begin_anew()
         if self.judges.have_tiers:
@@ -232,21 +230,9 @@ class Monitor:
             return None
         return self.publish(event)
 
-    def know(self, earlier: Sequence[Event], step: int) -> None:
-        """Takes in what attempts before this one ended with, so that it gets past the same step with the same values.
-
-        What no second run could explain, and comes again in another process, is no matter of the device.
-
-        Args:
-            earlier: Their events.
-            step: The last step that was made.
-        """
-        by_hardware = {(event.run, event.step) for event in earlier if event.verdict in ("transient", "persistent")}
-        for event in earlier:
-            own = event.rank in (self.origin.rank, -1) and event.rule == self.config.rule
-            is_first = _is_first(event) and math.isfinite(event.value) and event.step > 0
-            if own and is_first and (event.run, event.step) not in by_hardware:
-                self._earlier.setdefault(event.step, {})[event.checkpoint] = event
+    def know(self, earlier: Mapping[int, Mapping[str, Event]], step: int) -> None:
+        """Says, after `step`, what earlier attempts ended with, by step and checkpoint: what comes again passes."""
+        self._earlier = earlier
         self.judges.expected = self._expected(step + 1)
 
     def _expected(self, step: int) -> dict[str, float]:
@@ -370,8 +356,10 @@ class Monitor:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         rule = self.judges.rule_of(reading.kind)
+        is_low = reading.finite and not judged.verdict.value > judged.broken
+        why = "" if is_low else cause
         event = self.reports.anomaly(
-            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution, cause=cause
+            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution, cause=why
         )
         if event.level is Level.ERROR or event.checkpoint not in self.judges.expected:
             return event

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from math import isfinite, isnan
 from statistics import median
 
-FEWEST = 4
-"""Places without which nothing is said: one or two that move together show nothing."""
-DOUBLED = 1.0
-"""Bits that a place has to rise by."""
-SLACK = 1.0
-"""Bits by which a place may be further from its range than the others are."""
-OUTLIERS = 10
-"""One place of so many may do as it likes."""
+FEWEST = 4  # places: one or two that move together show nothing
+DOUBLED = 1.0  # bits that a place has to rise by
+SLACK = 1.0  # bits by which a place may be further from its range than the others are
+OUTLIERS = 10  # one place of so many may do as it likes
 
 
 class Together:
