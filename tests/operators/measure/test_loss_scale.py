@@ -120,8 +120,7 @@ def test_a_scale_that_nobody_told_is_found_where_all_places_show_it(inner, outer
     assert (found.read() if found else None) == scale
 
 
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize("by_optimizer", [False, True])
+@pytest.mark.parametrize(("watched", "by_optimizer"), [(True, False), (False, False), (True, True)])
 def test_a_scaled_loss_in_a_loop_of_ones_own_ends_no_training(watched, by_optimizer, tmp_path):
     scale, events = 2.0**24, []
     net = fill(Decoder())
