@@ -56,13 +56,15 @@ class _Headlines:
     def __init__(self) -> None:
         self._step = self._second = 0  # of the last anomaly that was logged; how many had second-level ones alone
         self._worst = 0.0  # of these, how many times its limit a logged value was
+        self._first = -1  # the last step with one of first level
 
     def has(self, event: Event) -> bool:
         """Whether `event` is logged; an anomaly of the weights or of the optimizer's state is no other's place."""
         if event.kind != "anomaly":
             return True
         second, far = event.level is Level.WARNING, _far(event)
-        logged = second and far >= _WORSE * self._worst > 0.0
+        self._first = self._first if second else event.step
+        logged = second and event.step != self._first and far >= _WORSE * self._worst > 0.0
         if event.step != self._step or event.key:
             self._step = event.step
             self._second += second
