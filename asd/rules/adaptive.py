@@ -149,8 +149,8 @@ class Adaptive(Rule):
 
     @property
     def known(self) -> tuple[float, float]:
-        """The recent smallest and largest value, as logarithms; NaN before the first."""
-        return (self._trace.low, self._trace.env) if self._trace.n else (nan, nan)
+        """The recent smallest and largest value, as logarithms; NaN while too few are known."""
+        return (self._trace.low, self._trace.env) if self._trace.n >= FIRST else (nan, nan)
 
     def follow(self, weight: Adaptive) -> None:
         """Takes this for the bias of `weight`: what is far smaller than that one's gradient is rounding."""
