@@ -1,6 +1,7 @@
 """A change of the training, a fault of one place, and one incident where others would see many."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -87,7 +88,8 @@ def test_a_training_gets_past_the_step_where_an_attempt_before_ended_with_as_muc
     for step in (41, 42, 43):
         (ended,) = judged(before, step, {"a": 64.0})
     monitor = watched()
-    monitor.know({43: {"a": ended}}, 40)
+    monitor.know({41: {"norm": replace(ended, value=5e6)}, 43: {"a": ended}}, 40)
+    assert monitor.judges.limit("norm") == 1e6  # what is set holds
     for step in (41, 42):
         judged(monitor, step, {"a": 64.0})
     (event,) = judged(monitor, 43, {"a": factor})
