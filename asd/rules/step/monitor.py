@@ -226,7 +226,7 @@ class Monitor:
         event = self.reports.state_anomaly(step, where.get(name, name), verdict)
         before = self._earlier.get(step, {}).get(event.checkpoint)
         if before is not None and before.key == event.key and event.value <= 2 * before.value:
-            self.publish(_repeated(event, before))
+            self.publish(self._repeated(event))
             return None
         return self.publish(event)
 
@@ -234,6 +234,11 @@ class Monitor:
         """Says, after `step`, what earlier attempts ended with, by step and checkpoint: what comes again passes."""
         self._earlier = earlier
         self.judges.expected = self._expected(step + 1)
+
+    def _repeated(self, event: Event) -> Event:
+        """`event`, where an earlier attempt ended in the same step with as much."""
+        began = next(iter(self._earlier[event.step].values()))
+        return replace(event, level=Level.WARNING, cause="change", incident=began.incident or began.id)
 
     def _expected(self, step: int) -> dict[str, float]:
         return {name: event.value for name, event in self._earlier.get(step, {}).items() if not event.key}
@@ -363,12 +368,7 @@ class Monitor:
         )
         if event.level is Level.ERROR or event.checkpoint not in self.judges.expected:
             return event
-        return _repeated(event, self._earlier[step][event.checkpoint])
-
-
-def _repeated(event: Event, before: Event) -> Event:
-    """`event`, where an earlier attempt ended in the same step with as much."""
-    return replace(event, level=Level.WARNING, cause="change", incident=before.incident or before.id)
+        return self._repeated(event)
 
 
 def _is_first(event: Event) -> bool:
