@@ -144,7 +144,7 @@ class Adaptive(Rule):
 
     @property
     def lasts(self) -> bool:
-        """Whether the last value was an error only because it is above the margin for the third step in a row."""
+        """True if the last value was an error only because it is above the margin for the third step in a row."""
         return self._high >= PATIENCE and not self._at_once
 
     @property

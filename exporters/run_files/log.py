@@ -59,7 +59,7 @@ class _Headlines:
         self._first = -1  # the last step with one of first level
 
     def has(self, event: Event) -> bool:
-        """Whether `event` is logged; an anomaly of the weights or of the optimizer's state is no other's place."""
+        """Returns whether `event` is logged; an anomaly of the weights or of the optimizer's state is no other's place."""
         if event.kind != "anomaly":
             return True
         second, far = event.level is Level.WARNING, _far(event)
@@ -75,7 +75,7 @@ class _Headlines:
 
 
 def _far(event: Event) -> float:
-    """How many times beyond its limit a value is, above or below; 1 where there is none."""
+    """Returns how many times beyond its limit a value is, above or below; 1 where there is none."""
     limit, value = event.limits[0] if event.limits else 0.0, event.value
     return max(value / limit, limit / value) if value > 0.0 and limit > 0.0 else 1.0
 

@@ -151,7 +151,7 @@ class StepMonitor(Callback):
 
     @shielded
     def expect_change(self) -> None:
-        """Says that gradients or weights will change on purpose, from the next step on.
+        """Announces that gradients or weights will change on purpose, from the next step on.
 
         Call it before that step, or in `on_train_step_begin` of a callback of your own, on all ranks: where another
         loss begins, its weight jumps, layers are unfrozen, or weights are replaced. What places have shown so far is

@@ -199,7 +199,7 @@ class TrainingWatch:
             self._forgotten.watch()
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
-        """What earlier attempts have learned, and what they ended with."""
+        """Takes over what earlier attempts have learned, and what they ended with."""
         learns = self.config.rule == "adaptive"
         ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
         if self._rule_state.resume(optimizer):

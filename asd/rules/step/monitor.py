@@ -231,7 +231,7 @@ class Monitor:
         return self.publish(event)
 
     def know(self, earlier: Mapping[int, Mapping[str, Event]], step: int) -> None:
-        """Says, after `step`, what earlier attempts ended with, by step and checkpoint: what comes again passes."""
+        """Takes in, after `step`, what earlier attempts ended with, by step and checkpoint: a repetition passes."""
         self._earlier = earlier
         self.judges.expected = self._expected(step + 1)
 

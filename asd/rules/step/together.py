@@ -33,7 +33,7 @@ class Together:
         self._before: Mapping[str, tuple[float, float]] = {}  # what was usual before a change began
 
     def look(self, values: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, bool]:
-        """What moved the places of this step together, one of `asd.event.CAUSES` or nothing.
+        """Returns what moved the places of this step together, one of `asd.event.CAUSES` or nothing.
 
         Args:
             values: By place, as logarithms; `inf` for what is not finite. Zeros are left out.
@@ -54,7 +54,7 @@ class Together:
 
 
 def _are_moved(values: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether all places are above their ranges, by about the same factor."""
+    """Returns whether all places are above their ranges, by about the same factor."""
     known = [(value, *ranges[name]) for name, value in values.items() if name in ranges and not isnan(ranges[name][1])]
     if len(known) < FEWEST or not all(isfinite(value) for value, _, _ in known):
         return False
