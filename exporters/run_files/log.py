@@ -59,7 +59,7 @@ class _Headlines:
         self._first = -1  # the last step with one of first level
 
     def has(self, event: Event) -> bool:
-        """Returns whether `event` is logged; an anomaly of the weights or of the optimizer's state is no other's place."""
+        """Returns whether `event` is logged; an anomaly of weights or of optimizer state is no other's place."""
         if event.kind != "anomaly":
             return True
         second, far = event.level is Level.WARNING, _far(event)

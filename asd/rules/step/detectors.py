@@ -127,7 +127,7 @@ class Detectors:
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
     def cause(self, readings: Sequence[Reading], loss_scale: float) -> tuple[str, bool]:
-        """Returns what moved the places of a step together, and whether it lasts; called before any is judged."""
+        """Returns what moved the places of a step together, and whether that lasts; before any is judged."""
         values, ranges = {}, {}
         for reading in readings:
             name, value = reading.checkpoint, unscaled(reading, loss_scale)
@@ -138,7 +138,7 @@ class Detectors:
         return self._together.look(values, ranges)
 
     def lasts(self, names: Sequence[str]) -> bool:
-        """Returns whether there are such first-level anomalies, and all are that only because they have lasted."""
+        """Returns whether there are such anomalies of first level, all of them only because they have lasted."""
         judges = [self._judges.get(name) for name in names]
         return bool(judges) and all(isinstance(judge, Adaptive) and judge.lasts for judge in judges)
 
