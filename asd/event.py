@@ -34,6 +34,9 @@ stress test that finds something finds the second."""
 RECOVERED_BY = ("handler", "person", "vendor")
 """Who told that a device is in use again: the handler, which had isolated it; a person, by `asd devices` or on the
 engine, which alone clears its strikes; a log of the vendor, whose own alarm is over."""
+CAUSES = ("change", "divergence", "loss_scale")
+"""Known from the values alone, and no device's fault. `change`: all places moved by one factor, or levels change as was
+announced or as an earlier attempt saw. `divergence`: all grew, in two steps in a row. `loss_scale`: nobody named it."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
@@ -83,9 +86,11 @@ class Event(FromOrigin):
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
         key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
+        incident: The id of the event with which this one's incident began, where that was in an earlier step: of steps
+            in a row with first-level anomalies, or of an attempt that ended in this step; else empty.
+        cause: One of `CAUSES`, where the values show it; else empty.
         serial: What the maker calls the device, where the agent of its machine knows it; else empty.
         device_number: Its physical number on its machine, where the agent knows it; else -1.
-        incident: Id of the event that began what this one goes on with; empty where it begins, or nobody knows.
         recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
     """
 
@@ -106,9 +111,10 @@ class Event(FromOrigin):
     verdict: Text = ""
     evidence: Annotated[str, Meta(max_length=2048, description="a text of at most 2048 characters")] = ""
     key: Name = ""
+    incident: Name = ""
+    cause: Text = ""
     serial: Name = ""
     device_number: Rank = -1
-    incident: Name = ""
     recovered_by: Text = ""
 
     def __post_init__(self) -> None:
@@ -117,7 +123,7 @@ class Event(FromOrigin):
             object.__setattr__(self, "reason", self.reason[: _LONGEST_REASON - len(cut)] + cut)
         if self.kind not in KINDS:
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
-        for name, valid in (("verdict", VERDICTS), ("recovered_by", RECOVERED_BY)):
+        for name, valid in (("verdict", VERDICTS), ("recovered_by", RECOVERED_BY), ("cause", CAUSES)):
             if getattr(self, name) not in ("", *valid):
                 raise StateError(f"event field {name} is {getattr(self, name)!r}; valid are {', '.join(valid)}.")
         if not fault_code.is_code(self.code):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite, log2
+from math import inf, isfinite, log2, nan
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
@@ -77,7 +77,7 @@ class Adaptive(Rule):
         >>> [rule.update(0.2).level.name for step in range(3)]
         ['WARNING', 'WARNING', 'ERROR']
         >>> rule.update(1e-4).reason
-        'gradient: less than 1/2.39 of the recent smallest'
+        'gradient: 1/20 of the recent smallest, and 1/2.39 is healthy'
     """
 
     name = "adaptive"
@@ -104,6 +104,7 @@ class Adaptive(Rule):
         self._held = -inf  # their largest distance, which counts as healthy as soon as it is over
         self._noise = -inf  # the logarithm of a value below which all is rounding
         self._is_noise = False  # whether nothing else was seen
+        self._at_once = False  # whether the last value was too large for a single step
 
     def update(self, value: float) -> Verdict:
         """Judges the value of this step, then learns from it."""
@@ -140,6 +141,16 @@ class Adaptive(Rule):
         if self._zeros or trace.n < NEVER_ZERO:
             return 0.0
         return max(SMALLEST, 2.0 ** (trace.low - self.kind.drop)) if trace.n >= WARM else SMALLEST
+
+    @property
+    def lasts(self) -> bool:
+        """True if the last value was an error only because it is above the margin for the third step in a row."""
+        return self._high >= PATIENCE and not self._at_once
+
+    @property
+    def known(self) -> tuple[float, float]:
+        """The recent smallest and largest value, as logarithms; NaN while too few are known."""
+        return (self._trace.low, self._trace.env) if self._trace.n >= FIRST else (nan, nan)
 
     def follow(self, weight: Adaptive) -> None:
         """Takes this for the bias of `weight`: what is far smaller than that one's gradient is rounding."""
@@ -199,19 +210,23 @@ class Adaptive(Rule):
     def _judge(self, value: float, limit: float) -> _Finding | None:
         """What is wrong with a value above 0, if anything; the published rule learns."""
         own, within = self._strict_bits(), self._within()
+        jump = self._norm.limit() if self._norm is not None else inf
+        self._at_once = value > min(_power(self._trace.ceiling + WIDE), jump) or self._is_noise
         norm = self._norm.update(value) if self._norm is not None else None
         if value > limit:
             by_rule = norm is not None and norm.level is Level.ERROR and not value > _power(own)
-            return _Finding(Level.ERROR, norm.reason if norm is not None and by_rule else self._how_far(own), limit)
+            words = norm.reason if norm is not None and by_rule else self._how_far(value, own)
+            return _Finding(Level.ERROR, words, limit)
         if value > _power(within):
-            return _Finding(Level.WARNING, self._how_far(within), _power(within), high=True)
+            return _Finding(Level.WARNING, self._how_far(value, within), _power(within), high=True)
         if norm is not None and norm.level is not Level.NORMAL and self._norm is not None:
             return _Finding(Level.WARNING, norm.reason, self._norm.broken)
         return self._judge_low(value)
 
-    def _how_far(self, bits: float) -> str:
+    def _how_far(self, value: float, bits: float) -> str:
         lasting = f" for {PATIENCE} steps" if self._high >= PATIENCE - 1 else ""
-        return f"more than {2 ** (bits - self._trace.env):.3g} times the recent largest{lasting}"
+        far, healthy = (_power(x - self._trace.env) for x in (log2(value), bits))
+        return f"{far:.3g} times the recent largest{lasting}, and {healthy:.3g} is healthy"
 
     def _judge_low(self, value: float) -> _Finding | None:
         least = self.least()
@@ -219,7 +234,8 @@ class Adaptive(Rule):
             return None
         if value == 0.0:
             return _Finding(Level.WARNING, "all zero, which it never was before", inf)
-        return _Finding(Level.WARNING, f"less than 1/{2**self.kind.drop:.3g} of the recent smallest", least)
+        far = f"1/{_power(self._trace.low - log2(value)):.3g} of the recent smallest"
+        return _Finding(Level.WARNING, f"{far}, and 1/{2**self.kind.drop:.3g} is healthy", least)
 
     def _learn(self, x: float, finding: _Finding | None) -> None:
         if finding is not None and finding.level is Level.ERROR:

@@ -90,6 +90,7 @@ class StepRecord:
         attribution: Whose they are, or who is to blame for a refusal; None where nobody is known.
         events: What was found so far.
         fatal: The first of them that is of first level.
+        rescaled: Whether its values showed a loss scale that nobody had told, for which its update may be refused.
         damage: The one that says that the weights are damaged already: refusing an update mends nothing then.
     """
 
@@ -107,3 +108,9 @@ class StepRecord:
     events: list[Event] = field(default_factory=list)
     fatal: Event | None = None
     damage: Event | None = None
+    rescaled: bool = False
+
+    @property
+    def broken(self) -> list[str]:
+        """The names in the first-level anomalies of this rank."""
+        return [each.checkpoint for each in self.events if each.kind == "anomaly" and each.level is Level.ERROR]

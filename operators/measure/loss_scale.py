@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf, log2
+from statistics import median
 from typing import Any
 
 from mindspore import Tensor, nn
 
 from asd.errors import ConfigError
+from asd.rules.readings.reading import GRADIENT, Reading
+
+_FEWEST = 4
+_DIVIDED, _LARGE = 8, 6  # bits: no healthy gradient of an activation is so far above those of parameters, or above 1
 
 
 class LossScale:
@@ -40,6 +47,29 @@ class LossScale:
         if not isinstance(self._holder, Tensor):
             return float(self._holder if self._holder is not None else 1)
         return float(self._holder.asnumpy().reshape(-1)[0])
+
+    @classmethod
+    def found_in(cls, readings: Sequence[Reading], upper: tuple[float, float]) -> LossScale | None:
+        """The scale that nobody told, from the values of a first step; None where they don't show one.
+
+        A fault of one place leaves those before it alone, and what it sends on reaches the gradients of parameters as
+        it is. With a scale all gradients of activations are too large, and those that reach the optimizer were divided
+        again; or, where the program leaves that out, all values are large.
+
+        Args:
+            readings: Of the first step that has some.
+            upper: The absolute thresholds.
+        """
+        inner = [each.value for each in readings if each.kind == GRADIENT and each.value > 0]
+        outer = [each.value for each in readings if each.kind != GRADIENT and each.value > 0]
+        if not inner or not upper[1] < max(inner) < inf or max(outer, default=0.0) == inf:
+            return None
+        bits = log2(median(inner) / median(outer)) if outer else 0.0
+        if bits < _DIVIDED:
+            both = inner + outer
+            all_large = len(both) >= _FEWEST and max(inner) > upper[0] and min(both) >= 2**_LARGE
+            bits = log2(median(inner)) if all_large else 0.0
+        return cls(2.0 ** round(bits), dynamic=True) if bits else None
 
     @classmethod
     def of(cls, train_network: nn.Cell) -> LossScale:

@@ -74,6 +74,9 @@ class OptimizerState:
         self._largest: deque[float | None] = deque(maxlen=_REMEMBERED)
         self._shares = _shares(optimizer)
         self._scale = float(getattr(optimizer, "loss_scale", 1.0))
+        self._rprop = (
+            (float(optimizer.etaplus), float(optimizer.step_size_max)) if isinstance(optimizer, nn.Rprop) else None
+        )
 
     @property
     def moments(self) -> list[str]:
@@ -94,14 +97,15 @@ class OptimizerState:
         self.updates += 1
         self._largest.append(max(largest, default=None))
 
-    def growth(self, since: int) -> dict[str, float] | None:
+    def growth(self, since: int, step_size: float | None = None) -> dict[str, float] | None:
         """Returns the largest amount by which gradients can have raised each moment; None if unknown.
 
         An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one. Another
-        optimizer may add all of either.
+        optimizer may add all of either. An Rprop moves a weight by its step size, which grows by a factor per step.
 
         Args:
             since: Number of updates noted at the previous reading of the moments.
+            step_size: Largest step size of an Rprop at that reading.
         """
         count = min(len(self._largest), self.updates - since)
         if count == 0 or self._largest[-1] is None:
@@ -110,7 +114,12 @@ class OptimizerState:
         total, squares = sum(recent), sum(each * each for each in recent)
         moments = [group for group in self.groups if group.name != "weight"]
         if self._shares is None:
-            return {f"max_{group.name}": max(total, squares) for group in moments}
+            grown = {f"max_{group.name}": max(total, squares) for group in moments}
+            if self._rprop is not None and step_size is not None:
+                factor, most = self._rprop
+                sizes = [min(step_size * factor**i, most) for i in range(1, count + 1)]
+                grown |= {"max_weight": sum(sizes), "max_step_size": sizes[-1]}
+            return grown
         first, second = self._shares
         return {f"max_{group.name}": second * squares if group.second_moment else first * total for group in moments}
 

@@ -33,6 +33,7 @@ class StateReading:
         self.where: dict[str, str] = {}
         self._state, self._untrained = state, untrained
         self._read_at = 0
+        self._step_size: float | None = None  # of an Rprop
         self.seconds = 0.0
 
     def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
@@ -61,7 +62,8 @@ class StateReading:
         for group in moments:
             found, smallest = np.split(smallest, [len(group.parameters)])
             self._take(values, f"min_{group.name}", group, found, int(np.argmin(found)))
-        growth, self._read_at = self._state.growth(self._read_at), self._state.updates
+        growth = self._state.growth(self._read_at, self._step_size)
+        self._read_at, self._step_size = self._state.updates, values.get("max_step_size")
         self.seconds = time.perf_counter() - begin
         return values, growth
 

@@ -99,6 +99,10 @@ class Rerun(Part):
 
     # A step begins.
 
+    def write_limits(self) -> None:
+        """Writes the limits of the next step, of second level where it may be made again."""
+        self._write_limits(second_level=self._armed)
+
     def remember(self, step: Step, *, is_first: bool) -> None:
         """Keeps what the next step begins with; its suspicious update is refused if it can be made again.
 
@@ -117,7 +121,7 @@ class Rerun(Part):
             self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
             self._armed = arms and self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
-            self._write_limits(second_level=self._armed)
+            self.write_limits()
 
     # It was made.
 
@@ -136,12 +140,14 @@ class Rerun(Part):
     def _confirm(self, step: StepRecord, *, armed: bool) -> None:
         """Makes a step whose update was refused once more, if that is due."""
         monitor, again, scale = self.monitor, self.again, step.scale
-        first = step.readings = self.table.read(self.gate.sites, self.gate)
+        first = self.table.read(self.gate.sites, self.gate) if step.readings is None else step.readings
+        step.readings = first
+        armed |= step.rescaled
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
-                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
+                suspicious=step.rescaled or any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
             self._write_limits(scale=scale)
             if not any(rank["suspicious"] for rank in told):
@@ -151,7 +157,7 @@ class Rerun(Part):
                 reasons = self._make_for_good(step, again, first)
         except RankLostError:  # the exchange keeps it, which ends the step
             return
-        if reasons and not any(rank["broken"] for rank in told):
+        if reasons and not step.rescaled and not any(rank["broken"] for rank in told):
             self._lost, step.lost = True, reasons[0]
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
@@ -220,6 +226,8 @@ class Rerun(Part):
         if finding.verdict == "software":
             data = f"; if it is data, then the batch of rank {self.ranks.rank} in step {anomaly.step}"
             finding = finding._replace(reason=finding.reason + data)
+        if finding.same_twice and self.monitor.judges.lasts(step.broken):
+            self._go_on()
         self._publish(step, anomaly, _of_one_rank(finding, whose))
 
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
@@ -236,10 +244,13 @@ class Rerun(Part):
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         original = StepResult.of(bits_of_first(step.outputs), self.monitor.readings)
-        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle())
+        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle(), moved=self.monitor.moved)
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
+        if all(words["moved"] for words in told):
+            self._go_on(step)
+            return Diagnosis("software", "on all ranks all places have moved by one factor: a change of the training")
         obstacles = [(rank, words["obstacle"]) for rank, words in enumerate(told) if words["obstacle"]]
         if obstacles:
             rank, reason = obstacles[0]
@@ -249,10 +260,19 @@ class Rerun(Part):
         self._check_again(more=False)
         with self._vendor.products(), again.without_a_trace():
             if self.ranks.size == 1:
-                finding = run_alone(again, original, abnormal)
-            else:
-                finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+                return run_alone(again, original, abnormal)
+            finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+        is_change = finding.verdict == "software" and self.monitor.judges.lasts(step.broken)
+        if all(rank["change"] for rank in self.ranks.tell(change=anomaly is None or is_change)):
+            self._go_on(step)
         return finding if anomaly is not None else None
+
+    def _go_on(self, step: StepRecord | None = None) -> None:
+        """Takes what lasted three steps, and no device did, for the level from now on; `step` ends no training then."""
+        self.monitor.judges.begin_anew()
+        self._write_limits()
+        if step is not None:
+            step.fatal = None
 
     def _publish(self, step: StepRecord, anomaly: Event, finding: Diagnosis) -> None:
         event = replace(

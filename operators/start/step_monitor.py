@@ -149,6 +149,17 @@ class StepMonitor(Callback):
     def _step(self, outputs: Any) -> list[Event]:
         return self._training.step(outputs)
 
+    @shielded
+    def expect_change(self) -> None:
+        """Announces that gradients or weights will change on purpose, from the next step on.
+
+        Call it before that step, or in `on_train_step_begin` of a callback of your own, on all ranks: where another
+        loss begins, its weight jumps, layers are unfrozen, or weights are replaced. What places have shown so far is
+        forgotten, and learned anew in three steps; meanwhile only values that are not finite and the first absolute
+        threshold of `NPU_ASD_UPPER_THRESH` are first-level anomalies.
+        """
+        self._training.expect_change()
+
     def watch_step(
         self,
         step: Callable[..., Any],

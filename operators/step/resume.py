@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ from mindspore.train import Callback, ModelCheckpoint
 
 from asd.config import Config
 from asd.errors import StateError
+from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
 from asd.rundir.last_good import last_good
 from asd.rundir.manifest import note_checkpoint_place
+from asd.rundir.names import event_file
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
 
 _LOG = logging.getLogger("asd.resume")
+_MOST_READ = 1 << 20
 
 
 def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
@@ -93,6 +98,26 @@ def state_to_resume(
             if state.get("updates") == updates:
                 return state
     raise StateError(f"resumed at step {updates} without a rule state of that step.")
+
+
+def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
+    """The first-level anomalies of earlier attempts, by step and checkpoint, in the last megabyte of the rank's log.
+
+    Left out are those that a second run took for hardware's: what comes again in another process is no device's.
+    """
+    events, found = [], dict[int, dict[str, Event]]()
+    with contextlib.suppress(OSError), event_file(run_dir, rank).open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_READ))
+        for line in log.read().splitlines():
+            if b'"first"' in line:
+                with contextlib.suppress(StateError, UnicodeDecodeError):
+                    events.append(Event.from_json(line.decode()))
+    by_hardware = {(event.run, event.step) for event in events if event.verdict in ("transient", "persistent")}
+    for event in events:
+        is_known = event.kind == "anomaly" and event.rule == "adaptive" and event.step > 0 and isfinite(event.value)
+        if is_known and (event.run, event.step) not in by_hardware:
+            found.setdefault(event.step, {})[event.checkpoint] = event
+    return found
 
 
 def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+from mindspore import nn
+
 from asd.config import Config
 from asd.errors import RankLostError
 from asd.event import Event
@@ -13,9 +15,13 @@ from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.reading import SCORES, Reading
+from asd.rules.readings.reading import GRADIENT, SCORES, Reading
 from asd.rundir.manifest import Health
 
+_ADVICE = (
+    "pass loss_scale= to StepMonitor if the loss is scaled, a number or the scaler; raise NPU_ASD_UPPER_THRESH if the "
+    "gradients are so large"
+)
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 
 
@@ -31,6 +37,7 @@ class StepReader(Part):
     Attributes:
         loss_scale: Where the loss scale is read from.
         scale: The loss scale of the step that is running.
+        seeks: Whether nobody has told a loss scale, and no value has been seen yet.
 
     Raises:
         ConfigError: `loss_scale` is not valid.
@@ -39,10 +46,18 @@ class StepReader(Part):
     def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
+        self.seeks = False
         self._config, self._health, self._problems = config, health, problems
 
-    def begin(self) -> None:
-        """Writes the limits of the first step; what was refused before does not count."""
+    def begin(self, optimizer: nn.Cell | None) -> None:
+        """Writes the limits of the first step; what was refused before does not count.
+
+        Args:
+            optimizer: May know the loss scale, where nobody else has told one; None where somebody has.
+        """
+        if optimizer is not None and self.loss_scale.fixed == 1.0:
+            self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))
+            self.seeks = self.loss_scale.fixed == 1.0 and not self.monitor.step
         self.gate.refused = self.table.refused(self.gate)
         self.write_limits()
 
@@ -64,6 +79,19 @@ class StepReader(Part):
             if second_level:
                 least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
+
+    def find_scale(self, step: StepRecord) -> None:
+        """Finds the loss scale that nobody told, where the first values are too large by it."""
+        if not self.seeks:
+            return
+        step.readings = self.table.read(self.gate.sites, self.gate)
+        self.seeks, upper = not any(each.finite for each in step.readings), self._config.upper
+        found = LossScale.found_in(step.readings, upper)
+        if found is not None and self._config.rule == "adaptive":
+            self.loss_scale, step.rescaled = found, True
+            self.scale = step.scale = found.read()
+        elif any(each.kind == GRADIENT and each.value > upper[0] for each in step.readings):
+            self._problems.once(f"gradients of activations are above {upper[0]:.15g} in the first step: {_ADVICE}")
 
     def judge(self, step: StepRecord) -> None:
         """Judges the step that has just been made; in data parallel a call of all ranks.
@@ -94,7 +122,7 @@ class StepReader(Part):
             withheld = monitor.publish(monitor.reports.withheld(step.number, step.withheld))
             self._add(step, [withheld])
             step.fatal = step.fatal or withheld
-        if step.fatal is None and (step.refused or step.elsewhere or step.lost):
+        if step.fatal is None and (step.refused or step.elsewhere or step.lost or step.rescaled):
             step.fatal = self._follow(step)
             self._add(step, [] if step.fatal is None else [step.fatal])
         self.write_limits()
@@ -124,8 +152,13 @@ class StepReader(Part):
         return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 
     def _follow(self, step: StepRecord) -> Event | None:
-        """Reports that another rank has a first-level anomaly where this one has none."""
+        """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""
         monitor, attribution = self.monitor, step.attribution
+        if step.rescaled:
+            lost = ". The update of this step is lost" if step.refused else ""
+            about = f"all values are too large, by about {step.scale:.0f}, which looks like a loss scale"
+            monitor.problem(f"{about}, and is taken for one from now on: {_ADVICE}{lost}", cause="loss_scale")
+            return None
         if step.elsewhere:
             return monitor.publish(monitor.reports.follower(step.number, attribution))
         if step.lost:

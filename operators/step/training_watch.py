@@ -33,7 +33,7 @@ from asd.operators.sampled.sampling import Sampling
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
-from asd.operators.step.resume import CheckpointWatch, resumed_step
+from asd.operators.step.resume import CheckpointWatch, ends_before, resumed_step
 from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
@@ -171,6 +171,7 @@ class TrainingWatch:
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
+        monitor.alone = ranks.size == 1
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
         weights = alike_on_ranks(net, optimizer)
@@ -185,13 +186,13 @@ class TrainingWatch:
         self._sampling.put_on(net)
         self._checks.tell_apart(net)
         self._rule_state.label = gate.label or ""
-        if not goes_on and self._rule_state.resume(optimizer):
-            self._step = monitor.step
+        if not goes_on:
+            self._take_over(monitor, optimizer)
         self._sampling.begin_step(self._step + 1)
         if net is not None:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
-        judging.begin()
+        judging.begin(optimizer if self._find_loss_scale else None)
         self.turns = self._compose()
         self._is_first, self._net, self._held = True, net, weights
         self._made = None
@@ -203,6 +204,14 @@ class TrainingWatch:
         monitor.begin()
         if not self._is_callback:  # then MindSpore calls `step`
             self._forgotten.watch()
+
+    def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
+        """Takes over what earlier attempts have learned, and what they ended with."""
+        learns = self.config.rule == "adaptive"
+        ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
+        if self._rule_state.resume(optimizer):
+            self._step = monitor.step
+        monitor.know(ends, self._step)
 
     def _own_gate(self) -> Gate:
         """The gate of this training, which is about to begin."""
@@ -271,11 +280,20 @@ class TrainingWatch:
                 step.readings = [*step.readings, *self._table.read(gate.sites, gate)]
                 gate.updated |= updated
             elif is_new or refused:
+                if is_new:
+                    self.judging.find_scale(step)
                 self.rerun.end(step)
         except Exception as error:  # as in `_judge`
             self._problems.once(f"a step was not made again: {error!r}")
         self._looked += time.perf_counter() - begin
         return step
+
+    def expect_change(self) -> None:
+        """Lets values be learned anew, from the next step on or from the one that is about to be made."""
+        if self.monitor is not None:
+            self.monitor.judges.begin_anew()
+            self.monitor.judges.forget_state()
+            self.rerun.write_limits()
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that has just been made, and acts on what is found; returns its events."""

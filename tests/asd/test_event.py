@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Event, Level, StateError
-from asd.event import ABNORMAL, KINDS, VERDICTS, event_id
+from asd.event import ABNORMAL, CAUSES, KINDS, VERDICTS, event_id
 from asd.handler.inputs.cursor import MOST_EVENT_BYTES
 from tests.support.events import event_maker, made_of
 
@@ -57,6 +57,8 @@ EVENTS = st.builds(
     kind=st.sampled_from(KINDS),
     micro_batch=st.integers(0, 2**31),
     verdict=st.sampled_from(["", *VERDICTS]),
+    incident=TEXTS,
+    cause=st.sampled_from(["", *CAUSES]),
     evidence=TEXTS,
     key=TEXTS,
     rule=TEXTS,
@@ -97,7 +99,7 @@ def test_its_json_is_a_cloud_event_in_one_line():
         "handling": "SeparateNPU",
         "assertion": "once",
         "micro_batch": 0,
-        "verdict": "",
+        **dict.fromkeys(("verdict", "incident", "cause"), ""),
         "evidence": "",
         "key": "",
         "serial": "",

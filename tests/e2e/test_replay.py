@@ -54,6 +54,14 @@ def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
+def test_a_change_that_all_ranks_see_is_no_device_s_fault_and_costs_one_update(runner, mode):
+    [ranks] = train_together(runner, mode, ("weight gradient changed", "1"))
+    for rank in ranks:
+        assert {line[0] for line in rank["named"] if line[2] == "ERROR"} == {8}
+        assert (verdicts(rank), rank["refused"]) == ({"software"}, 1)
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(runner, mode):
     pair = ("weight gradient once", "confirm"), ("weight gradient never", "0")
     healed, healthy = train_together(runner, mode, *pair)

@@ -48,10 +48,11 @@ class StepResult(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A verdict, one of `asd.event.VERDICTS`, and its reason in words."""
+    """A verdict, one of `asd.event.VERDICTS`, its reason in words, and whether the same answer came twice."""
 
     verdict: str
     reason: str
+    same_twice: bool = False
 
 
 def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, least: float = 0.0) -> str:
@@ -142,10 +143,10 @@ def find(
     if apart:
         return Diagnosis("undetermined", f"a sibling's answer is another one, yet neither is abnormal: {apart}")
     if siblings:
-        return Diagnosis("software", "the same answer on this device and on a sibling, bit for bit: software or data")
-    return Diagnosis(
-        "undetermined", f"the same answer twice, and {no_sibling}: it can be persistent hardware, software or data"
-    )
+        same = "the same answer on this device and on a sibling, bit for bit: software or data"
+        return Diagnosis("software", same, same_twice=True)
+    reason = f"the same answer twice, and {no_sibling}: it can be persistent hardware, software or data"
+    return Diagnosis("undetermined", reason, same_twice=True)
 
 
 def _doubt_about_device(

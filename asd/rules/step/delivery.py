@@ -7,27 +7,8 @@ from typing import Any
 
 from asd.event import Event
 from asd.rules.step.status import Status
-from asd.verdict import Level
 
 Sink = Callable[[Event], None]
-_SECOND = (1, 10, 100)  # which steps with second-level anomalies alone are told: a healthy training has some
-
-
-class Headlines:
-    """Which events people are told at once: all, but of a step's anomalies one, which names the other places."""
-
-    def __init__(self) -> None:
-        self._step = self._second = 0  # of the last anomaly that was told; how many had second-level ones alone
-
-    def has(self, event: Event) -> bool:
-        """Whether `event` is told; an anomaly of the weights or of the optimizer's state is no other's place."""
-        if event.kind != "anomaly":
-            return True
-        if event.step == self._step and not event.key:
-            return False
-        self._step, second = event.step, event.level is Level.WARNING
-        self._second += second
-        return not second or self._second in _SECOND
 
 
 class Delivery:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf, isfinite
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, log2, nan
 from typing import Any, NamedTuple
 
 from asd.config import Config
@@ -14,6 +14,7 @@ from asd.rules.checksum import ScoreRule
 from asd.rules.margins import Margin
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
+from asd.rules.step.together import Together
 from asd.verdict import Level, Verdict
 
 _SQUARE = "max_square"
@@ -52,6 +53,8 @@ class Detectors:
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
         have_tiers: Whether sites share margins, or any tier is on: then `end_step` ends each step.
+        expected: By site, with which value an earlier attempt ended in the step that comes: up to twice that much is
+            no first-level anomaly, but for the first absolute threshold.
     """
 
     def __init__(self, config: Config) -> None:
@@ -63,6 +66,8 @@ class Detectors:
         self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
         self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
         self._bound = StateBound()
+        self._together = Together()
+        self.expected: Mapping[str, float] = {}
         self.feature: str = self._new(GRADIENT).feature
 
     def update(self, name: str, kind: str, value: float) -> Judged:
@@ -84,7 +89,9 @@ class Detectors:
         judge = self._judges.get(name) or self._unseen.get(kind)
         if judge is None:  # a site without a call is asked for in every step
             judge = self._unseen[kind] = self._new(kind)
-        return _in_statistic(judge, judge.limit())
+        limit = _in_statistic(judge, judge.limit())
+        most = self._config.upper[0] if kind == GRADIENT else inf
+        return max(limit, min(2 * self.expected[name], most)) if name in self.expected else limit
 
     def second_limit(self, name: str, kind: str = GRADIENT) -> float:
         """The largest value of site `name` that is not suspicious in the next step."""
@@ -110,8 +117,7 @@ class Detectors:
         if value < least:
             words, limit = f"{called}{'below what it has shown so far' if value else 'all zero'}", least
         else:
-            level = "second" if isfinite(value) and value <= self.limit(name, kind) else "first"
-            words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
+            words = _DOES_NOT_FIT.get(kind, f"{called}{value:.3g}, above its second-level limit of {second:.3g}")
         verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
         return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config), limit)
 
@@ -119,6 +125,27 @@ class Detectors:
         """Whether it is a first-level anomaly; nothing is learned from it."""
         value = unscaled(reading, loss_scale)
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
+
+    def cause(self, readings: Sequence[Reading], loss_scale: float) -> tuple[str, bool]:
+        """Returns what moved the places of a step together, and whether that lasts; before any is judged."""
+        values, ranges = {}, {}
+        for reading in readings:
+            name, value = reading.checkpoint, unscaled(reading, loss_scale)
+            if reading.kind not in SCORES and value != 0.0:
+                judge = self._judges.get(name)
+                values[name] = log2(value) if isfinite(value) else inf
+                ranges[name] = judge.known if isinstance(judge, Adaptive) else (nan, nan)
+        return self._together.look(values, ranges)
+
+    def lasts(self, names: Sequence[str]) -> bool:
+        """Returns whether there are such anomalies of first level, all of them only because they have lasted."""
+        judges = [self._judges.get(name) for name in names]
+        return bool(judges) and all(isinstance(judge, Adaptive) and judge.lasts for judge in judges)
+
+    def begin_anew(self) -> None:
+        """Forgets what sites have shown so far, but not how far healthy values go: what is set still holds."""
+        self._judges, self._kinds = {}, {}
+        self._together = Together()
 
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1

@@ -62,6 +62,8 @@ class Monitor:
         loss_scale: What these readings are divided by.
         sinks: Who is told of events.
         clock: Seconds since the epoch.
+        alone: Whether it watches the only rank.
+        moved: Whether all places have moved by one factor, for two steps or more.
         judges: Who judges what; it knows the limits of the next step.
         reports: Makes events, for `publish`.
         history: Per checkpoint the last `(step, value, limit, level)`.
@@ -85,10 +87,13 @@ class Monitor:
         self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
         self.protections = Protections()
         self.step = 0
+        self.alone, self.moved = True, False
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
+        self._earlier: Mapping[int, Mapping[str, Event]] = {}
+        self._incident, self._incident_step = "", -1
         self.judges = Detectors(config)
         self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
@@ -124,6 +129,9 @@ class Monitor:
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused
+        cause, self.moved = self.judges.cause(readings, loss_scale)
+        if cause == "change" and not self.alone:
+            cause = ""  # only all ranks together know: it may be the device of one
         events = self._of_vanished(step, vanished, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
@@ -133,11 +141,14 @@ class Monitor:
                 overflow_expected=overflow_expected,
             )
             if judged.verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
+        if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
+            self.judges.begin_anew()
         if self.judges.have_tiers:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
+        self.judges.expected = self._expected(step + 1)
         fatal = self._publish_found(events) if events else None
         self.write_status(events)
         return Outcome(events, fatal)
@@ -145,6 +156,11 @@ class Monitor:
     def _publish_found(self, events: list[Event]) -> Event | None:
         """Publishes what a step came to, first what matters most, with the other places; returns it if an error."""
         levels = list(map(_LEVEL, events))
+        if Level.ERROR in levels:
+            goes_on = self._incident if self._incident_step == events[0].step - 1 else ""
+            self._incident_step = events[0].step
+            events[:] = [replace(event, incident=goes_on) if _is_first(event) else event for event in events]
+            self._incident = goes_on or events[levels.index(Level.ERROR)].id
         at = levels.index(Level.ERROR) if Level.ERROR in levels else 0
         first = events[at]
         others = events[:at] + events[at + 1 :]
@@ -207,7 +223,25 @@ class Monitor:
         verdict, name = self.judges.judge_state(values, growth, steps=steps)
         if verdict.level is Level.NORMAL:
             return None
-        return self.publish(self.reports.state_anomaly(step, where.get(name, name), verdict))
+        event = self.reports.state_anomaly(step, where.get(name, name), verdict)
+        before = self._earlier.get(step, {}).get(event.checkpoint)
+        if before is not None and before.key == event.key and event.value <= 2 * before.value:
+            self.publish(self._repeated(event))
+            return None
+        return self.publish(event)
+
+    def know(self, earlier: Mapping[int, Mapping[str, Event]], step: int) -> None:
+        """Takes in, after `step`, what earlier attempts ended with, by step and checkpoint: a repetition passes."""
+        self._earlier = earlier
+        self.judges.expected = self._expected(step + 1)
+
+    def _repeated(self, event: Event) -> Event:
+        """`event`, where an earlier attempt ended in the same step with as much."""
+        began = next(iter(self._earlier[event.step].values()))
+        return replace(event, level=Level.WARNING, cause="change", incident=began.incident or began.id)
+
+    def _expected(self, step: int) -> dict[str, float]:
+        return {name: event.value for name, event in self._earlier.get(step, {}).items() if not event.key}
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -231,10 +265,10 @@ class Monitor:
         if self.status.active and self.status.pid == os.getpid():
             self.end()
 
-    def problem(self, reason: str, checkpoint: str = "") -> Event:
+    def problem(self, reason: str, checkpoint: str = "", cause: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
         self.status.problems += 1
-        return self.publish(self.reports.problem(self.step, checkpoint, reason))
+        return self.publish(replace(self.reports.problem(self.step, checkpoint, reason), cause=cause))
 
     def publish(self, event: Event) -> Event:
         """Counts `event` and hands it to every sink; the first failure of one is a problem that the others are told."""
@@ -298,7 +332,11 @@ class Monitor:
             reason, limit = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
             judged = Judged(Verdict(Level.WARNING, reason, value, limit), self.feature)
         else:
+            most = self.judges.limit(name, reading.kind) if name in self.judges.expected else -math.inf
             judged = self.judges.update(name, reading.kind, value)
+            if judged.verdict.level is Level.ERROR and value <= most:
+                reason = f"{judged.verdict.reason}; an attempt before ended with as much in this step"
+                judged = judged._replace(verdict=judged.verdict._replace(level=Level.WARNING, reason=reason))
         verdict = judged.verdict
         self.status.add(name, verdict)
         if name not in self.history:
@@ -309,16 +347,32 @@ class Monitor:
         return judged
 
     def _anomaly(
-        self, step: int, reading: Reading, judged: Judged, attribution: Attribution | None, *, refused: bool
+        self,
+        step: int,
+        reading: Reading,
+        judged: Judged,
+        attribution: Attribution | None,
+        *,
+        refused: bool,
+        cause: str = "",
     ) -> Event:
         evidence = ""
         if self.sinks and judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         rule = self.judges.rule_of(reading.kind)
-        return self.reports.anomaly(
-            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution
+        is_low = reading.finite and not judged.verdict.value > judged.broken
+        why = "" if is_low else cause
+        event = self.reports.anomaly(
+            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution, cause=why
         )
+        if event.level is Level.ERROR or event.checkpoint not in self.judges.expected:
+            return event
+        return self._repeated(event)
+
+
+def _is_first(event: Event) -> bool:
+    return event.kind == "anomaly" and event.level is Level.ERROR
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

@@ -40,6 +40,7 @@ class Reports:
         refused: bool,
         evidence: str,
         attribution: Attribution | None,
+        cause: str = "",
     ) -> Event:
         """A checkpoint broke a limit.
 
@@ -52,6 +53,7 @@ class Reports:
             evidence: Folder with the evidence; empty for none.
             attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where it came
                 from several ranks and none can be named, the first of them has an anomaly without a device.
+            cause: Of `asd.event.CAUSES`, where the values show it; a training that diverges is no device's fault.
         """
         verdict, feature, broken = judged
         kind, reason, nobody = "anomaly", verdict.reason, False
@@ -71,7 +73,10 @@ class Reports:
             feature=feature,
             rule=rule,
             evidence=evidence,
+            cause=cause,
         )
+        if cause == "divergence" and verdict.level is Level.ERROR and kind == "anomaly":
+            return _of_nobody(event)
         return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:

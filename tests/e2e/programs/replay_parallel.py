@@ -26,6 +26,7 @@ STORIES = {
     "weight gradient once": "gradient:extra:scale=2e4:step=8:rank=1",
     "weight gradient audited": "gradient:extra:scale=3:step=15:duration=99:rank=1",
     "weight gradient never": "gradient:extra:scale=1:step=99",
+    "weight gradient changed": "gradient:extra:scale=1:step=99",
     "poisoned": None,
     "weights apart": None,
 }
@@ -82,7 +83,7 @@ def train(told, replay):
             protection="document",
             enable=1,
             on_anomaly="skip",
-            upper=(1000, 100),
+            upper=(10**6, 10**5) if story.endswith("changed") else (1000, 100),
             rule="adaptive" if judged_by_tiers else "threshold",
             confirm=0.01 if replay == "confirm" else 0.0,
         ),
@@ -105,6 +106,7 @@ def train(told, replay):
             net.last.weight.copy_(Tensor(net.last.weight.asnumpy() + np.float32(1e6)))
         random = np.random.default_rng([number, rank])
         factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
+        factor = 1e3 if story == "weight gradient changed" and number > 5 else factor
         batch = (
             Tensor(random.integers(0, 16, 12), ms.int32),
             Tensor((factor * random.normal(size=(12, 1))).astype("f4")),

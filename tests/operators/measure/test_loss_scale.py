@@ -2,11 +2,13 @@
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder
+from checked_nets import Decoder, fill, ids, targets
 from mindspore import Parameter, Tensor, amp, nn
 
-from asd import ConfigError
+from asd import Config, ConfigError
+from asd.operators import StepMonitor
 from asd.operators.measure.loss_scale import LossScale
+from asd.rules.readings.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -98,3 +100,42 @@ def test_the_scale_of_a_training_cell_of_mindformers_is_found():
     net, optimizer = training_parts()
     cell = MFTrainOneStepCell(net, optimizer, scale_sense=nn.DynamicLossScaleUpdateCell(2.0**10, 2, 100))
     assert (LossScale.of(cell).read(), LossScale.of(cell).dynamic) == (2.0**10, True)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "scale"),
+    [
+        ([2e7, 1e7, 4e6], [1.0, 2.0, 0.5], 2.0**23),
+        ([3e4], [2.0, 4.0], 2.0**13),
+        ([2e7, 1e7], [3e6, 9e6], 2.0**24),  # which the program left as they are
+        ([2e7], [3e6, 9e6], None),  # two places are too few
+        ([2e7, 1.0], [3e6, 9e6], None),  # one place alone is too large, and what it sends on
+        ([1.0, 2.0], [1.0, 1e-9], None),
+        ([float("inf")], [1.0, 1.0], None),
+    ],
+)
+def test_a_scale_that_nobody_told_is_found_where_all_places_show_it(inner, outer, scale):
+    readings = [Reading("a", value) for value in inner] + [Reading("b", value, kind="W") for value in outer]
+    found = LossScale.found_in(readings, (1e6, 1e4))
+    assert (found.read() if found else None) == scale
+
+
+@pytest.mark.parametrize(("watched", "by_optimizer"), [(True, False), (False, False), (True, True)])
+def test_a_scaled_loss_in_a_loop_of_ones_own_ends_no_training(watched, by_optimizer, tmp_path):
+    scale, events = 2.0**24, []
+    net = fill(Decoder())
+    optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9, loss_scale=scale if by_optimizer else 1.0)
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
+    monitor.attach(net, optimizer)
+    gradients = ms.value_and_grad(lambda x, y: net(x, y) * scale, None, optimizer.parameters)
+
+    def step(x, y):
+        loss, found = gradients(x, y)
+        optimizer(found if by_optimizer else tuple(each / scale for each in found))
+        return loss
+
+    step = monitor.watch_step(step) if watched else step
+    for number in range(5):
+        monitor.step(step(ids(number), targets(number)))
+    assert [(event.cause, event.step) for event in events] == ([] if by_optimizer else [("loss_scale", 1)])
+    assert monitor.monitor.status.refused == (not watched and not by_optimizer)

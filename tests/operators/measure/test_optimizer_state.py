@@ -10,6 +10,7 @@ from mindspore.experimental import optim
 from asd import Config, Level
 from asd.operators import StepMonitor
 from asd.operators.measure.optimizer_state import OptimizerState
+from asd.rules.readings.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -64,6 +65,15 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
     counts = {group.name: len(group.parameters) for group in state.groups}
     assert counts["weight"] == 4
     assert max(counts[moment] for moment in moments) >= 3  # AdaFactor has some of a matrix, some of the rest
+
+
+def test_an_rprop_may_move_a_weight_by_its_step_size_as_that_can_grow():
+    state = OptimizerState(nn.Rprop(nn.Dense(4, 4).trainable_params(), step_sizes=(1e-6, 0.7)))
+    for _ in range(2):
+        state.note([Reading("w", 1.0, kind="W")])
+    grown = state.growth(0, 0.5)
+    assert (grown["max_weight"], grown["max_step_size"]) == pytest.approx((0.6 + 0.7, 0.7))
+    assert "max_weight" not in state.growth(0)
 
 
 def test_what_an_optimizer_keeps_under_no_weights_name_is_told():

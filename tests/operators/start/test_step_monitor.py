@@ -29,8 +29,10 @@ from asd import AnomalyDetected, Config, Level, UnsupportedError
 from asd.operators import GatherASD, StepMonitor
 from asd.operators.start import step_monitor
 from asd.operators.table import slots
+from asd.origin import Origin
 from asd.rules import Threshold
 from asd.rundir.statefile import load_state
+from asd.sinks import open_sinks
 
 pytestmark = pytest.mark.usefixtures("clean")
 NAMES = ["embedding", "blocks.0.norm", "blocks.1.norm", "norm_out"]
@@ -112,20 +114,12 @@ def test_skipping_leaves_out_the_bad_update_and_goes_on():
     assert_same_bits(run.state(), unwatched(4))
 
 
-def test_logging_reports_and_applies_the_update():
-    run = Run(config("log"))
+@pytest.mark.parametrize(("upper", "level"), [((1000, 100), "ERROR"), ((10**9, 1000), "WARNING")])
+def test_what_is_logged_only_and_what_is_of_second_level_is_reported_and_applied(upper, level):
+    run = Run(config("log" if level == "ERROR" else "stop", upper))
     run.train(dataset(3, bad=[2]))
-    fatal = [event for event in run.events if event.level is Level.ERROR]
-    assert fatal
-    assert {event.refused for event in fatal} == {False}
-    assert_same_bits(run.state(), unwatched(3, bad=(2,)))
-
-
-def test_a_second_level_value_is_reported_and_applied():
-    run = Run(config(upper=(10**9, 1000)))
-    run.train(dataset(3, bad=[2]))
-    assert run.events
-    assert {(event.level, event.step, event.refused) for event in run.events} == {(Level.WARNING, 2, False)}
+    found = {(event.level.name, event.step, event.refused) for event in run.events}
+    assert (level, 2, False) in found <= {("ERROR", 2, False), ("WARNING", 2, False)}
     assert_same_bits(run.state(), unwatched(3, bad=(2,)))
 
 
@@ -323,6 +317,34 @@ def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, tmp
     assert second.reasons() == []
     assert story(second) == story(whole)
     assert_same_bits(second.state(), whole.state())
+
+
+@pytest.mark.parametrize(("factor", "announced"), [(40.0, False), (2.0**15, True), (2.0**15, False)])
+def test_a_training_gets_past_a_planned_change_at_once_announced_or_resumed(factor, announced, tmp_path):
+    settings, changed = Config(enable=1, run_dir=str(tmp_path)), range(21, 29)
+
+    class Announces(Callback):
+        def on_train_step_begin(self, run_context):
+            if announced and run_context.original_args().cur_step_num == changed[0]:
+                run.monitor.expect_change()
+
+    healthy = Run(Config(enable=0))
+    healthy.train(dataset(28, changed, factor))
+    run = Run(settings, sinks=open_sinks(settings, Origin("job", 0, "host", "CPU:0")))
+    data = dataset(28, changed, factor)
+    if announced or factor < 2**14:
+        run.train(data, Announces())
+        assert {event.cause for event in run.events} == (set() if announced else {"change"})
+    else:
+        with pytest.raises(AnomalyDetected) as ended:
+            run.train(data, writer(tmp_path, every=5))
+        run = resumed(tmp_path, 20, settings)
+        run.train(dataset(28, changed, factor, first=20))
+        assert ended.value.event.id in {event.incident for event in run.events}
+        assert {event.step for event in run.events} == {21}
+    assert {event.level for event in run.events} <= {Level.WARNING}
+    assert run.monitor.monitor.status.refused == 0
+    assert_same_bits(run.state(), healthy.state())
 
 
 def test_a_state_beside_the_file_that_an_optimizer_was_loaded_from_is_found_wherever_it_lies(tmp_path):

@@ -156,9 +156,9 @@ def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, make
 
 
 def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(monkeypatch):
-    training = Training(monkeypatch, SUSPICIOUS + ":duration=9")
+    training = Training(monkeypatch, SUSPICIOUS.replace("norm_out", "blocks.0.norm") + ":duration=9")
     assert training.runs == 3
-    of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "norm_out"]
+    of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "blocks.0.norm"]
     assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
 
 

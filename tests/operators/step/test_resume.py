@@ -1,13 +1,17 @@
 """Where a training is told to resume from."""
 
+import math
+
 import pytest
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.operators.step.resume import checkpoint_to_resume
+from asd.operators.step.resume import checkpoint_to_resume, ends_before
 from asd.origin import Origin
 from asd.rundir.manifest import Health, checkpoint_places, write_manifest
+from asd.rundir.names import event_file
 from asd.supervisor.record import Attempt, Record, record_file
+from tests.support.events import event_maker
 
 
 def save(folder, step, rank=0, run="job"):
@@ -21,6 +25,15 @@ def save(folder, step, rank=0, run="job"):
 def record(folder, *attempts, **more):
     Record("job", attempts=list(attempts), **more).save(folder)
     return Config(protection="document", run_dir=str(folder), run=attempts[-1].run)
+
+
+def test_what_attempts_ended_with_is_known_but_for_what_a_second_run_took_for_hardware(tmp_path):
+    made = event_maker(run="job", rule="adaptive", checkpoint="a")
+    found = [made(step=7), made(step=8), made(step=8, kind="replay", verdict="transient"), made(step=9, value=math.nan)]
+    lines = [event.to_json() for event in found] + ["damaged by a crash"]
+    assert ends_before(tmp_path, 0) == {}
+    event_file(tmp_path, 0).write_text("\n".join(lines))
+    assert ends_before(tmp_path, 0) == {7: {"a": found[0]}}
 
 
 def test_without_a_supervisor_it_is_the_newest_healthy_one(tmp_path):

@@ -67,8 +67,8 @@ def test_above_the_second_level_limit_is_where_a_gradient_begins_to_be_a_warning
     assert (verdict.level is Level.NORMAL or "recent smallest" in verdict.reason) is (size <= second)
 
 
-@pytest.mark.parametrize(("value", "level"), [(100.0, "second"), (1e9, "first"), (math.nan, "first")])
-def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refused(value, level):
+@pytest.mark.parametrize("value", [100.0, 1e9, math.nan])
+def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refused(value):
     watch = taught(a="W", b="B")
     first = [reading("a", value), reading("b", 1.0, "B")]
     before = watch.state()
@@ -78,9 +78,6 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     (event,) = outcome.events
     assert outcome.fatal is event
     assert (event.checkpoint, event.level, event.kind, event.refused) == ("a", Level.ERROR, "anomaly", True)
-    assert event.reason == (
-        f"weight gradient: above its {level}-level limit, but not when the same step was made again"
-    )
     assert event.value == value or (math.isnan(event.value) and math.isnan(value))
     healthy = taught(a="W", b="B")
     healthy.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")])

@@ -1,7 +1,6 @@
 """The counts of a rank: what is added, and that they say the same in another process."""
 
 import json
-import math
 from dataclasses import fields
 from functools import partial
 
@@ -59,23 +58,6 @@ def test_what_is_written_is_one_line_of_json_without_a_number_that_json_lacks_an
     assert "\n" not in text
     assert set(json.loads(text, parse_constant=refuse)) == {"version", *members(status)}
     assert repr(Status.from_json(text)) == repr(status)  # in which nan equals nan
-
-
-@pytest.mark.parametrize(
-    ("value", "limit", "non_finite"),
-    [
-        (math.inf, 1.0, 1),
-        (-math.inf, 1.0, 1),
-        (math.nan, 1.0, 1),
-        (1.0, math.inf, 0),
-        (1.0, 0.0, 0),
-    ],
-)
-def test_the_last_value_and_limit_are_kept_and_what_is_not_finite_is_counted(value, limit, non_finite):
-    status = made_of(Status, **ORIGIN)
-    status.add("a", Verdict(Level.NORMAL, "", value, limit))
-    assert status.non_finite == non_finite
-    assert repr(status.checkpoints) == repr({"a": (value, limit)})
 
 
 def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
