@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asd.checkpoint_file import torn
 from asd.errors import StateError
+from asd.rundir.checkpoint_file import torn
 from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manifest, manifest_path
 
 

@@ -290,9 +290,11 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs to judge as if it had never stopped; JSON-able but for `inf` and `nan`."""
+        goes_on = self._incident if self._incident_step == self.step else ""
         return {
             "rule": self.config.rule,
             "step": self.step,
+            **({"incident": goes_on} if goes_on else {}),
             **self.judges.state(),
         }
 
@@ -316,7 +318,8 @@ class Monitor:
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
         self.judges = Detectors.of(self.config, state)
-        self.step = step
+        self.step = self._incident_step = step
+        self._incident = str(state.get("incident", ""))
 
     def _judge_one(
         self,

@@ -10,6 +10,7 @@ from tests.asd.handler.scene import HOUR, START, Scene, event
 
 def test_every_decision_names_its_device_and_is_one_sentence():
     scene, told = Scene(Policy(max_devices=2)), []
+    scene.handler.know_nodes("agents", ["node7"])  # the only one, so that the breaker opens
     for kind in ({}, {"kind": "recovery"}, {"step": 8, "time": START - 1e6}, {"kind": "replay", "verdict": "software"}):
         told += [scene.handler.handle(event(**{"step": 9, **kind})) for _ in range(2)]
     told += [scene.tell(step, f"Ascend:{number}", wait=100.0) for number in (3, 4) for step in (1, 2, 3)]

@@ -81,7 +81,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     assert event.value == value or (math.isnan(event.value) and math.isnan(value))
     healthy = taught(a="W", b="B")
     healthy.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")])
-    assert watch.state() == healthy.state()  # the first run taught it nothing
+    assert watch.judges.state() == healthy.judges.state()  # the first run taught it nothing
 
 
 def test_a_value_within_its_limits_is_not_suspicious():
