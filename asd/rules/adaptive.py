@@ -77,7 +77,7 @@ class Adaptive(Rule):
         >>> [rule.update(0.2).level.name for step in range(3)]
         ['WARNING', 'WARNING', 'ERROR']
         >>> rule.update(1e-4).reason
-        'gradient: 1/20 of the recent smallest, and 1/2.39 is healthy'
+        'gradient: 1/20.1 of the recent smallest, and 1/2.39 is healthy'
     """
 
     name = "adaptive"

@@ -13,7 +13,7 @@ from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.operators.attach.all_checks import Checks
-from asd.operators.attach.together import as_one
+from asd.operators.attach.optimizers import as_one
 from asd.operators.gate.accumulation import Accumulation
 from asd.operators.gate.step_record import Part, Problems, StepRecord
 from asd.operators.measure.loss_scale import LossScale

@@ -10,13 +10,13 @@ from mindspore import Parameter, nn
 from asd.errors import ConfigError
 
 
-class Together(nn.Cell):
+class Optimizers(nn.Cell):
     """Several optimizers as one for the parts of a training; nobody calls it.
 
     Attributes:
         members: The optimizers.
         parameters: The weights of all.
-        global_step: That of the last one, which ends the step.
+        global_step: The counter of the last one, which ends the step.
     """
 
     def __init__(self, members: Sequence[nn.Cell]) -> None:
@@ -27,18 +27,18 @@ class Together(nn.Cell):
 
     @property
     def asd_gate(self) -> Any:
-        """What `is_guarded` looks for: there if all are guarded."""
+        """The gate of the first, which `is_guarded` looks for; None unless all are guarded."""
         gates = [getattr(each, "asd_gate", None) for each in self.members]
         return None if None in gates else gates[0]
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:  # noqa: FBT001, FBT002 - MindSpore's signature
-        """Those of all, each once, under the names that they have in their optimizer."""
+        """Yields the Parameters of all, each once, under its name in its optimizer."""
         found = [pair for each in self.members for pair in each.parameters_and_names(name_prefix, expand)]
         yield from {id(parameter): (name, parameter) for name, parameter in found}.values()
 
 
 def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
-    """`optimizer`, or a `Together` of those in a list; `known` where it is of the same ones.
+    """Returns `optimizer`, or the `Optimizers` of a list; `known` where it has the same members.
 
     Raises:
         ConfigError: A list is empty or holds something else.
@@ -48,11 +48,11 @@ def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
     members = tuple(optimizer)
     if not members or not all(isinstance(each, nn.Cell) for each in members):
         raise ConfigError("optimizer", optimizer, "it must be an optimizer or a list of optimizers")
-    if isinstance(known, Together) and known.members == members:
+    if isinstance(known, Optimizers) and known.members == members:
         return known
-    return members[0] if len(members) == 1 else Together(members)
+    return members[0] if len(members) == 1 else Optimizers(members)
 
 
 def members_of(optimizer: nn.Cell) -> tuple[nn.Cell, ...]:
     """The optimizers that `optimizer` stands for."""
-    return optimizer.members if isinstance(optimizer, Together) else (optimizer,)
+    return optimizer.members if isinstance(optimizer, Optimizers) else (optimizer,)
