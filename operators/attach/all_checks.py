@@ -12,8 +12,8 @@ from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.fallback import compile_without_what_fails
 from asd.operators.attach.install import install, sites_of
-from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.attach.optimizers import members_of
+from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.step_record import Part
 from asd.operators.measure.own_gradients import (
