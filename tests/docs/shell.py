@@ -38,6 +38,7 @@ OTHERS = {
     "sleep",
     "srun",
     "ssh",
+    "journalctl",
     "systemctl",
     "systemd-sysusers",
     "systemd-tmpfiles",
