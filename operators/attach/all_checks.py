@@ -147,7 +147,7 @@ class Checks(Part):
 
 
 def _has_parts(optimizer: nn.Cell, net: nn.Cell | None) -> bool:
-    """Whether an optimizer updates parts of weights: tensors that are divided over ranks, or none of the network."""
+    """Returns whether an optimizer updates shards: tensors sharded over ranks, or tensors that the network lacks."""
     own = getattr(optimizer, "parameters", ())
     known = {id(weight) for weight in net.get_parameters()} if net is not None else {id(weight) for weight in own}
     return any(hasattr(weight, "to_local") or id(weight) not in known for weight in own)

@@ -23,13 +23,13 @@ _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm
 _EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
 _NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
 _WRITTEN_ANEW = re.compile(r"Opt(_\d+)?$")
-"""What level O1 of amp puts behind the name of a class whose source it writes anew."""
+"""Suffix that level O1 of amp adds to the name of a class whose source it rewrites."""
 _WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
 
 
 @dataclass
 class Installation:
-    """What `install` did.
+    """Result of `install`.
 
     Attributes:
         sites: The checkpoints, in the order of the network's cells.

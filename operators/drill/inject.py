@@ -117,12 +117,12 @@ class FaultInjector(Callback):
 
 
 def _taps(net: nn.Cell, *, operators: bool) -> dict[str, tuple[Any, str]]:
-    """What holds the tap of each checkpoint, and in which attribute, by its name.
+    """Returns the object that holds the tap of each checkpoint, and the attribute it is in, by the checkpoint's name.
 
     Args:
         net: The network.
-        operators: Whether check operators count, which look at what a layer is given; else cells with a tap alone,
-            which look at what it returns.
+        operators: Whether to include check operators, which check a layer's input; else only cells with a tap, which
+            check its output.
     """
     holders: list[tuple[Any, str]] = []
     for _, cell in net.cells_and_names():

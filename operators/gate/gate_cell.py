@@ -1,4 +1,4 @@
-"""What a guarded optimizer asks whether an update may be applied."""
+"""Gate cell of a guarded optimizer: decides whether an update may be applied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def number_of_ranks() -> int:
-    """How many ranks train together; 1 where nothing connects them."""
+    """Returns how many ranks train together; 1 where communication is not initialized."""
     return int(get_group_size()) if GlobalComm.INITED else 1
 
 
@@ -59,7 +59,7 @@ class GateCell(nn.Cell):
         self.set_aside = _make_set_aside(slots, state)
 
     def belong_to(self, gate: Gate) -> None:
-        """Says whose it is from now on."""
+        """Hands this guard over to `gate`."""
         self.gate.guards.discard(self)
         self.gate = gate
         gate.guards.add(self)
@@ -67,12 +67,12 @@ class GateCell(nn.Cell):
 
     @property
     def is_alone(self) -> bool:
-        """Whether its monitor guards no other optimizer."""
+        """True where its monitor guards no other optimizer."""
         return self.state.is_alone
 
     @shielded
     def refuses(self, gradients: Sequence[Any]) -> bool:
-        """Whether the update must not be applied, on any rank; for updates that Python makes."""
+        """Returns whether this rank or another one refuses the update; for updates made in Python."""
         slots, state = table(), self.state
         note(self.sites, gradients)
         refused = slots.broken(state)
@@ -141,7 +141,7 @@ def _make_count(state: GuardState) -> Any:
 
 
 def _make_is_held(held: Parameter, state: GuardState) -> Any:
-    """Whether another optimizer of the same step was refused: then none of them is applied."""
+    """Returns the graph function that checks whether another optimizer of the step was refused; then all are."""
     own = Tensor(np.arange(held.size) == state.number, ms.float32)
     armed, reduce = state.armed, P.ReduceSum()
 
@@ -152,7 +152,7 @@ def _make_is_held(held: Parameter, state: GuardState) -> Any:
 
 
 def _make_set_aside(slots: Table, state: GuardState) -> Any:
-    """What happens to the values of a refused update; not in a rerun."""
+    """Returns the graph function that sets the values of a refused update aside; it changes nothing in a rerun."""
     judged, armed, peers, held = state.judged, state.armed, state.peers, slots.held
     worst, aside = slots.worst, slots.aside
     select, larger, assign = P.Select(), P.Maximum(), P.Assign()
@@ -164,7 +164,7 @@ def _make_set_aside(slots: Table, state: GuardState) -> Any:
         mine, done = judged * counts * refused > 0, refused
         done = F.depend(done, assign(aside, larger(aside, select(mine, worst, nothing))))
         done = F.depend(done, assign(worst, select(mine, nothing, F.depend(worst, done))))
-        # The others of this step are refused too; who was held himself has no more to say.
+        # Hold the other optimizers of the step too; skip guards that are already held.
         is_first = (1 - F.reduce_sum(held * own)) * counts
         return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))
 

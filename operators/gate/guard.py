@@ -108,12 +108,12 @@ def _make_in_view(optimizer: nn.Cell) -> Any:
 
 
 def is_guarded(optimizer: nn.Cell) -> bool:
-    """Whether `guard` was called on `optimizer`."""
+    """Returns whether `guard` was called on `optimizer`."""
     return getattr(optimizer, "asd_gate", None) is not None
 
 
 def are_averaged() -> bool:
-    """Whether optimizers are called with means over several ranks that hold the same."""
+    """Returns whether optimizers are called with gradients that are averaged over a replica group."""
     return number_of_ranks() > 1 and shares_gradients()
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a training share: whom they work for, the one record of a step, and the problems they report."""
+"""Base class of the parts of a training, the record of one step, and the problems that parts report."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from asd.verdict import Level, Verdict
 
 
 class Part:
-    """A part of a training; what it does in a step is told to `TrainingWatch`, which calls it in its turn.
+    """Part of a training; `TrainingWatch` calls it in its turn of each step.
 
     Attributes:
         monitor: Judges, and publishes events.
         table: The slots.
-        gate: What this training has of the table.
+        gate: This training's share of the table.
         ranks: The ranks.
     """
 
@@ -34,13 +34,13 @@ class Part:
     ranks: Exchange
 
     def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
-        """Says for whom it works from now on."""
+        """Sets the objects that this part works with from now on."""
         self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
 
     def accuse(self, step: StepRecord, health: Health, *, rule: str, where: str, reason: str, wrong: int) -> None:
         """Publishes a first-level event of this rank's device, which no value of the training showed.
 
-        `where` is the work that came out wrong, and `wrong` how many results did.
+        `where` names the work with wrong results, and `wrong` is their number.
         """
         event = self.monitor.reports.state_anomaly(step.number, where, Verdict(Level.ERROR, reason, float(wrong), 0.0))
         event = replace(event, rule=rule, key=rule, feature="wrong_results", refused=step.refused)
@@ -74,24 +74,24 @@ class Problems(Part):
 
 @dataclass(slots=True)
 class StepRecord:
-    """What is known of the step that has just been made.
+    """Record of the step that was just run.
 
     Attributes:
-        number: Which step, from 1.
-        outputs: What it returned; of its second run, if there was one that counts.
+        number: Number of the step, from 1.
+        outputs: Its outputs; those of its rerun, if there was one that counts.
         scale: Its loss scale.
-        refused: Whether its update was refused; that of the second run, if there was one.
-        readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
-        again: Whether there was a second run that counts.
-        withheld: Why an update was refused, where an earlier step is the reason; else empty.
-        lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
-        vanished: The readings that were suspicious in the first run and not in the second.
-        elsewhere: Whether any rank has such readings.
-        attribution: Whose they are, or who is to blame for a refusal; None where nobody is known.
-        events: What was found so far.
-        fatal: The first of them that is of first level.
-        rescaled: Whether its values showed a loss scale that nobody had told, for which its update may be refused.
-        damage: The one that says that the weights are damaged already: refusing an update mends nothing then.
+        refused: Whether its update was refused; that of the rerun, if there was one.
+        readings: Readings of its checkpoints, from the rerun if there was one; None until they are read.
+        again: Whether there was a rerun that counts.
+        withheld: Reason why an update was refused because of an earlier step; else empty.
+        lost: Reason why an update was refused for good without a first-level anomaly on any rank; else empty.
+        vanished: Readings that were suspicious in the first run and not in the rerun.
+        elsewhere: Whether any rank has vanished readings.
+        attribution: Ranks with vanished readings, or ranks to blame for a refusal; None where unknown.
+        events: Events found so far.
+        fatal: The first of them at first level.
+        rescaled: Whether its values showed an unknown loss scale, for which its update may be refused.
+        damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
 
     number: int

@@ -20,16 +20,16 @@ from asd.rules.readings.reading import WEIGHT_GRADIENT
 
 
 def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
-    """What takes the mean over the ranks of the gradients that `optimizer` is called with.
+    """Returns the cell that averages the gradients for `optimizer` over the ranks.
 
     Args:
-        net: The training cell; it is searched for a reducer of as many gradients, none of the optimizer's own, or of
-            those of all its weights, where each rank's optimizer has some of them.
+        net: The training cell, searched outside the optimizer for a reducer of as many gradients. Where each rank's
+            optimizer has only some of the weights, the reducer may be that of all.
         optimizer: The optimizer.
         given: The reducer, where it is known.
 
     Returns:
-        The reducer; None where no cell of `net` is one.
+        The reducer; None where `net` has none.
 
     Raises:
         ConfigError: `given` is no reducer of as many gradients.
@@ -61,7 +61,7 @@ def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
 
 
 def alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Parameter]:
-    """What ranks that hold the same have bit for bit: the weights, and the state of an optimizer that has them all."""
+    """Returns what a replica group shares bit for bit: weights, and the state of an optimizer that has them all."""
     own = list(getattr(optimizer, "parameters", ()))
     if net is None:
         return own

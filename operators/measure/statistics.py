@@ -16,7 +16,7 @@ from asd.operators.private.layout import operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 
 SMALL = 1 << 18
-"""Elements of a tensor that is read more than once, for a launch takes longer than to read it."""
+"""Most elements of a tensor that is read more than once, as a launch takes longer than a read."""
 _LEAST = 2.0**-100
 _CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
 _HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
@@ -52,7 +52,7 @@ class Statistics(CheckCell):
         return self.finish(_STACK(found))
 
     def one(self, x):
-        """Of shape (), to be finished."""
+        """Returns the statistic of one tensor, of shape (); `finish` completes it."""
         if not self.on_cpu:  # vector norms, which read half precision and sum in float32
             if self.largest:
                 return _CAST(_LARGEST(x, float("inf"), None, False, 0.0), ms.float32)
@@ -69,7 +69,7 @@ class Statistics(CheckCell):
         return _CAST(_HALF_OF_SQUARES(x), ms.float64)
 
     def is_small(self, x):
-        """Whether a tensor of known shape is small enough to be read more than once."""
+        """Returns whether a tensor of known shape is small enough to be read more than once."""
         if not self.scales or F.is_sequence_value_unknown(x.shape):
             return False
         elements = 1
@@ -83,7 +83,7 @@ class Statistics(CheckCell):
 
 
 def local(tensor: Any) -> Tensor:
-    """What this rank holds of a tensor that may be divided over the ranks."""
+    """Returns this rank's shard of a tensor that may be sharded over the ranks."""
     part = getattr(tensor, "to_local", None)
     return part() if part is not None else tensor
 
@@ -92,7 +92,7 @@ def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:
     """The statistic of each of some tensors, in Python, called operator by operator.
 
     Args:
-        tensors: At least one; of any shape and floating-point type, divided over ranks or not.
+        tensors: At least one; of any shape and floating-point type, sharded over ranks or not.
         largest: Whether it is the largest magnitude; else the L2 norm.
 
     Returns:

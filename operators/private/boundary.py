@@ -15,7 +15,7 @@ from asd.errors import AnomalyDetected, ConfigError, RankLostError
 
 _LOG = logging.getLogger("asd")
 _MEANT = (AnomalyDetected, ConfigError, RankLostError)
-"""What is raised on purpose: an anomaly that ends a training, a wrong setting, a rank that died."""
+"""Exceptions that are raised on purpose: an anomaly that ends a training, a wrong setting, a rank that died."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -20,16 +20,16 @@ FIRST, EVERY = 50, 200
 """The first audit shows whether a step gives the same twice at all; later ones take 0.5 % of the time. It is not made
 earlier, for kernels of the CPU try in up to 50 launches how to divide their work: one launch more would move that
 search, and last bits with it. In none of these steps results of layers are sampled, which an audit would see once."""
-_TWO = 2  # of which nobody knows which one is wrong
+_TWO = 2  # with two results, the wrong one is unknown
 _ROUNDING = 2.0**-10
-"""What is less than so much apart, relative, may be the order of a sum that changes by itself: nobody is blamed."""
+"""Relative difference below which a changing order of a sum may be the cause: no device is blamed."""
 
 
 class Audit(Part):
     """The audits of one `StepMonitor`; until `watch` is called there is none.
 
     Args:
-        health: What is found is added to it.
+        health: Findings are added to it.
         vendor: Checks the products of a step that leaves no trace.
 
     Attributes:

@@ -55,7 +55,7 @@ class Step(NamedTuple):
     audited: bool = False
 
     def saved(self) -> Any:
-        """What `save` returns."""
+        """Returns the result of `save`; None without one."""
         return self.save() if self.save is not None else None
 
     def put_back(self, state: Any) -> None:
@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 def is_known(cell: nn.Cell) -> bool:
-    """Whether it is a training cell of MindSpore or mindformers, which changes its own Parameters alone."""
+    """Returns whether `cell` is a training cell of MindSpore or mindformers, which changes its own Parameters alone."""
     trains = cell.network if isinstance(cell, AutoParallel) else cell
     return isinstance(trains, nn.TrainOneStepCell) and stock_class(trains).__module__.partition(".")[0] in _KNOWN
 
@@ -110,7 +110,7 @@ class RepeatableStep:
         self.updates_outside = False
 
     def _find_parameters(self) -> None:
-        """What a step may change besides what a guarded optimizer does."""
+        """Finds the Parameters that a step may change, those of guarded optimizers and all others."""
         cells = self._reached()
         guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
         updated = {id(each): each for optimizer in guarded for each in optimizer.get_parameters()}
@@ -121,12 +121,12 @@ class RepeatableStep:
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
-            # Weights of the network that nobody trains; of other stages, for one.
+            # Weights that no guarded optimizer updates, such as those of other stages.
             written = {key: parameter for key, parameter in written.items() if key not in weights}
         self._written = list(written.values())
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
         self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
-        # Siblings have the same weights, and not always an optimizer of the same ones.
+        # Peers have the same weights, but their optimizers may update different ones.
         self._sent = [place for place, parameter in enumerate(self._read) if id(parameter) not in weights]
         self._size = sum(parameter.nbytes for parameter in self._read)
 
@@ -187,7 +187,7 @@ class RepeatableStep:
         return [to_host(parameter) for parameter in self._read] if self._before is not None else []
 
     def forget(self, *, updated: bool) -> None:
-        """Says that the step is over; behind an update gradients begin to add up anew."""
+        """Forgets the step that is over; after an update gradients accumulate from zero."""
         self._is_current, self._left = False, []
         if updated:
             self._at_sum, self._after = None, []
@@ -259,7 +259,7 @@ class RepeatableStep:
         return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
 
     def _reached(self) -> list[nn.Cell]:
-        """Of the network and of the step itself, where that is a cell."""
+        """Returns the cells of the network, and those of the step itself where that is a cell."""
         roots = [self._net, *([self.step.run] if self.step is not None and isinstance(self.step.run, nn.Cell) else [])]
         return list({id(cell): cell for root in roots for _, cell in root.cells_and_names()}.values())
 
@@ -354,7 +354,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _network_in(cell: nn.Cell) -> nn.Cell:
-    """What a training cell trains."""
+    """Returns the network that a training cell trains."""
     while isinstance(cell, (AutoParallel, nn.TrainOneStepCell)):
         cell = cell.network
     return cell

@@ -180,7 +180,7 @@ class Rerun(Part):
         return []
 
     def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
-        """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
+        """Returns whether suspicious values vanished on any rank, and the ranks that they are attributed to."""
         if not self.ranks.groups.whole:
             words = words_of_vanished(self.ranks, gone, first)
             found = blame_among(words, self.ranks.groups)

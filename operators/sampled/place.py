@@ -19,7 +19,7 @@ from asd.operators.table.slots import table
 from asd.rules.readings.reading import CHECKSUM, TWICE
 
 MOST_CALLS = 16
-"""Of one layer that are checked in a step: each leaves numbers that somebody has to read."""
+"""Most calls of one layer that are checked in a step: each leaves numbers that must be read."""
 
 
 class Place:

@@ -1,4 +1,4 @@
-"""What makes a step again: a second look heals what happened once, a replay says what was to blame."""
+"""Self-tests of reruns: one that confirms corrects a transient fault, one that attributes names the cause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
 
 
 def test_repeating(report: Report) -> None:
-    """What happened once in each type of the network, the rest in float32."""
+    """Tests a transient fault in each type of the network, the rest in float32."""
     for dtype in DTYPES:
         report.check("replay", "of what happened once", _replay, dtype, False, dtype=dtype)
     report.check("replay", "of what happens always", _replay, "float32", True, dtype="float32")

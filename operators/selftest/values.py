@@ -19,7 +19,7 @@ _DENORMAL = {"float32": 1e-40, "float16": 6e-8, "bfloat16": 1e-39}
 
 
 def number_of_bits(dtype: str) -> int:
-    """How many binary digits a number of this type has."""
+    """Returns how many binary digits a number of this type has."""
     return _BITS[dtype]
 
 

@@ -121,7 +121,7 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
 
 
 def _is_judged(cell: nn.TrainOneStepCell) -> bool:
-    """Whether somebody judges what `cell` trains; another part of its network may be another monitor's."""
+    """Returns whether a monitor judges what `cell` trains; the rest of its network may have another monitor."""
     weights = cell.optimizer.parameters
     if any(not gate.is_free and gate.trains(weights) for gate in table().gates.living.values()):
         return True

@@ -90,7 +90,7 @@ class StepMonitor(Callback):
 
     @property
     def monitor(self) -> Monitor | None:
-        """What judges the training; None before `attach`."""
+        """Monitor that judges the training; None before `attach`."""
         return self._training.monitor
 
     # What a training engineer calls in a loop of her own.
@@ -205,9 +205,9 @@ class StepMonitor(Callback):
         return self._training.save_state(Path(checkpoint_file))
 
     def save_manifest(self, checkpoint_file: str | Path) -> None:
-        """Says beside `checkpoint_file` whether the steps before it were clean, with its hash.
+        """Writes a manifest beside `checkpoint_file`: its hash, and whether the steps before it were clean.
 
-        For the rank that wrote the file; after `save_state`.
+        Call it on the rank that wrote the file, after `save_state`.
 
         Raises:
             OSError: The checkpoint can't be read or the manifest not be written.
@@ -255,7 +255,7 @@ class StepMonitor(Callback):
         self._training.save_new_states()
 
     def __exit__(self, *err: Any) -> None:
-        """Says that the training has ended, when an exception ends it; MindSpore has no other word for that."""
+        """Closes the monitor when an exception ends the training; MindSpore calls no other method then."""
         if err and err[0] is not None:
             self.close()
 

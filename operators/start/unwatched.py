@@ -1,4 +1,4 @@
-"""Says that updates are made and nobody judges them: within ten steps, in the log, in the status and by a metric."""
+"""Reports updates that no monitor judges: within ten steps, in the log, in the status and by a metric."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _FUNCTIONAL = (
     " optimizer of mindspore.nn make the update, and pass it to StepMonitor.attach before the loop"
 )
 _SAMPLE, _SMALL = 16, 2**16
-"""How many Parameters are compared, and how many elements one of them has at most."""
+"""Approximate number of Parameters that are compared, and the largest number of elements of one."""
 
 
 class Unwatched:
-    """The optimizers of this process, of which it says once that nobody judges one.
+    """Watcher of this process's optimizers; it reports once that no monitor judges one of them.
 
     Attributes:
-        monitor: Writes the status that says so; None as long as nothing was said.
+        monitor: Writes the status with that report; None until there is one.
         takes_gradients: Whether a gradient function was made in this process.
     """
 
@@ -80,12 +80,12 @@ class Unwatched:
                 gate.listener()
 
     def _updated(self, optimizer: nn.Cell) -> bool:
-        """Whether it made updates since the first look, before which a checkpoint may have been loaded."""
+        """Returns whether `optimizer` made updates since the first check; a checkpoint may be loaded before that."""
         made = _updates(optimizer)
         return made > self._updates.setdefault(optimizer, made)
 
     def _weights_changed(self) -> bool:
-        """Whether some weights are no longer what they were; which ones is decided again after 1, 2, 4 ... looks."""
+        """Returns whether a sampled weight changed; a new sample is taken after 1, 2, 4 ... checks."""
         changed = any(weight.asnumpy().tobytes() != before for weight, before in self._before)
         self._looks += 1
         if not self._looks & (self._looks - 1):
@@ -119,6 +119,6 @@ def _is_judged(optimizer: nn.Cell) -> bool:
 
 
 def _updates(optimizer: Any) -> int:
-    """How many it made; waits for the graph that makes them."""
+    """Returns how many updates `optimizer` made; waits for the graph that makes them."""
     counter = next((getattr(optimizer, name) for name in _COUNTERS if hasattr(optimizer, name)), None)
     return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else 0

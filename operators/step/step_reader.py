@@ -26,18 +26,18 @@ _NOTHING = "nothing was checked: the graph was compiled before the checks were p
 
 
 class StepReader(Part):
-    """That of one `StepMonitor`.
+    """Reader of the steps of one `StepMonitor`.
 
     Args:
-        config: Which tiers are on.
+        config: Names the detectors that are on.
         loss_scale: A `LossScale` or what it takes.
         health: Every event of a step is added to it.
-        problems: What is wrong in every step is told once.
+        problems: Reports a problem that returns in every step once.
 
     Attributes:
-        loss_scale: Where the loss scale is read from.
+        loss_scale: Source of the loss scale.
         scale: The loss scale of the step that is running.
-        seeks: Whether nobody has told a loss scale, and no value has been seen yet.
+        seeks: Whether no loss scale was given and no value has been seen yet.
 
     Raises:
         ConfigError: `loss_scale` is not valid.
@@ -137,17 +137,17 @@ class StepReader(Part):
             self._health.add(event)
 
     def drop_strays(self) -> list[Reading]:
-        """Empties what this step left at checkpoints of other monitors, and returns it.
+        """Removes and returns the readings that this step left at checkpoints of other monitors.
 
-        These are monitors that have seen no update of their own since they last read: a step that runs through their
-        network is none of theirs. A step that updates both leaves both alone.
+        These monitors have seen no update of their own since they last read: a step that runs through their
+        network is not theirs. A step that updates both leaves both alone.
         """
         others = self.table.gates.others(self.gate)
         strangers = [other for other in others if other.guards and not self.table.updates(other)]
         return self.table.read([site for other in strangers for site in other.sites])
 
     def _wrong_elsewhere(self) -> list[Reading]:
-        """What is computed wrongly is an anomaly of the step that did it, whoever checks the product."""
+        """Returns wrong results of this step at other monitors' checkpoints: they are anomalies of this step."""
         strays = self.drop_strays()
         return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 

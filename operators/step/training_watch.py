@@ -1,4 +1,4 @@
-"""What happens around each step of a training, and in which order: the parts of `StepMonitor` and their turns."""
+"""Order of the work around each step of a training: the parts of `StepMonitor` and their turns."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ Turn = Callable[[StepRecord], None]
 
 
 class Turns(NamedTuple):
-    """Who does something in a step, in this order; what is switched off is not among them.
+    """Calls of the parts in a step, in this order; parts that are switched off have none.
 
     Attributes:
-        judge: From the slots to the events; a failure of them is a problem and ends no training.
-        act: What follows from that; calls of all ranks.
+        judge: Calls that turn slots into events; their failure is reported as a problem and ends no training.
+        act: Calls that act on the events; all ranks make them.
     """
 
     judge: Sequence[Turn] = ()
@@ -338,7 +338,7 @@ class TrainingWatch:
         self._last_end = end
 
     def _act(self, monitor: Monitor, step: StepRecord) -> None:
-        """What follows; if another rank is lost, the training ends."""
+        """Acts on the events of a step; if another rank is lost, ends the training."""
         try:
             for turn in self.turns.act:
                 turn(step)
@@ -347,7 +347,7 @@ class TrainingWatch:
             self.end(step.fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
-        if step.refused and self.rerun.attributes:  # what that takes is no part of a step
+        if step.refused and self.rerun.attributes:  # time of a rerun is not part of a step
             self._last_end = time.perf_counter()
 
     def _test_device(self, step: StepRecord) -> None:
@@ -439,7 +439,7 @@ class TrainingWatch:
         return path
 
     def save_manifest(self, file: Path) -> None:
-        """Says beside a checkpoint file whether the steps before it were clean."""
+        """Writes a manifest beside a checkpoint file: whether the steps before it were clean."""
         self._active()
         self._rule_state.save_manifest(file, self._step)
 

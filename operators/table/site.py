@@ -11,7 +11,7 @@ from asd.errors import UnsupportedError
 
 
 def is_ours(path: str) -> bool:
-    """Whether the cell at `path` of a network is one that checks, and no part of the network itself."""
+    """Returns whether the cell at `path` of a network is a check, and no part of the network itself."""
     return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
 
 
@@ -46,7 +46,7 @@ class Site:
         return self
 
     def measured_by(self, cell: Any) -> None:
-        """Says which `Statistics` a compiled graph calls for it."""
+        """Registers `cell`, the `Statistics` that a compiled graph calls for this site."""
         cell.largest = self.largest
         self._measures.add(cell)
 

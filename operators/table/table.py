@@ -19,28 +19,28 @@ from asd.operators.table.site import Site, Sites, largest_raw, smallest_raw
 from asd.rules.readings.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divisor
 
 NOTHING = -1.0
-"""What a slot holds that was not written."""
+"""Value of a slot that was not written."""
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_GATE = (WEIGHT_GRADIENT, AVERAGED)
 _LATER = 1 << 40
 
 
 class Table:
-    """The slots, and what the gate compares them with.
+    """Table of the slots, with the limits that the gate compares them with.
 
     Compiled graphs write Parameters, which belong to no Cell, so they appear in no checkpoint and in no list of
     weights. Python notes tensors, and reads all of them together. A slot keeps the largest call of a step, so
     micro-batches and shared layers need no special care. Where a method takes no gate, the default one is meant.
 
     Attributes:
-        worst: float32 of shape (capacity,), written by compiled graphs; `NOTHING` where a slot was not.
+        worst: float32 of shape (capacity,), written by compiled graphs; `NOTHING` in slots that were not written.
         aside: The same of refused updates, until the host reads.
-        limits: Of that shape, the largest values that pass, already multiplied by the loss scale.
+        limits: The largest values that pass, of that shape, already multiplied by the loss scale.
         least: The smallest values that pass.
         held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
-        guards: What the guards that live have in the table.
-        replaying: Whether a step is being made again.
-        gates: Of the monitors that live.
+        guards: States of the living guards.
+        replaying: Whether a step is being re-run.
+        gates: Gates of the living monitors.
     """
 
     CAPACITY = 4096
@@ -84,7 +84,7 @@ class Table:
         return gate
 
     def new_guard(self, number: int) -> GuardState:
-        """What the guard of this number has in the table; it is the default gate's."""
+        """Returns a new state for the guard with this number; it belongs to the default gate."""
         state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default)
         self.guards.add(state)
         self._share_holds()
@@ -93,7 +93,7 @@ class Table:
         return state
 
     def give_guard(self, guard: Any, gate: Gate) -> None:
-        """Says whose `guard`, the gate cell of an optimizer, is."""
+        """Hands `guard`, the gate cell of an optimizer, over to `gate`."""
         guard.state.gate = gate
         self._share_holds()
         guard.state.arm(self._mode(gate))
@@ -145,17 +145,17 @@ class Table:
             write(self.worst, written)
 
     def broken(self, state: GuardState) -> bool:
-        """Whether a value that the gate of `state` judges is beyond its limits."""
+        """Returns whether a value that the gate of `state` judges is beyond its limits."""
         own = np.flatnonzero(self._judged == state.gate.number)
         self._take(own)
         values = self._values[own]
         fits = (values <= self._limits[own]) & ((values >= self._least[own]) | (values == NOTHING))
-        return not fits.all()  # as a value that is no number
+        return not fits.all()  # NaN does not fit
 
     def hold(self, state: GuardState, *, refused: bool) -> bool:
-        """Whether an update is refused, for itself or since another optimizer of the same step was.
+        """Returns whether an update is refused, for its own values or with another optimizer of the same step.
 
-        What the refused one left is set aside, so that later steps are judged without it.
+        Sets the values of a refused update aside, so that later steps are judged without them.
         """
         if state.mode != ON:
             return state.mode == REPLAY
@@ -221,13 +221,13 @@ class Table:
         least: Sequence[tuple[Site, float]] = (),
         gate: Gate | None = None,
     ) -> None:
-        """What the gate compares with from now on.
+        """Sets the limits that the gate compares with from now on.
 
         Args:
             limits: The largest values that pass.
             scale: The loss scale of the next step.
-            least: The smallest values that pass; where there are none, all.
-            gate: Whose they are; it judges nothing else then.
+            least: The smallest values that pass; a site without one has no lower limit.
+            gate: The gate of these limits, which then judges nothing else; the default one if None.
         """
         own = (gate or self.gates.default).number
         before, limits_before = self._judged.copy(), self._limits.copy()
@@ -235,7 +235,7 @@ class Table:
             self._judged[self._judged == own] = -1
         self._judged[self._sites.dead()] = -1
         slots, raw = _raw(largest_raw, limits, scale)
-        self._limits[slots] = np.minimum(raw, _LARGEST)  # what is infinite never passes
+        self._limits[slots] = np.minimum(raw, _LARGEST)  # infinite values never pass
         self._judged[slots] = own
         if not np.array_equal(limits_before, self._limits):
             write(self.limits, self._limits)
@@ -253,7 +253,7 @@ class Table:
             state.judge(self._judged)
 
     def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
-        """Whether the gate may refuse an update."""
+        """Sets whether the gate may refuse an update."""
         (gate or self.gates.default).armed = armed
         self._arm_guards()
 

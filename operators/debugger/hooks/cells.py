@@ -27,11 +27,11 @@ _HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
 
 @dataclass(frozen=True)
 class _Hook:
-    """What a hooked module or operator is recorded as.
+    """Label and attributes that a hooked module or operator is recorded with.
 
     Attributes:
         label: Its name.
-        attributes: Of an operator; None of a module.
+        attributes: Attributes of an operator; None for a module.
     """
 
     label: Label

@@ -70,7 +70,7 @@ class Session:
         self._watched_parameters: Counter[int] = Counter()
 
     def here(self) -> bool:
-        """Whether a call that is hooked belongs to the network, not to us or to another thread."""
+        """Returns whether a hooked call belongs to the network, not to our own work or to another thread."""
         return not self.busy and threading.get_ident() == self._thread and not is_own_work()
 
     def call(
@@ -247,7 +247,7 @@ def eager_session() -> Session | None:
 
 
 def _side(part: str) -> str:
-    """Whether a part of an entry belongs to its inputs or its outputs."""
+    """Returns the side of an entry, `input` or `output`, that a part of it belongs to."""
     return "output" if part in ("output", "parameters_grad") else "input"
 
 

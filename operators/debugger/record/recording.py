@@ -1,4 +1,4 @@
-"""What becomes of the values of a step: the one face that hooks know, and the dump behind it."""
+"""Recording of a step's values: the one interface that hooks call, and the dump behind it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def encode(value: Any, tensor: Any) -> Any:
 
 
 def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:
-    """What an operator was made with, which its arguments do not tell: `transpose_b`, `axis`, ..."""
+    """Returns the attributes of an operator that its arguments do not show: `transpose_b`, `axis`, ..."""
     return {"name": primitive.name, **{name: _plain(value) for name, value in primitive.init_attrs.items()}}
 
 
