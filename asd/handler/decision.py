@@ -1,4 +1,4 @@
-"""What the handler decided about one event, and why."""
+"""Decision of the handler about one event, and its reason."""
 
 from __future__ import annotations
 

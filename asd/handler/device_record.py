@@ -1,4 +1,4 @@
-"""What is known of each device, for people and programs to look at."""
+"""Record of each device, for people and programs to look at."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class DeviceRecord:
 
     @property
     def suspect(self) -> bool:
-        """Whether it has as many strikes as take a device out."""
+        """True where it has as many strikes as isolate a device."""
         return self.strikes >= self.limit
 
     @property
     def isolated(self) -> bool:
-        """Whether it was taken out and not given back."""
+        """True where it was isolated and not released."""
         return self.state == "isolated"
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is held against it."""
+        """True where it has no strikes, is in use and is not isolated by others."""
         return not self.strikes and self.state == "in use" and self.isolated_by != "others"
 
     @property

@@ -47,7 +47,7 @@ class FaultHandler:
         uptime: Which start of the machine this is and the seconds since, by which time is counted; None counts it by
             the clock, which may be set anew.
         leadership: Whether this handler is the one of several that acts, each with its store; None for a single one.
-        hosts_of: On which hosts a job runs; None where all who write events are believed about every job.
+        hosts_of: Returns the hosts of a job; None where every source of events is trusted about every job.
 
     Attributes:
         triage: Decides; it has the strikes and the cases.
@@ -145,7 +145,7 @@ class FaultHandler:
 
     @property
     def acts(self) -> bool:
-        """Whether it asks the engine; else another handler does, and this one only takes in events."""
+        """True where it asks the scheduler; else another handler does, and this one only takes in events."""
         return self._leads and (self._leadership is None or self._leadership.acts)
 
     def know(self, devices: Iterable[Device]) -> None:
@@ -186,7 +186,7 @@ class FaultHandler:
                 self.store.set_meta(LED_BY, "")
             mind_the_clock(self.store, self._uptime, now)
             self._end_idle_cases(now)
-            # What the engine refused may be mended: that is why handlers are started anew.
+            # The cause of the scheduler's refusal may be fixed: handlers are often restarted for that.
             self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
         self._begin_acting(now)
 
@@ -199,7 +199,7 @@ class FaultHandler:
         self._send(now)
 
     def _may_ask(self) -> bool:
-        """Whether the engine may be asked and something may be published now."""
+        """Returns whether the scheduler may be asked and events may be published now."""
         return self.acts and not self.policy.dry_run
 
     def _follow_leadership(self, now: float) -> None:
@@ -241,11 +241,11 @@ class FaultHandler:
             self._keep([problem])
 
     def _keep(self, decisions: Iterable[Decision]) -> None:
-        """Keeps what no event of the moment led to for the next `tick`."""
+        """Keeps decisions that no current event led to for the next `tick`."""
         self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
 
     def _end_idle_cases(self, now: float) -> None:
-        """What was decided where nothing was taken out is no reason to act in earnest, and is said."""
+        """Ends cases of a dry run or of the isolator `none`, and reports them: they are no reason to act in earnest."""
         if self.policy.dry_run:
             return
         cases, strikes, own = self.triage.cases, self.triage.strikes, self.engine.name

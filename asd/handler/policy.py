@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 
 LIMIT = 3
-"""So many strikes take a device out."""
+"""Number of strikes that isolate a device."""
 WINDOW_SECONDS = 480 * 60.0
-"""How long a strike counts whole."""
+"""Time for which a strike counts fully."""
 BREAKER_SECONDS = 86400.0
-"""The window of the circuit breaker, and how long it stays open unless it is reset."""
+"""Window of the circuit breaker, and time for which it stays open unless it is reset."""
 SKEW_SECONDS = 60.0
-"""The clocks of two hosts are no further apart."""
+"""Largest difference between the clocks of two hosts."""
 ROW_STEPS, ROW_SECONDS = 10, 60.0
-"""Strikes of one run that nobody can judge, and are no further apart than one of these, are one incident."""
+"""Unclear strikes of one run that are no further apart than one of these are one incident."""
 INCIDENT_SECONDS = 3600.0
 """An incident that goes on for so long counts again."""
 
@@ -24,22 +24,22 @@ _HALF_LIVES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """When a device is taken out and given back. Times are seconds.
+    """Rules for isolating and releasing a device. Times are seconds.
 
     Attributes:
-        strikes: So many strikes in the window take a device out; from 1. After it a strike counts less and less, for
-            months, and so many of these do too; no test clears it that is passed, only a person.
-        window_seconds: How long a strike counts whole.
-        half_life_seconds: After the window a strike counts half of what it did so much earlier; above 0.
-        many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
-        burst_seconds: How far apart they may be.
-        settle_seconds: How long a strike waits for others of its job before it counts, unless a replay confirms it.
-        max_devices: So many devices of one node are taken out in `BREAKER_SECONDS`; 0 takes none.
-        max_percent: Of so many nodes, as a share of those that are known, are devices taken out in this time, then the
-            circuit breaker opens; 0 to 100, of few nodes it never means less than 2.
-        release_after_seconds: A device without a new fault for so long is given back if it passed a stress test
+        strikes: Number of strikes in the window that isolate a device; from 1. After the window a strike counts less
+            and less, for months. A passed test clears no strike, only a person does.
+        window_seconds: Time for which a strike counts fully.
+        half_life_seconds: Time after the window in which the weight of a strike halves; above 0.
+        many_devices: Number of devices of one job whose simultaneous first-level anomalies are software or data; from 2.
+        burst_seconds: Largest time between these anomalies.
+        settle_seconds: Time that a strike waits for others of its job before it counts, unless a replay confirms it.
+        max_devices: Most devices of one node that are isolated in `BREAKER_SECONDS`; 0 isolates none.
+        max_percent: Most nodes with devices isolated in this time, in % of the known nodes; then the circuit breaker
+            opens. 0 to 100; above 0 it allows at least 2 nodes.
+        release_after_seconds: Time without a new fault after which a device is released if it passed a stress test
             since; 0 means only by hand.
-        stale_seconds: A verdict that comes later than this takes no device out any more.
+        stale_seconds: Age from which a verdict isolates no device any more.
         retry_seconds: The pause after the first failure; it doubles each time.
         longest_pause_seconds: The longest of these pauses.
         dry_run: Decide and report, touch nothing.
@@ -60,7 +60,7 @@ class Policy:
     dry_run: bool = False
 
     def allowed(self, known: int) -> int:
-        """Of how many of the `known` nodes devices may be taken out within `BREAKER_SECONDS`.
+        """Returns how many of the `known` nodes may have devices isolated within `BREAKER_SECONDS`.
 
         >>> Policy().allowed(known=1000), Policy().allowed(known=8)
         (100, 2)
@@ -68,7 +68,7 @@ class Policy:
         return max(_FEW, math.floor(known * self.max_percent / 100)) if self.max_percent else 0
 
     def weight(self, age: float) -> float:
-        """What a strike counts that is so many seconds old.
+        """Returns the weight of a strike that is `age` seconds old.
 
         >>> [round(Policy().weight(days * 86400), 2) for days in (0.1, 30, 90)]
         [1.0, 0.5, 0.13]
@@ -78,11 +78,11 @@ class Policy:
 
     @property
     def strike_memory_seconds(self) -> float:
-        """How long strikes are kept."""
+        """Time for which strikes are kept."""
         return max(self.memory_seconds, _HALF_LIVES * self.half_life_seconds)
 
     @property
     def memory_seconds(self) -> float:
-        """How long facts are kept: longer than anything asks for them."""
+        """Time for which facts are kept: longer than anything reads them."""
         longest = max(self.window_seconds, BREAKER_SECONDS, self.stale_seconds, self.burst_seconds)
         return longest + SKEW_SECONDS + self.settle_seconds

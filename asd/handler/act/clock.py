@@ -1,4 +1,4 @@
-"""What a clock that was set anew does to what was noted by it: nothing."""
+"""Stored times that follow a clock that is set, so that the change affects no decision."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from asd.handler.db.store import Store
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
+_STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set
 
 
 def machine_uptime() -> tuple[str, float]:
-    """Which start of which machine this is, and the seconds since then, sleep included; nobody can set them."""
+    """Returns the id of the machine's boot, and the seconds since then, sleep included; they cannot be set."""
     try:
         boot = _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -22,7 +22,7 @@ def machine_uptime() -> tuple[str, float]:
 
 
 def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None, now: float) -> None:
-    """Moves what was noted by a clock that was set, in a transaction: nothing is blocked, or given back early."""
+    """Moves times stored by a clock that was set, in a transaction: nothing is blocked or released early."""
     if uptime is not None:
         _move_along(store, *uptime(), now)
     if now < store.number("last_now"):
@@ -33,9 +33,9 @@ def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None,
 
 
 def _move_along(store: Store, boot: str, up: float, now: float) -> None:
-    """Moves what we noted by our clock along with it, so that the time in between is what has passed, not was told.
+    """Moves stored times along with our clock, so that ages are the time that has really passed.
 
-    Of the time that a machine was down, or another one had the store, nobody saw how much it was: none is counted.
+    Time while the machine was down, or while another machine had the store, is unknown and does not count.
     """
     known, base = store.meta("boot"), store.number("clock_base")
     jump = now - up - base

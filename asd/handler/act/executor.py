@@ -1,4 +1,4 @@
-"""What the handler has the engine do and then publishes, exactly once, however often it is killed in between."""
+"""Actions that the scheduler carries out and the handler publishes, exactly once, even if it is killed in between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoIsolator:
         self._store = store
 
     def held(self, device: Device) -> IsolationOwner:
-        """Whether its case is open and was carried out."""
+        """Returns `OURS` if the device has an open case that was carried out, else `FREE`."""
         out = "cases JOIN device ON device.n = cases.device WHERE host = ? AND name = ? AND closed IS NULL"
         ours = self._store.has(f"{out} AND state IN ('isolated', 'releasing')", *device[:2])
         return IsolationOwner.OURS if ours else IsolationOwner.FREE
@@ -160,7 +160,7 @@ class Executor:
             return self._isolated(case, device, now)
 
     def _what_came_instead(self, case: Case, device: Device, now: float) -> str:
-        """What is in the place of the hardware that a case is about; empty while it is the same, as far as is known."""
+        """Returns what replaced the hardware of a case; empty while it is the same, as far as is known."""
         if self._cases.was_replaced(case):
             return "another one is in its place by now"
         if not isinstance(self._isolator, KnowsHosts):
@@ -171,7 +171,7 @@ class Executor:
         except Exception:  # `held` says it
             return ""
         if not case.host_since:
-            # What is made after a look that found nothing is new; what was there before is the machine that is meant.
+            # A machine made after a look that found none is new; one that was there is the machine of the case.
             with self._store.transaction():
                 self._cases.change(case.n, host_since=int(now) - 1.0 if since is None else since)
         elif since is not None and since > case.host_since:
@@ -179,7 +179,7 @@ class Executor:
         return ""
 
     def _ask(self, case: Case, device: Device) -> IsolationOwner:
-        """Has the engine take `device` out or give it back; returns who held it before, or after a release."""
+        """Has the scheduler isolate or release `device`; returns its owner before, or after a release."""
         releases = case.state == "releasing"
         if releases and case.isolator != self._isolator.name:
             raise IsolationError(device, self._isolator.name, f"it was isolated by {case.isolator}", retry=False)

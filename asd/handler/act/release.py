@@ -1,4 +1,4 @@
-"""What people do about a device: give it back, drop its verdict, note its repair."""
+"""Actions of people on a device: release it, drop its verdict, note its repair."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asd.handler.policy import Policy
 
 
 def find_device(store: Store, host: str, device: str) -> int:
-    """The number of a device, named as `Ascend:3` is.
+    """Returns the number of a device that has a name such as `Ascend:3`.
 
     Raises:
         ConfigError: There is no such device.
     """
-    found = store.db.execute(  # the last that was there: what was there before was replaced
+    found = store.db.execute(  # the last one in that place: earlier ones were replaced
         "SELECT n FROM device WHERE host = ? AND name = ? "
         "ORDER BY n IN (SELECT device FROM cases WHERE closed IS NULL) DESC, last DESC, n DESC LIMIT 1",
         (host, device),

@@ -1,4 +1,4 @@
-"""What a handler leaves for the one that acts after it: what people and time did; events both have seen."""
+"""Record that a handler leaves to its successor: the acts of people and of time; both have seen the events."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OPEN = ("isolating", "others", "isolated", "releasing")
 
 
 class Leadership(Protocol):
-    """One of several acts; the others take in the same events and stand by."""
+    """Choice of one handler that acts; the others take in the same events and stand by."""
 
-    holder: str  # who acts, as last heard; empty for nobody
-    record: str  # what the one that acted until now has left for us, made by `record_of`
+    holder: str  # the handler that acts, as last seen; empty for none
+    record: str  # record that the last acting handler left for us, made by `record_of`
 
     @property
     def acts(self) -> bool:
-        """Whether we are the one, for at least this moment."""
+        """True where we act, for at least this moment."""
 
     def confirm(self, record: str) -> bool:
         """Leaves `record` now; returns whether it was taken, which proves that nobody else acts."""
@@ -56,11 +56,11 @@ class _Record(msgspec.Struct):
 
 
 _OWN: dict[str, Any] = {"n": 0, "device": 0, "attempts": 0, "next_try": 0.0, "error": ""}
-"""What one handler alone knows of a case; it is not left."""
+"""Fields of a case that matter to one handler alone; they are not left."""
 
 
 def record_of(store: Store, now: float) -> str:
-    """What has to be known, in a text of letters and digits; within half a minute the same text for the same."""
+    """Returns the record as letters and digits; within half a minute, equal states give equal texts."""
     cases = Cases(store)
     cleared = store.db.execute(
         "SELECT n, cleared FROM device WHERE cleared > 0 ORDER BY cleared DESC, n LIMIT ?", (_MOST_CLEARED,)
@@ -77,10 +77,10 @@ def record_of(store: Store, now: float) -> str:
 
 
 def passed_on(text: str, now: float) -> str:
-    """What a dry run leaves of what was left to it: the same, and nothing that happens until now is a reason to act.
+    """Returns the record that a dry run passes on: the one it got, with all events until now ignored.
 
     Raises:
-        StateError: It is nothing that `record_of` wrote.
+        StateError: The text was not written by `record_of`.
     """
     record = _read(text) if text else _Record(form=5, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
@@ -170,7 +170,7 @@ def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
 
 
 def _hardware(store: Store, number: int) -> _Hardware:
-    """What tells the device of a number from others in any store."""
+    """Returns the fields that identify a device in any store."""
     found: _Hardware = store.db.execute("SELECT host, name, rank, serial FROM device WHERE n = ?", (number,)).fetchone()
     return found
 

@@ -33,9 +33,9 @@ TRANSITIONS: dict[State, dict[Happening, State]] = {
     "released": {},
 }
 Cause = Literal["strikes", "moved", "replay", "stress"]
-"""What a case came from: strikes, the same value under another rank, the verdict of a replay or of a stress test."""
+"""Cause of a case: strikes, the same value under another rank, the verdict of a replay or of a stress test."""
 Ending = Literal["", "quiet", "acquitted", "passed", "person", "engine", "replaced", "restart", "predecessor"]
-"""Why a case ended or is to end: no fault for long enough; its strikes were software or data; a stress test was passed
+"""Reason of an ending: no fault for long enough; its strikes were software or data; a stress test was passed
 while others held the device; a person said so, or released it on the engine; other hardware is in its place; a handler
 in earnest follows a dry run or the isolator `none`; the handler that acted before did not isolate it."""
 BY_HANDLER = frozenset({"quiet", "acquitted"})
@@ -103,11 +103,11 @@ class Cases:
         return self._select("closed IS NOT NULL ORDER BY n DESC LIMIT ?", most)[::-1]
 
     def passed_a_test(self, case: Case) -> bool:
-        """Whether the last stress test of its device was after its last fault, and found nothing wrong."""
+        """Returns whether the last stress test of its device was after its last fault, and found nothing wrong."""
         return self._store.has("device WHERE n = ? AND sound AND tested > ?", case.device, case.last_fault)
 
     def was_replaced(self, case: Case) -> bool:
-        """Whether other hardware was heard of in the place of its device since."""
+        """Returns whether other hardware was reported in the place of its device since."""
         return self._store.has(
             "device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n "
             "AND old.serial <> '' AND new.serial <> '' AND new.last > old.last",
@@ -156,11 +156,11 @@ class Cases:
         self._store.db.execute(query, (case.event_id,))
 
     def was_told(self, case: Case) -> bool:
-        """Whether the isolation of this case was put into the outbox."""
+        """Returns whether the isolation of this case was put into the outbox."""
         return self._store.has("outbox WHERE about = ? AND kind = 'isolation'", case.event_id)
 
     def unsent(self) -> list[tuple[int, Event]]:
-        """What is still to be published, in order."""
+        """Returns the events that are still to be published, in order."""
         rows = self._store.db.execute("SELECT n, event FROM outbox WHERE sent IS NULL ORDER BY n")
         return [(int(number), Event.from_json(text)) for number, text in rows]
 

@@ -103,7 +103,7 @@ class Store:
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
 
     def has(self, where: str, *values: object) -> bool:
-        """Whether there is a row, by what stands after FROM."""
+        """Returns whether a row matches `where`, the text after FROM."""
         return self.db.execute(f"SELECT 1 FROM {where} LIMIT 1", values).fetchone() is not None
 
     def insert(self, table: str, **values: object) -> int:

@@ -40,11 +40,11 @@ class Strike(NamedTuple):
 
 
 class StrikeCount(NamedTuple):
-    """How many strikes of a device count."""
+    """Number and score of a device's strikes that count."""
 
     counting: int  # incidents in the window that are settled or confirmed, and not revoked
     waiting: int  # incidents in the window that may still turn out to be one of many
-    score: float = 0.0  # what those that count come to, with the earlier ones, see `Policy.weight`
+    score: float = 0.0  # sum of the weights of counting and earlier strikes, see `Policy.weight`
 
     @property
     def strikes(self) -> int:
@@ -52,7 +52,7 @@ class StrikeCount(NamedTuple):
         return self.counting + self.waiting
 
     def is_enough(self, strikes: int, *, waiting: bool = False) -> bool:
-        """Whether a device is isolated for so many strikes; with those that wait or without."""
+        """Returns whether they reach `strikes`, the number that isolates a device; with waiting ones on request."""
         return max(self.counting, self.score) + (self.waiting if waiting else 0) >= strikes
 
 
@@ -74,7 +74,7 @@ class Incident:
         self._rows[strike.run] = self._rows.get(strike.run, (strike,))[0], strike
 
     def goes_on_with(self, strike: Strike) -> bool:
-        """Whether a strike that is no earlier is a part of it."""
+        """Returns whether a strike that is not earlier belongs to this incident."""
         first, last = self._rows.get(strike.run, (self.strikes[0], self.strikes[-1]))
         goes_on = not (first.proven or strike.proven) and strike.time - first.time < INCIDENT_SECONDS
         if any(each.incident == strike.incident for each in self._ends()):

@@ -54,14 +54,14 @@ ORDER BY device, time, strike.n"""
 
 
 class Counted(NamedTuple):
-    """What an event did to the strikes."""
+    """Effect of an event on the strikes."""
 
     device: int = 0  # number of its device; 0 when it names none
-    new: bool = False  # whether there is a strike more, revoked or not
+    new: bool = False  # whether it added a strike, revoked or not
     software: bool = False  # whether its step, or its burst, was known to be software or data before
     repeated: bool = False  # whether another attempt of the job had the same value, so that the step is revoked
     moved: int | None = None  # the rank under which this device, and no other, had the same value before
-    burst: int = 0  # how many devices were found to be at fault at once, so that their strikes are revoked
+    burst: int = 0  # number of devices that were at fault at once, so that their strikes are revoked
     of: str = ""  # what these devices have in common, `job NAME` or `node NAME`
     revoked: tuple[int, ...] = ()  # the devices of other strikes that count no more, or may count less, one for each
 
@@ -69,7 +69,7 @@ class Counted(NamedTuple):
 class Strikes:
     """Everything about strikes that the store holds. Used within a transaction, except for `of`.
 
-    Without `hosts_of`, which knows on which hosts a job runs, all who are heard are believed about every job.
+    `hosts_of` returns the hosts of a job. Without it, every source of events is trusted about every job.
 
     Attributes:
         hardware: The devices, by number.
@@ -105,7 +105,7 @@ class Strikes:
         return Counted(device)
 
     def is_stale(self, event: Event, now: float) -> bool:
-        """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
+        """Returns whether an event is too old to act on, or from before the handler's first start or a reset."""
         return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
     def _anomaly(self, event: Event, now: float) -> Counted:
@@ -189,11 +189,11 @@ class Strikes:
         self._store.insert("strike", device=device, step=step, event=text, **more)
 
     def of(self, device: int, now: float) -> StrikeCount:
-        """How many strikes of `device` count at `now`."""
+        """Returns the strikes of `device` that count at `now`."""
         return self.of_all(now, device).get(device, StrikeCount(0, 0))
 
     def of_all(self, now: float, device: int = 0) -> dict[int, StrikeCount]:
-        """How many strikes count at `now` of every device that has some, by number; or of one alone."""
+        """Returns the strikes that count at `now`, by device number: of all devices that have some, or of one alone."""
         where = f"{'device.n = ?' if device else '? = 0'} AND time > ? AND time >= ?"
         values = (device, now - self._policy.strike_memory_seconds, self._store.number("ignore_before"))
         grouped = itertools.groupby(self._select(where, values), lambda strike: strike.device)
@@ -205,9 +205,9 @@ class Strikes:
         return [Strike(*row) for row in self._store.db.execute(_STRIKES.format(where), values)]
 
     def now_there(self, device: int, now: float) -> float:
-        """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.
+        """Returns the earliest time that the clock of the device's host may show, at most `now`, in seconds since the epoch.
 
-        That it is hours behind ours makes no strike older than the others of this device.
+        A clock that is hours behind ours makes no strike older than the others of this device.
         """
         row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
         return now if row[0] is None else min(now, float(row[0]))
@@ -250,7 +250,7 @@ class Strikes:
         return list(dict.fromkeys(int(row[0]) for row in rows.fetchall()))
 
     def is_software(self, job: str, step: int, host: str) -> bool:
-        """Whether software or data was found to be the cause in this step on this host."""
+        """Returns whether software or data was found to be the cause in this step on this host."""
         return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
     def _blame_software(self, event: Event, now: float, hosts: Collection[str] = ()) -> tuple[int, ...]:
@@ -272,7 +272,7 @@ class Strikes:
         return tuple(number for (number,) in self._store.db.execute(query, (why, *values)).fetchall())
 
     def _is_vouched(self, event: Event) -> bool:
-        """Whether somebody else than its host knows that its job runs there."""
+        """Returns whether `hosts_of` confirms that the event's job runs on its host; True without `hosts_of`."""
         return self._hosts_of is None or event.host in self._hosts_of(job_of(event.run))
 
     def _heeded(self, event: Event) -> tuple[str, tuple[object, ...]]:

@@ -37,12 +37,12 @@ _COUNTED = {"replay", "isolation", "recovery", "stress"}
 
 
 class Ruling(NamedTuple):
-    """What follows from an event."""
+    """Decision that follows from an event."""
 
     action: str  # one of `asd.handler.decision.ACTIONS`; empty where the device is to be isolated
-    why: str = ""  # why, in words; empty for those of the action
-    cause: Cause | None = None  # what is to isolate the device, or one more fault of an isolated one
-    counts: bool = False  # whether there is a strike more, so that they may be enough
+    why: str = ""  # reason in words; empty for the default ones of the action
+    cause: Cause | None = None  # cause to isolate the device, or one more fault of an isolated one
+    counts: bool = False  # whether a strike was added, so that there may be enough
 
 
 class Triage:
@@ -264,7 +264,7 @@ class Triage:
         return Decision(action=action, reason=f"{device}: {why}.", time=now, device=device, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:
-        """Whether the event is from before the device was cleared, or given back by whomever."""
+        """Returns whether the event is from before the device was cleared, or released by anybody."""
         row = self._store.db.execute("SELECT cleared FROM device WHERE n = ?", (device,)).fetchone()
         last = self.cases.last(device)
         given_back = last.closed if last is not None and last.state == "released" else None

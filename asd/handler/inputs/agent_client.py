@@ -32,11 +32,11 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How agents are spoken to.
+    """Settings of the connections to agents.
 
     Attributes:
-        context: For TLS, with our certificate and whose theirs must be; None for plain HTTP.
-        server_name: What the certificate of every agent is for; empty where it is for the agent's own name.
+        context: For TLS, with our certificate and the authority of theirs; None for plain HTTP.
+        server_name: Name in the certificate of every agent; empty where it is the agent's own name.
     """
 
     context: ssl.SSLContext | None = None
@@ -44,7 +44,7 @@ class Access:
 
 
 class AgentError(Exception):
-    """An agent that could not be asked, or answered something else; the text has no full stop.
+    """Failure to ask an agent, or an answer that is not valid; the text has no full stop.
 
     Args:
         reason: Why.
@@ -58,15 +58,15 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What an agent sent.
+    """Answer of an agent.
 
     Attributes:
-        events: In its order.
-        bad: How many more were none.
-        cursor: Where to go on; empty when it has nothing yet.
-        missed: How many it dropped before they were fetched.
+        events: Its events, in its order.
+        bad: Number of entries that were not events.
+        cursor: Position for the next request; empty when it has nothing yet.
+        missed: Number of events that it dropped before they were fetched.
         is_full: Whether it may have more.
-        clock: What its clock showed when it answered, in seconds since the epoch; None when it does not say.
+        clock: Its time when it answered, in seconds since the epoch; None when it is not in the answer.
     """
 
     events: list[Event]
@@ -181,7 +181,7 @@ class _Connection:
     since: float
 
     def is_good(self, access: Access) -> bool:
-        """Whether it may be used once more: certificates are looked at again every minute."""
+        """Returns whether the link may be reused; it may not grow old, so that certificates are checked regularly."""
         young = asyncio.get_running_loop().time() - self.since < _LONGEST_LINK_SECONDS
         return young and access == self.access and not self.writer.is_closing() and not self.reader.at_eof()
 
@@ -241,7 +241,7 @@ def _wrong(reason: str) -> AgentError:
 
 
 def _complaint(body: bytes) -> str:
-    """What an agent says of a request that it refuses: a sentence, or JSON with one."""
+    """Returns the sentence with which an agent refused a request; `body` is the sentence, or JSON with it."""
     text = body.decode(errors="replace").strip()
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["error"])

@@ -62,19 +62,19 @@ class AgentFeed:
 
     @property
     def may_settle(self) -> bool:
-        """Whether strikes may settle: all agents were heard, or had time enough."""
+        """True where strikes may settle: all agents answered, or had time enough."""
         return self.puller.caught_up or time.monotonic() - self._began > _SETTLING_SECONDS
 
     @property
     def nothing_found(self) -> str:
-        """What to say where no agent is known or none can be reached; empty when one can."""
+        """Sentence for when no agent is known or none can be reached; empty when one can."""
         states = self.puller.states.copy().values()
         if not states:
             return "no agent is known" if self.puller.looked else "the agents were not looked up yet"
         return "" if any(state.reached and not state.since for state in states) else "no agent can be reached"
 
     def numbers(self) -> dict[str, float]:
-        """What is counted of the agents, as in `HandlerCounts`."""
+        """Returns the counts of the agents, as in `HandlerCounts`."""
         no_agents = self.puller.looked and not self.puller.states
         clocks = [abs(each.behind) for each in self.puller.states.copy().values()]
         return {
@@ -87,7 +87,7 @@ class AgentFeed:
 
     @property
     def complaints(self) -> list[str]:
-        """What is wrong with the agents now, one sentence each."""
+        """Present problems with the agents, one sentence each."""
         problems = [f"{each.problem}." for each in self._sources if each.problem]
         if self.puller.looked and not self.puller.states:
             problems.append("no agent is known, so nothing is pulled.")
@@ -124,7 +124,7 @@ class AgentFeed:
         return decisions
 
     def news(self) -> list[str]:
-        """Who is not heard any more, and who is again, one sentence each."""
+        """Returns which agents have become silent, and which answer again, one sentence each."""
         states, told = self.puller.states.copy(), []
         for place, before in list(self._silent.items()):
             state = states.get(place)
@@ -183,11 +183,11 @@ def _by_our_clock(batch: Batch, event: Event) -> Event:
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:
-    """Whether an agent may say that: of its own node, and never that a device was given back, which forgives."""
+    """Returns whether an agent may report `event`: on its own node only, and never a release, which clears strikes."""
     return event.host == batch.target.node and event.kind != "recovery"
 
 
 def read_cursors(store: Store) -> dict[str, list[str]]:
-    """How far the agent of each node was read: the cursors of its journals."""
+    """Returns how far the agent of each node was read: the cursors of its journals."""
     rows = store.db.execute("SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(_CURSORS), _CURSORS))
     return {name.removeprefix(_CURSORS): json.loads(value) for name, value in rows}

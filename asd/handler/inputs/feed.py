@@ -44,7 +44,7 @@ class LogFeed:
 
     @property
     def complaints(self) -> list[str]:
-        """What is wrong with the logs now, one sentence each."""
+        """Present problems with the logs, one sentence each."""
         follower = self._follower
         left_out = {**self.folders.unreadable, **follower.unreadable, **self._strangers}
         sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]

@@ -26,13 +26,13 @@ _ENDING_SECONDS = 5.0
 
 
 class AgentState(NamedTuple):
-    """How an agent stands.
+    """State of an agent.
 
     Attributes:
-        node: Whose devices it speaks of.
+        node: Node whose devices it reports.
         reached: When it last answered, in seconds since the epoch; 0 for never.
-        since: Since when it does not, in seconds since the epoch; 0 while it does.
-        reason: Why not, without a full stop.
+        since: Time since when it does not answer, in seconds since the epoch; 0 while it does.
+        reason: Reason of that, without a full stop.
         behind: How many seconds its clock is behind ours.
     """
 
@@ -44,13 +44,13 @@ class AgentState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one agent told at once.
+    """Answer of one agent to one request.
 
     Attributes:
         target: The agent.
-        answer: What it told.
+        answer: Its answer.
         behind: How many seconds its clock is behind ours.
-        taken: Is set in the thread of the puller once it was taken in.
+        taken: Is set in the puller's thread once the batch was taken in.
     """
 
     target: Target
@@ -106,7 +106,7 @@ class Puller:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every agent has told all it had, or could not be reached, since this was made."""
+        """True where every agent was read to its end, or could not be reached, since this was made."""
         return self.looked and not self._behind and not self.batches
 
     def done(self, batches: Sequence[Batch]) -> None:
