@@ -31,7 +31,7 @@ class Policy:
             and less, for months. A passed test clears no strike, only a person does.
         window_seconds: Time for which a strike counts fully.
         half_life_seconds: Time after the window in which the weight of a strike halves; above 0.
-        many_devices: Number of devices of one job whose simultaneous first-level anomalies are software or data; from 2.
+        many_devices: Number of devices of one job whose first-level anomalies at once are software or data; from 2.
         burst_seconds: Largest time between these anomalies.
         settle_seconds: Time that a strike waits for others of its job before it counts, unless a replay confirms it.
         max_devices: Most devices of one node that are isolated in `BREAKER_SECONDS`; 0 isolates none.

@@ -31,11 +31,11 @@ LARGEST_EXPONENT = 1023.0
 LARGEST_POWER = 2.0**1023
 """2.0 ** 1024 is no float."""
 SMALLEST = 2.0**-126
-"""Of normal float32 numbers: some threads of MindSpore take smaller ones for 0."""
+"""Smallest normal float32 number: some threads of MindSpore take smaller ones for 0."""
 
 
 class _Finding(NamedTuple):
-    """What is wrong with a value; the limit is `inf` where no single value says it."""
+    """Finding about a value; its limit is `inf` where no single limit was broken."""
 
     level: Level
     reason: str
@@ -208,7 +208,7 @@ class Adaptive(Rule):
         return self._within() if self._high >= PATIENCE - 1 else self._trace.ceiling + WIDE
 
     def _judge(self, value: float, limit: float) -> _Finding | None:
-        """What is wrong with a value above 0, if anything; the published rule learns."""
+        """Returns the finding about a value above 0, if any; the published rule learns from the value."""
         own, within = self._strict_bits(), self._within()
         jump = self._norm.limit() if self._norm is not None else inf
         self._at_once = value > min(_power(self._trace.ceiling + WIDE), jump) or self._is_noise

@@ -123,7 +123,7 @@ class Follower:
         return found
 
     def state(self) -> dict[str, Any]:
-        """How far all lines returned so far reach, as something JSON can hold; a bounded amount per file."""
+        """Returns the positions behind all lines returned so far, ready for JSON; of bounded size per file."""
         if self._state is None:
             self._state = save_cursors(self._cursors)
         return self._state

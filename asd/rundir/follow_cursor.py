@@ -1,4 +1,4 @@
-"""How far the lines of one file have been read."""
+"""Position up to which the lines of one file have been read."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """How far one file has been read.
+    """Cursor in one file.
 
     Attributes:
         path: The last name of the file.
         fingerprint: Names the file in the keys of its lines.
         head: Hash of its first line, or of the first bytes of a long one.
-        head_size: How many bytes that was.
-        offset: Everything before is read.
+        head_size: Number of bytes in `head`.
+        offset: Position up to which the file has been read.
         skipping: Whether `offset` is inside a line that is too long.
         behind: Whether there was more to read.
-        missing: 1 when the file is gone.
+        missing: 1 when the file has disappeared.
         tail: Hash of the last bytes before `offset`.
-        seen: Its size and time of change when it was read to its end.
+        seen: Size and time of change when the file was read to its end.
     """
 
     path: Text
@@ -66,7 +66,7 @@ class Cursor:
     seen: tuple[int, int] = UNSEEN
 
     def fits(self, descriptor: int) -> bool:
-        """Whether the open file is the one that was read, and was not written anew since.
+        """Returns whether the open file is the one that was read, and was not rewritten since.
 
         The number of a deleted file may be given to a new one, and files of a state often begin with the same line.
         """
@@ -77,7 +77,7 @@ class Cursor:
         )
 
     def tail_of(self, descriptor: int) -> str:
-        """What `tail` is in the open file."""
+        """Returns the value of `tail` in the open file."""
         size = min(self.offset, _HEAD)
         return _digest(os.pread(descriptor, size, self.offset - size))
 
@@ -146,7 +146,7 @@ class LineBatch:
 
     @property
     def full(self) -> bool:
-        """Whether it is enough."""
+        """True where no more lines may be added."""
         return len(self.lines) >= self._limit or self._bytes >= _AT_ONCE
 
     @property

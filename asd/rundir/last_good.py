@@ -141,7 +141,7 @@ class _Search:
 
 
 def _damage(manifest: Manifest, path: Path) -> str:
-    """What is wrong with the file; empty when it is what was written."""
+    """Returns the damage of a file in words; empty when it is as written."""
     try:
         size = path.stat().st_size
         if size != manifest.size:

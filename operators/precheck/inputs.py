@@ -66,7 +66,7 @@ class Inputs:
         self.real = real
 
     def generator(self, name: str) -> np.random.Generator:
-        """Returns the generator of the call `name`, independent of others, so that a resumed check has the same inputs."""
+        """Returns the generator of the call `name`, independent of others: a resumed check makes the same inputs."""
         return np.random.default_rng([SEED, zlib.crc32(name.encode())])
 
     def value(self, described: Slot, random: np.random.Generator) -> Value:

@@ -11,7 +11,7 @@ from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 
 ENVIRONMENT = ("MindSpore", "device", "chip", "CANN", "deterministic", "threads", "precision")
-"""What has to be known and equal for the bits of two sound runs to be equal."""
+"""Facts that must be known and equal for the bits of two sound runs to be equal."""
 CODE = "construct"
 """The setting that is a check sum of a module's code."""
 

@@ -78,7 +78,7 @@ class ComparedRow:
 
     @property
     def types_differ(self) -> bool:
-        """Whether both sides are tensors, of different types."""
+        """True where both sides are tensors, of different types."""
         slots = (self.tested, self.trusted)
         kinds = {slot.kind for slot in slots if slot is not None and slot.scalar is None}
         return len(kinds) > 1
@@ -163,7 +163,7 @@ def _pairs(ours: Entry | None, theirs: Entry | None, matching: Matching) -> list
 
 
 def mode_of(tested: Dump, trusted: Dump) -> str:
-    """What both dumps allow to compare: `tensor`, `md5` or `statistics`.
+    """Returns the most exact comparison that both dumps allow: `tensor`, `md5` or `statistics`.
 
     Raises:
         StateError: A dump holds neither tensors nor statistics.

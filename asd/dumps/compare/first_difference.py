@@ -230,7 +230,7 @@ class FirstDifference:
         return next((self._divergence(call, rows, ROWS, "bits", reason) for call, rows in found if rows), None)
 
     def _undecided(self, first: CallRows) -> str:
-        """How many rows before a call could not be told, in words."""
+        """Returns in words how many rows before a call are undecided; empty for none."""
         before = self._calls[: self._calls.index(first)]
         count = sum(row.same is None and row.tested is not None for call in before for row in call.rows)
         return f"{counted(count, 'row')} before can't be told; " if count else ""
@@ -329,7 +329,7 @@ def _is_sum_alone(row: ComparedRow) -> bool:
 
 
 def _kind(name: str) -> str:
-    """What a call is whose output differs though its inputs agree."""
+    """Returns the kind of a call: `random`, `module`, `communication` or `operator`."""
     if is_random(name):
         return "random"
     if name.startswith(("Cell.", "Module.")):

@@ -104,7 +104,7 @@ def match_with(tested: Dump, trusted: Dump, layer: Path | None) -> Matching:
 
 
 def _read_yaml(path: Path) -> Any:
-    """What a YAML file holds; no tag in it makes an object.
+    """Returns the content of a YAML file; no tag in it makes an object.
 
     Raises:
         ConfigError: It is too long or no YAML.
@@ -230,7 +230,7 @@ def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, 
 
 
 def _are_turned(ours: list[Slot], theirs: list[Slot]) -> bool:
-    """Whether the other list fits from its end; where it fits both ways, what is in it decides."""
+    """Returns whether the other list fits in reverse order; where both orders fit, the statistics decide."""
     turned = theirs[::-1]
     if [slot.shape for slot in ours] != [slot.shape for slot in turned]:
         return False
@@ -240,7 +240,7 @@ def _are_turned(ours: list[Slot], theirs: list[Slot]) -> bool:
 
 
 def _apart(ours: list[Slot], theirs: list[Slot]) -> float:
-    """How far the statistics of two lists are apart."""
+    """Returns the sum of the differences between the statistics of two lists."""
     pairs = [pair for mine, its in zip(ours, theirs, strict=True) for pair in zip(mine.values, its.values, strict=True)]
     known = [float(abs(n - b)) for n, b in pairs if n is not None and b is not None]
     return sum(each for each in known if math.isfinite(each))

@@ -1,4 +1,4 @@
-"""How far apart two tensors are, and in which bits: both are read piece by piece, and equal bytes are only compared.
+"""Differences between two tensors, in numbers and in bits. Both are read in pieces; equal bytes are only compared.
 
     relative error = |N - B| / |B|; where B is 0 the machine epsilon of float64 is added to both
     cosine         = N·B / (|N| |B|); 1 when both norms are at most epsilon, not defined when one is
@@ -19,10 +19,10 @@ import numpy as np
 from asd.dumps.formats.npy_file import TensorFile
 
 UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
-"""What stands in place of a number: it can't be computed; Inf or NaN stand at different places; the shapes differ."""
+"""Words in place of a number: it cannot be computed; Inf or NaN are at different places; the shapes differ."""
 
 PIECE = 1 << 15
-"""Elements looked at at a time: what fits into a cache."""
+"""Elements that are compared at a time: as many as fit into a cache."""
 _BLOCK = 1 << 20
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -55,7 +55,7 @@ class BitDifference:
 
     @property
     def is_one_flip(self) -> bool:
-        """Whether one flipped bit explains the whole difference."""
+        """True where one flipped bit explains the whole difference."""
         return self.count == 1 and self.flipped is not None and len(self.flipped) == 1
 
     @property
@@ -75,7 +75,7 @@ class BitDifference:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What comparing two tensors gave; a word of the three above in place of a number that there is none for.
+    """Result of comparing two tensors; one of the three words above replaces a number that does not exist.
 
     Attributes:
         cosine: Cosine similarity; `unsupported` for fewer than two elements, `Nan` when one norm alone is 0.
@@ -84,11 +84,11 @@ class Metrics:
         max_relative: Largest relative error.
         thousandth: Share of the elements with a relative error below 0.001.
         five_thousandths: The same below 0.005.
-        message: Why there is no number; empty otherwise.
+        message: Reason why there is no number; empty otherwise.
         same_bits: Whether every element is equal bit for bit; None when that is not known.
-        difference: Where the bits differ; None when they do not, or when it is not known.
-        factor: The multiple of the trusted tensor that is nearest to the tested one; None where there is none.
-        beside: How far that multiple is from the tested one, relative to the trusted tensor.
+        difference: Places where the bits differ; None when they do not, or when it is not known.
+        factor: Factor by which the trusted tensor comes nearest to the tested one; None where there is none.
+        beside: Distance of that multiple from the tested tensor, relative to the trusted one.
     """
 
     cosine: Number
@@ -149,7 +149,7 @@ def _pairs(tested: TensorFile, trusted: TensorFile) -> Iterator[tuple[Any, Any]]
 
 
 class _Sums:
-    """What is kept from piece to piece."""
+    """Sums that are kept from piece to piece."""
 
     def __init__(self) -> None:
         self._dot = self._ours = self._theirs = self._squares = 0.0
@@ -187,7 +187,7 @@ class _Sums:
         return np.where(bad, 0.0, n), np.where(bad, 0.0, b)
 
     def metrics(self, size: int) -> Metrics:
-        """What all pieces together give."""
+        """Returns the metrics of all pieces together."""
         same_bits = self._difference is None
         if self._clash:
             message = "Inf or NaN stand at different places"

@@ -11,7 +11,7 @@ from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 
 Agrees = Callable[[ComparedRow], "bool | None"]
-"""Whether both sides of a row agree; None when that can't be told."""
+"""Function that returns whether both sides of a row agree; None when that is not known."""
 
 
 class CallGraph:
@@ -58,7 +58,7 @@ class CallGraph:
         return next((call for call in self.calls if any(agrees(row) is False for row in call.rows)), None)
 
     def taken(self, call: CallRows) -> list[ComparedRow]:
-        """What a call computed from; of the gradients of parameters, what the module's calls were given."""
+        """Returns the operands of a call; for the gradients of parameters, the inputs of the module's calls."""
         base, direction, _ = split_name(call.name)
         if direction != "parameters_grad":
             return [row for row in call.rows if row.state in ("input", "parameters")]
@@ -66,15 +66,15 @@ class CallGraph:
         return [row for one in calls for row in one.rows if row.state == "input"]
 
     def beside(self, call: CallRows) -> list[ComparedRow]:
-        """What a call computed from, and what the calls inside a module gave: float32 may be computed in float16.
+        """Returns the operands of a call and the outputs of calls inside a module: float32 may be computed in float16.
 
-        Of a backward call also what its forward call took and gave.
+        For a backward call, the rows of its forward call are added.
         """
         inside = [row for one in self._inside.get(call.trusted_name, ()) for row in one.rows if row.state == "output"]
         return [*self.taken(call), *inside, *self.forward_rows(call)]
 
     def forward_rows(self, call: CallRows) -> list[ComparedRow]:
-        """Of a backward call what its forward call took and gave; of another nothing."""
+        """Returns all rows of a backward call's forward call; for another call nothing."""
         forward = self.forward_of(call)
         return [] if forward is None or forward is call else list(forward.rows)
 
@@ -153,7 +153,7 @@ class CallGraph:
         return row.trusted in taken or fingerprint(row.trusted) in {fingerprint(slot) for slot in taken} - {None}
 
     def _before(self, call: CallRows, givers: Sequence[CallRows]) -> list[CallRows]:
-        """Those before a call; a forward call gets nothing from the backward pass."""
+        """Returns the `givers` before a call; a forward call gets nothing from the backward pass."""
         is_forward, place = split_name(call.name)[1] == "forward", self._place[call.name]
         return [
             one
@@ -178,7 +178,7 @@ class CallGraph:
         return around if self._explains(around, wrong, agrees) else None
 
     def _explains(self, around: CallRows, wrong: list[ComparedRow], agrees: Agrees) -> bool:
-        """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
+        """Returns whether a module has wrong inputs or parameters besides those that its inner call was given."""
         taken = [row for row in self.taken(around) if agrees(row) is not None]
         if any(agrees(row) is False for row in taken):
             prints = {fingerprint(row.trusted) for row in wrong}

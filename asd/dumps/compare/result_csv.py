@@ -102,12 +102,12 @@ def _files(row: ComparedRow) -> str:
 
 
 class ResultTable:
-    """How rows become lines of a table.
+    """Table of results, with one line for each row.
 
     Args:
         mode: `tensor`, `statistics` or `md5`.
         stacks: The call stack by name for the column of stacks; None for no such column.
-        found: Where the runs part; its rows have the answer.
+        found: First difference between the runs; its rows have the answer.
     """
 
     def __init__(self, mode: str, stacks: dict[str, str] | None, found: Divergence | None) -> None:

@@ -1,13 +1,13 @@
-"""What rounding explains between two runs that need not be equal bit for bit: other tools, machines or frameworks.
+"""Bounds on what rounding explains between two runs of different tools, machines or frameworks.
 
-    difference = the larger of  |n - b| by root mean square / that of the result or of its operands
+    difference = the larger of  root mean square of n - b / that of the result or of its operands
                           and   largest |n - b| / largest magnitude among them
-    bound      = 4 units of the coarser type and 16 units of float32 a square root of the longest sum,
-                 and of what the operands differ by at least 4 times and at most 100 times, up to 0.05
+    own        = 4 units of the coarser type + 16 units of float32 * square root of the longest sum
+    bound      = the largest of  own,  4 times the difference of the operands,  and 0.05 or 100 times it if smaller
 
-A forward result is measured by what its call took and gave, a gradient by the gradients of its call alone: activations
-do not hide it. A result that is a multiple of the other is wrong by that factor at any size, for rounding has no
-direction. Of a summary the longest sum is that of all elements, as its mean and norm are sums too.
+A forward result is measured by its operands and results, a gradient by the gradients of its call alone: activations do
+not hide it. A result that is a multiple of the other is wrong at any size of the factor, as rounding has no direction.
+In a summary the longest sum is that of all elements, as its mean and norm are sums too.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from asd.dumps.compare.metrics import NOT_A_NUMBER
 from asd.dumps.formats.slots import Slot, split_name
 
 GAIN, ALWAYS, MOST = 100.0, 4.0, 0.05
-"""How much a sound operator may enlarge a difference: a softmax, or a difference of numbers that nearly cancel."""
+"""Growth of a difference in a sound operator, such as a softmax: `ALWAYS` at any size, `GAIN` up to `MOST`."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
 _REDUCED = 4 * 2.0**-10
-"""What a product of float32 is off that is computed in TF32 or HF32."""
+"""Relative error of a float32 product that is computed in TF32 or HF32."""
 _PRODUCTS = re.compile(
     r"^(Cell|Module)\.|matmul|linear|dense|conv|mm$|einsum|attention|mv$|[^a-z]dot$|tensordot|lstm|gru|rnn",
     re.IGNORECASE,
 )
 _FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
-"""The factor of a multiple is so many times further from 1 than the rest is large; more where elements are few."""
+"""Least distance of a multiple's factor from 1, relative to the remaining difference; larger for few elements."""
 _FITS = 1e-3
 _FILL = 1e9
-"""From here on an operand is a mask, whose fill says nothing of how large numbers are."""
+"""Magnitude from which an operand is a mask; its fill value is no scale for other numbers."""
 
 TensorScale = tuple[float, float]
-"""How large tensors are: the largest root mean square, and the largest magnitude of an element."""
+"""Scale of tensors: the largest root mean square, and the largest magnitude of an element."""
 
 
 def scale_of(slots: Sequence[Slot]) -> TensorScale:
-    """Of the trusted run's floating-point tensors."""
+    """Returns the scale of the trusted run's floating-point tensors."""
     rms = magnitude = 0.0
     for slot in slots:
         top, low, mean, norm = slot.values
@@ -59,12 +59,12 @@ def scale_of(slots: Sequence[Slot]) -> TensorScale:
 def difference_of(
     tested: Slot, trusted: Slot, scale: TensorScale, euclidean: object = None, largest: object = None
 ) -> float | None:
-    """How far apart two tensors are; None when that is not known, infinite when they can't be compared.
+    """Returns the difference of two tensors; None when it is not known, infinite when they cannot be compared.
 
     Args:
-        tested: Of the run under test.
-        trusted: Of the trusted run.
-        scale: Of the tensors it was computed from.
+        tested: Tensor of the run under test.
+        trusted: Tensor of the trusted run.
+        scale: Scale of the tensors that it was computed from.
         euclidean: L2 norm of the difference, where the tensors are at hand.
         largest: Largest difference of an element, likewise.
     """
@@ -88,7 +88,7 @@ def difference_of(
 
 
 def _overflowed(slot: Slot) -> bool:
-    """Whether a mean or norm is infinite of finite elements: it was summed in a type that can't hold it."""
+    """Returns whether a mean or norm of finite elements is infinite: the type of its sum could not hold it."""
     top, low, *sums = slot.values
     infinite = any(each is not None and not math.isfinite(each) for each in sums)
     return infinite and all(each is not None and math.isfinite(each) for each in (top, low))
@@ -229,12 +229,12 @@ def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, fl
 
 
 def pair_of(row: ComparedRow) -> tuple[object, ...]:
-    """What tells a difference from others."""
+    """Returns a key that identifies a difference."""
     return tuple((slot.shape, slot.md5 or repr(slot.values)) for slot in (row.trusted, row.tested) if slot is not None)
 
 
 def _allowed(pairs: Sequence[ComparedRow]) -> float:
-    """What rounding explains by itself in a call with these tensors."""
+    """Returns the difference that rounding alone explains in a call with these tensors."""
     slots = [slot for row in pairs for slot in (row.tested, row.trusted) if slot is not None]
     summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
     longest = max((math.prod(slot.shape) if summary else max(slot.shape, default=1) for slot in slots), default=1)
@@ -243,7 +243,7 @@ def _allowed(pairs: Sequence[ComparedRow]) -> float:
 
 
 def _own_scale(row: ComparedRow, scale: TensorScale | None) -> TensorScale:
-    """What is given is measured by its own size, what is computed by that of all it was computed from."""
+    """Returns the scale of a row: its own for an operand, that of all operands for a result."""
     is_given = row.state in ("input", "parameters")
     if scale is None or row.trusted is None or is_given or scale[1] >= _FILL:
         return scale_of([] if row.trusted is None else [row.trusted])
@@ -255,7 +255,7 @@ def _is_float(row: ComparedRow) -> bool:
 
 
 def _is_pair(row: ComparedRow) -> bool:
-    """Whether there is a tensor on both sides, of one shape."""
+    """Returns whether both sides have a tensor, of the same shape."""
     ours, theirs = row.tested, row.trusted
     if ours is None or theirs is None:
         return False

@@ -73,11 +73,11 @@ class Pair:
 
 @dataclass
 class ComparisonOutcome:
-    """What came of a comparison.
+    """Result of a comparison.
 
     Attributes:
         pairs: Every rank of every step that both sides have.
-        notes: What else is to be known, a sentence each.
+        notes: Further notes, one sentence each.
     """
 
     pairs: list[Pair]
@@ -85,7 +85,7 @@ class ComparisonOutcome:
 
     @property
     def first(self) -> Pair | None:
-        """The pair that parts first: the earliest step, and in it the rank with the fewest calls before it."""
+        """Pair that differs first: the earliest step, and in it the rank with the fewest calls before it."""
         found = [pair for pair in self.pairs if pair.divergence is not None]
         return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
 

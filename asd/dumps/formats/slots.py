@@ -104,7 +104,7 @@ def split_name(name: str) -> tuple[str, str, str]:
 
 
 def is_random(name: str) -> bool:
-    """Whether the API, operator or class of a call draws random numbers, as its name tells.
+    """Returns whether the API, operator or class of a call draws random numbers, by its name.
 
     >>> is_random("Primitive.dropout.Dropout.0.forward"), is_random("Mint.add.0.forward")
     (True, False)
@@ -218,5 +218,5 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Returns whether `value` is a number that a float can hold."""
     return isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 1000)

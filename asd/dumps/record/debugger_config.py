@@ -57,7 +57,7 @@ _API = re.compile(
 
 @dataclass(frozen=True)
 class DebuggerConfig:
-    """What is recorded, and where it goes.
+    """Choice of what is recorded, and where it is written.
 
     Attributes:
         dump_path: Folder that the dumps are written below.
@@ -79,8 +79,8 @@ class DebuggerConfig:
         check_mode: `all`, `aicore` or `atomic`.
         enabled: The key `dump_enable`: whether a step is recorded; a file is read again when it changed. None: always.
         grad_level: Of the gradients, `L0`: statistics with a CRC, `L1`: statistics and directions.
-        param_list: Parameters whose gradients are recorded, of which each optimizer may have some; empty: all.
-        not_done: Keys of the file that change nothing here, with the reasons.
+        param_list: Parameters whose gradients are recorded; an optimizer may have only some of them. Empty: all.
+        not_done: Keys of the file that have no effect here, with the reasons.
     """
 
     dump_path: Path
@@ -160,12 +160,12 @@ class DebuggerConfig:
         return cls(**settings, not_done=not_done({**content, **section}))
 
     def wants(self, number: int, which: str) -> bool:
-        """Whether a step or rank is recorded: `which` is `step` or `rank`."""
+        """Returns whether a step or rank is recorded: `which` is `step` or `rank`."""
         chosen: frozenset[int] = getattr(self, which)
         return not chosen or number in chosen
 
     def takes(self, *, module: bool) -> bool:
-        """Whether calls of modules, or of APIs and operators, become entries.
+        """Returns whether calls of modules, or of APIs and operators, become entries.
 
         They are hooked as long as the process lives. An overflow check at `L1` looks at modules too: where no call is
         seen, the module that holds it is.
@@ -174,12 +174,12 @@ class DebuggerConfig:
 
     @property
     def modules(self) -> bool:
-        """Whether modules are recorded."""
+        """True where modules are recorded."""
         return self.level in ("L0", "mix")
 
     @property
     def apis(self) -> bool:
-        """Whether APIs and operators are recorded."""
+        """True where APIs and operators are recorded."""
         return self.level in ("L1", "mix")
 
 

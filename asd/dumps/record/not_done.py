@@ -1,4 +1,4 @@
-"""What the documents of the ecosystem's tool have in a `config.json` and nothing here does, with the reason."""
+"""Keys of a `config.json` that the ecosystem's tool documents and that have no effect here, with the reason."""
 
 from __future__ import annotations
 

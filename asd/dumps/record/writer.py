@@ -94,11 +94,11 @@ class DumpWriter:
         self._guarded(self._place, name, part, path, value)
 
     def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
-        """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
+        """Returns the entry of a tensor in `dump.json`; writes the tensor too if it is asked for.
 
         Args:
             file_name: Without its ending, such as `Mint.add.0.forward.input.0`.
-            array: Its elements; of bfloat16 widened to float32.
+            array: Its elements; bfloat16 is widened to float32.
             dtype: As MindSpore names it, such as `BFloat16`.
             entry: Name of the entry it belongs to.
         """

@@ -205,7 +205,7 @@ class Strikes:
         return [Strike(*row) for row in self._store.db.execute(_STRIKES.format(where), values)]
 
     def now_there(self, device: int, now: float) -> float:
-        """Returns the earliest time that the clock of the device's host may show, at most `now`, in seconds since the epoch.
+        """Returns a lower bound of the time on the device's host, in seconds since the epoch; at most `now`.
 
         A clock that is hours behind ours makes no strike older than the others of this device.
         """

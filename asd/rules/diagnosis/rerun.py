@@ -1,12 +1,12 @@
-"""What the same step says when it is made again: hardware that failed once, hardware that fails, or software and data.
+"""Verdict of a re-run step: hardware that failed once, hardware that fails each time, or software and data.
 
-| same device | sibling | verdict |
+| same device | peer | verdict |
 |---|---|---|
-| another answer | as the second one, or none there is | transient |
-| another answer | a healthy one, while this device stays abnormal | persistent |
-| the same answer | another one, and a healthy one | persistent |
-| the same answer | the same answer | software (or data) |
-| anything else | | undetermined, and the reason says why |
+| different answer | same as the second one, or no peer | transient |
+| different answer | a healthy one, while this device stays abnormal | persistent |
+| same answer | a different, healthy one | persistent |
+| same answer | same answer | software (or data) |
+| anything else | | undetermined, with the reason |
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from asd.rules.readings.reading import AVERAGED, SCORES, Reading
 
 
 class StepResult(NamedTuple):
-    """What one run of a step came to.
+    """Result of one run of a step.
 
     Attributes:
         loss: The bits of its first output, as hex digits; empty when it has none.
-        readings: What the checkpoints saw, in backward order.
+        readings: Readings of the checkpoints, in backward order.
     """
 
     loss: str
@@ -32,17 +32,17 @@ class StepResult(NamedTuple):
 
     @classmethod
     def of(cls, loss: bytes, readings: Iterable[Reading]) -> StepResult:
-        """From readings in any order, without means over the ranks: what another rank did is no answer of this one."""
+        """Makes a result from readings in any order, without means over the ranks, which depend on other ranks."""
         own = (reading for reading in readings if reading.kind != AVERAGED)
         return cls(loss.hex(), tuple(sorted(own, key=lambda reading: reading.order)))
 
     def to_json(self) -> str:
-        """A text from which `from_json` makes the same answer, bit for bit."""
+        """Returns a text from which `from_json` makes the same result, bit for bit."""
         return json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> StepResult:
-        """The answer that `to_json` made a text of."""
+        """Returns the result that `to_json` wrote."""
         loss, readings = json.loads(text)
         return cls(loss, tuple(Reading(*reading) for reading in readings))
 

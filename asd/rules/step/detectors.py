@@ -1,4 +1,4 @@
-"""Who judges what: one judge per checkpoint by the settings, and the tiers that look at more than one checkpoint."""
+"""Rules and detectors of a rank: one rule per checkpoint, and detectors that look at more than one checkpoint."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def statistic_of(config: Config) -> str:
 
 
 class Judged(NamedTuple):
-    """What is said of one site in one step.
+    """Judgement of one site in one step.
 
     Attributes:
-        verdict: What the rule says.
-        feature: The feature that it is about, as events call it.
-        broken: The limit that was broken, of the level of the verdict; `inf` where none was, as by a tensor that is
+        verdict: Verdict of the rule.
+        feature: Feature that the verdict is about, as named in events.
+        broken: Limit of the verdict's level that was broken; `inf` where none was, for example for a tensor that is
             all zero for the first time.
     """
 
@@ -45,16 +45,16 @@ class Judged(NamedTuple):
 
 
 class Detectors:
-    """All judges of a rank, made as they are needed.
+    """All rules and detectors of a rank, made as they are needed.
 
     Args:
-        config: Which rule and which tiers, with which thresholds.
+        config: Names the rule and the detectors, with their thresholds.
 
     Attributes:
-        feature: What a verdict of a checkpoint is mostly about.
-        have_tiers: Whether sites share margins, or any tier is on: then `end_step` ends each step.
-        expected: By site, with which value an earlier attempt ended in the step that comes: up to twice that much is
-            no first-level anomaly, but for the first absolute threshold.
+        feature: Feature that most verdicts of a checkpoint are about.
+        have_tiers: Whether sites share margins, or any detector is on: then `end_step` ends each step.
+        expected: By site, the value of an earlier attempt in the coming step: up to twice that value is
+            no first-level anomaly, unless it breaks the first absolute threshold.
     """
 
     def __init__(self, config: Config) -> None:
@@ -81,7 +81,7 @@ class Detectors:
         return Judged(verdict, judge.feature, broken)
 
     def rule_of(self, kind: str) -> str:
-        """What events call the rule that judges a checkpoint of this kind."""
+        """Returns the name in events of the rule that judges a checkpoint of this kind."""
         return ScoreRule.name if kind in SCORES else self._config.rule
 
     def limit(self, name: str, kind: str = GRADIENT) -> float:
@@ -122,7 +122,7 @@ class Detectors:
         return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config), limit)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
-        """Whether it is a first-level anomaly; nothing is learned from it."""
+        """Returns whether `reading` is a first-level anomaly; nothing is learned from it."""
         value = unscaled(reading, loss_scale)
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
@@ -155,11 +155,11 @@ class Detectors:
         return verdict, self._bound.name
 
     def forget_state(self) -> None:
-        """Says that weights or optimizer state were replaced by others."""
+        """Forgets the bound on the state, after weights or optimizer state were replaced."""
         self._bound = StateBound()
 
     def end_step(self) -> None:
-        """Says that every checkpoint of a step was judged."""
+        """Ends a step, after every checkpoint was judged."""
         for margin in self._margins.values():
             margin.refit()
         for name, bias in self._judges.items():
@@ -169,7 +169,7 @@ class Detectors:
                     bias.follow(weight)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
+        """Returns the state that a resumed run needs, ready for JSON except for `inf` and `nan`."""
         learned = {name: kind for name, kind in self._kinds.items() if kind not in SCORES}
         state: dict[str, Any] = {"checkpoints": {name: self._judges[name].state() for name in learned}}
         if self.have_tiers:

@@ -30,12 +30,12 @@ _BACKWARD_ORDER, _PLACE, _LEVEL = map(operator.attrgetter, ("order", "checkpoint
 
 
 class Outcome(NamedTuple):
-    """What one step came to.
+    """Outcome of one step.
 
     Attributes:
         events: New events, in the order of the backward pass.
-        fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
-            first one is nearest to where it went wrong.
+        fatal: The first first-level event, or None. A wrong gradient flows on to later checkpoints, so the first one
+            is nearest to its origin.
     """
 
     events: list[Event]
@@ -43,28 +43,28 @@ class Outcome(NamedTuple):
 
 
 class Monitor:
-    """Judges every checkpoint with a rule of its own.
+    """Monitor that judges every checkpoint with a rule of its own.
 
     Args:
-        config: Which rule with which thresholds, and what an anomaly does.
-        origin: Where the values come from.
-        sinks: Called with every event; one that raises is a problem and does not stop the others. What else a sink may
-            have is told in `asd.sinks`.
+        config: Names the rule, its thresholds, and the effect of an anomaly.
+        origin: Origin of the values.
+        sinks: Called with every event; one that raises is reported as a problem and does not stop the others. For
+            optional methods of a sink see `asd.sinks`.
         value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
-        history: How many values of each checkpoint are kept in `history`.
+        history: Number of values of each checkpoint that are kept in `history`.
         clock: Seconds since the epoch.
 
     Attributes:
-        status: What was counted so far.
-        protections: What protects this training, and what does not.
+        status: Counts so far.
+        protections: Checks that protect this training, and those that do not.
         step: The last judged step.
-        readings: What the checkpoints saw in that step.
-        loss_scale: What these readings are divided by.
-        sinks: Who is told of events.
+        readings: Readings of the checkpoints in that step.
+        loss_scale: Divisor of these readings.
+        sinks: Receivers of events.
         clock: Seconds since the epoch.
         alone: Whether it watches the only rank.
-        moved: Whether all places have moved by one factor, for two steps or more.
-        judges: Who judges what; it knows the limits of the next step.
+        moved: Whether all sites have moved by one factor, for two steps or more.
+        judges: Rules and detectors; they know the limits of the next step.
         reports: Makes events, for `publish`.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
@@ -181,12 +181,12 @@ class Monitor:
         return events
 
     def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0, averaged: bool = False) -> dict[str, Seen]:
-        """What the ranks tell one another about a step, before anything is judged; nothing is changed by it.
+        """Returns what the ranks exchange about a step before it is judged; changes nothing.
 
         Args:
-            readings: Of the step.
+            readings: Readings of the step.
             loss_scale: Every value is divided by it.
-            averaged: Whether about the means over the ranks, else about what each saw alone.
+            averaged: Whether to return the means over the ranks; else the values of this rank alone.
         """
         seen = {}
         for reading in readings:
@@ -244,24 +244,24 @@ class Monitor:
         return {name: event.value for name, event in self._earlier.get(step, {}).items() if not event.key}
 
     def begin(self) -> None:
-        """Says that a training begins; its first step may be minutes away."""
+        """Marks the training as active in the status; its first step may be minutes away."""
         self.status.active = True
         self.write_status()
 
     def tell_protections(self, *, all_of_them: bool = False) -> None:
-        """Says what was found not to protect the training since the last call; or all that does and does not."""
+        """Reports checks found inactive since the last call; or all checks, active or not."""
         if all_of_them:
             self.protections.tell_all()
         self.protections.tell()
         self.status.protections = self.protections.to_json()
 
     def end(self) -> None:
-        """Says that the training has ended."""
+        """Marks the training as ended in the status."""
         self.status.active = False
         self.write_status()
 
     def end_with_process(self) -> None:
-        """Says so where nobody has: an exception or Ctrl-C ended it. A fork does not speak for its parent."""
+        """Ends a training that an exception or Ctrl-C ended. A forked process does not end its parent's training."""
         if self.status.active and self.status.pid == os.getpid():
             self.end()
 

@@ -1,4 +1,4 @@
-"""What happened on a rank, as events: anomalies, what follows another rank's, and problems of the detector."""
+"""Events of a rank: anomalies, anomalies that follow another rank's, and problems of the detector."""
 
 from __future__ import annotations
 
