@@ -24,25 +24,25 @@ _BY_PROTECTION: Any = None
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What to check, how to judge and what to do; checked when it is made.
+    """Settings of checks, rules and actions; validated when it is made.
 
     Attributes:
         enable: 0 off; 1 and 2 detect, report and act; 3 logs every normal value as well.
         upper: First- and second-level threshold of a value itself.
         sigma: First- and second-level threshold of its jump, in widths of the range seen so far.
-        on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
-        protection: What the settings bring that are not given: `full` all that never changes a number, `document` the
-            document's rule alone.
-        rule: Which rule judges, a name of `asd.rules.RULES`; if not given `adaptive`, with `document` `threshold`.
-        run_dir: Folder where the run leaves its events, state and evidence.
-        run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
-        replay: Whether a step whose update was refused is made again, to tell hardware from software.
+        on_anomaly: Effect of a first-level anomaly: `log`, `skip` or `stop`.
+        protection: Defaults of the settings that are not given: `full` switches on all that never changes a number,
+            `document` the document's rule alone.
+        rule: Name of the rule that judges, from `asd.rules.RULES`; by default `adaptive`, with `document` `threshold`.
+        run_dir: Folder for the run's events, state and evidence.
+        run: Name of the run in its events, the same on all ranks; if empty, the ranks find one.
+        replay: Whether a step whose update was refused is re-run, to distinguish hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
-        device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
+        device: Number of the device this process computes on, for example `3`; if empty, that of MindSpore.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on; empty for none, None for those that `protection` brings.
-        record: Whether the feature values of every step are recorded, which `asd tune` reads.
-        confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
+        tiers: Names of the detectors that are on; empty for none, None for those that `protection` switches on.
+        record: Whether the feature values of every step are recorded for `asd tune`.
+        confirm: Share of the steps, 0..1, that may be re-run before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
         budget: Share of the time of a step, 0..1, that detection may take.
 
@@ -107,7 +107,7 @@ class Config:
         return cls.from_env({**defaults, **os.environ})
 
     def name_of_job(self, environ: Mapping[str, str] | None = None) -> str:
-        """What scheduler and launcher call the job, the same in all its processes; empty when neither tells.
+        """Returns the job's name from scheduler or launcher, the same in all its processes; empty when neither has one.
 
         Args:
             environ: Of this process if not given.
@@ -137,12 +137,12 @@ class Config:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is checked."""
+        """True where anything is checked."""
         return self.enable > 0
 
     @property
     def log_values(self) -> bool:
-        """Whether every normal value is logged at INFO."""
+        """True where every normal value is logged at INFO."""
         return self.enable == 3
 
     @property
@@ -154,12 +154,12 @@ class Config:
 
     @property
     def refuses(self) -> bool:
-        """Whether an update with a first-level anomaly is kept away from the weights."""
+        """True where an update with a first-level anomaly is kept away from the weights."""
         return self.on_anomaly != "log"
 
 
 def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether MindSpore's own roll-back of a training is switched on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`.
+    """Returns whether MindSpore's own roll-back of a training is on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`.
 
     Args:
         environ: Of this process if not given.
@@ -169,7 +169,7 @@ def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether MindSpore only plays one rank of many, so that there is nobody to talk to.
+    """Returns whether MindSpore simulates one rank of many, so that no other rank can be reached.
 
     Args:
         environ: Of this process if not given.
@@ -257,5 +257,5 @@ def _spell(value: object) -> str:
 
 
 def set_variables(*names: str) -> dict[str, str]:
-    """Those of some environment variables that are set: of other programs, whose kernels they choose."""
+    """Returns those of `names` that are set and not empty: variables of other programs that choose kernels."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}

@@ -24,21 +24,21 @@ ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery", "stress")
-"""`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
-fault or an earlier step's. `problem`: the detector itself could not do its work. `replay`: the step was made again and
-a verdict reached. `isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with
-work whose answers are known; first-level when it computed wrongly, normal when not."""
+"""`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, because of another
+rank or an earlier step. `problem`: the detector itself could not do its work. `replay`: the step was re-run and gave a
+verdict. `isolation`: the device was isolated. `recovery`: it was released. `stress`: it was tested with known-answer
+tests; first-level when it computed wrongly, normal when not."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
-"""What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
-stress test that finds something finds the second."""
+"""Verdicts of a replay: hardware that failed once, hardware that fails each time, software or data, or no cause. A
+stress test that fails gives the second."""
 RECOVERED_BY = ("handler", "person", "vendor")
-"""Who told that a device is in use again: the handler, which had isolated it; a person, by `asd devices` or on the
-engine, which alone clears its strikes; a log of the vendor, whose own alarm is over."""
+"""Source of a recovery: the handler, which had isolated the device; a person, by `asd devices` or on the scheduler,
+which alone clears its strikes; a log of the vendor, whose own alarm is over."""
 CAUSES = ("change", "divergence", "loss_scale")
-"""Known from the values alone, and no device's fault. `change`: all places moved by one factor, or levels change as was
-announced or as an earlier attempt saw. `divergence`: all grew, in two steps in a row. `loss_scale`: nobody named it."""
+"""Causes seen in the values alone, not a device's fault. `change`: all sites moved by one factor, or levels change as
+announced or as in an earlier attempt. `divergence`: all grew, in two steps in a row. `loss_scale`: it was not given."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
-"""How a level is spelled in JSON, in log lines and in labels of metrics."""
+"""Spelling of a level in JSON, in log lines and in labels of metrics."""
 
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _LONGEST_REASON = 2000
@@ -138,7 +138,7 @@ class Event(FromOrigin):
 
     @property
     def assertion(self) -> str:
-        """How long the fact holds, in the driver's words: `occur`, `recover`, or `once`."""
+        """Duration of the fact, in the driver's words: `occur`, `recover`, or `once`."""
         return _ASSERTIONS.get(self.kind, "once")
 
     def sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""Who takes a device out of the job: the one interface between the fault handler and the engines."""
+"""Isolator of devices: the one interface between the fault handler and the schedulers."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ class Device(NamedTuple):
 
 
 class IsolationOwner(str, Enum):
-    """Who holds a device out of work."""
+    """Owner of a device's isolation."""
 
     FREE = "free"
-    """Nobody: it may be given work."""
+    """No owner: it may be given work."""
     OURS = "ours"
-    """We do: it bears our mark."""
+    """Isolated by us: it has our mark."""
     OTHERS = "others"
-    """Somebody else does, and what is theirs is neither taken over nor undone."""
+    """Isolated by others: their isolation is neither taken over nor undone."""
 
 
 class Isolator(Protocol):
-    """An engine that can keep work away from a device.
+    """Scheduler that can keep work away from a device.
 
     Every method may be called again after a crash, with the same outcome, and ends within a bounded time.
 
     Attributes:
-        name: What it is called in sentences and in events, for example `slurm`.
+        name: Its name in sentences and in events, for example `slurm`.
 
-    One that isolates the whole node of a device has `whole_nodes`, which is true; one that knows which nodes there are
-    has a method `nodes` that returns their names.
+    An isolator of whole nodes has `whole_nodes`, which is true. One that knows the nodes of the cluster has a method
+    `nodes` that returns their names.
     """
 
     name: str
 
     def held(self, device: Device) -> IsolationOwner:
-        """Who holds `device` out now.
+        """Returns who isolates `device` now.
 
         Raises:
-            IsolationError: The engine does not say.
+            IsolationError: The scheduler does not answer that.
         """
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
-        """Takes `device` out and marks it as ours; nothing happens to one that is ours already.
+        """Isolates `device` and marks it as ours; does nothing if it is ours already.
 
         Args:
-            device: What to take out.
+            device: Device to isolate.
             reason: One sentence for people.
             event_id: Id of the event that is the cause.
 
@@ -70,7 +70,7 @@ class Isolator(Protocol):
         """
 
     def release(self, device: Device) -> None:
-        """Gives `device` back if it is ours; nothing happens to one that is free.
+        """Releases `device` if it is ours; does nothing if it is free.
 
         Raises:
             IsolationError: It may or may not be out; `held` tells.

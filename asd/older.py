@@ -1,4 +1,4 @@
-"""What earlier versions kept as sentences: read once and taken over, and understood nowhere else."""
+"""Sentences that earlier versions stored as state: read once and converted, and understood nowhere else."""
 
 from __future__ import annotations
 

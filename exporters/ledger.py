@@ -1,4 +1,4 @@
-"""What the events add up to, for programs that show it and isolate nobody; of bounded size."""
+"""Sums of events, of bounded size, for programs that show them and isolate no device."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PRUNE_EVENTS = 1000
 
 @dataclass(slots=True)
 class RankCounts:
-    """What was counted of one rank of one run.
+    """Counts of one rank of one run.
 
     Attributes:
         anomalies: Anomalies by level, `first` and `second`.
         verdicts: Replays by verdict.
-        last_anomaly: When the last anomaly was, in seconds since the epoch; 0 before the first.
-        last_events: Per level the id and the time of its last anomaly.
+        last_anomaly: Time of the last anomaly, in seconds since the epoch; 0 before the first.
+        last_events: The id and the time of the last anomaly, by level.
     """
 
     anomalies: dict[str, int] = field(default_factory=lambda: {"first": 0, "second": 0})
@@ -78,7 +78,7 @@ class Ledger:
         return True
 
     def counts(self) -> dict[Origin, RankCounts]:
-        """What was counted of each rank; a copy."""
+        """Returns a copy of the counts of each rank."""
         with self._lock:
             return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 

@@ -1,4 +1,4 @@
-"""What the lines of vendors' logs mean: one table of patterns, and how the fields of each are read."""
+"""Patterns of lines in vendors' logs: one table, and functions that read the fields of each."""
 
 from __future__ import annotations
 
@@ -127,4 +127,4 @@ _TABLE: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], list[LogFind
     (_compiled("npu_name"), of_config_map),
     (re.compile(r"80818c0|215597363|sensor", re.IGNORECASE), of_driver),
 )
-"""What each line looks like, and what reads it: the alarms in it, none when it only looks like one."""
+"""Pattern of each line, and its reader, which returns the alarms in it; none where the line only looks like one."""

@@ -67,7 +67,7 @@ def _of_code(code: str, device: str = "", host: str = "", *, recovered: bool = F
 
 
 def of_health(_text: str, match: re.Match[str]) -> list[LogFinding]:
-    """What `npu-smi info -t health` prints; the device stands in a line before."""
+    """Reads the output of `npu-smi info -t health`; the device is in an earlier line."""
     return [_of_code(code) for code in _known(match["codes"])]
 
 

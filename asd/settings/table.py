@@ -13,9 +13,9 @@ from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat
 from asd.settings.variable import Variable
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
-"""What `asd run --ranks` tells a training besides, which are no settings."""
+"""Variables that `asd run --ranks` passes to a training besides; they are not settings."""
 FORMER = {"MS_NPU_ASD_CONFIG": "ASD_RULE=combined"}
-"""The vendor's variables that are not read, each with what does the same."""
+"""Variables of the vendor that are not read, each with its replacement."""
 _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
     lambda value: type(value) is int and 0 <= value <= 3,

@@ -24,14 +24,14 @@ _LARGEST = 64 << 20
 
 
 class _Lists(NamedTuple):
-    """What the files hold.
+    """Content of the files.
 
     Attributes:
         lines: The lines of the source.
-        hosts: The hosts that it names.
-        gone: Hosts that somebody made a comment there.
-        marks: For each host that is out by the output the devices that it is out for, each with its event.
-        written: The output; None while there is none.
+        hosts: The hosts in the source.
+        gone: Hosts that somebody commented out in the source.
+        marks: For each host that the output leaves out, the devices that are the cause, each with its event.
+        written: Text of the output; None while there is none.
     """
 
     lines: list[str]
@@ -71,7 +71,7 @@ class HostFile:
         return self._read().hosts
 
     def held(self, device: Device) -> IsolationOwner:
-        """Who holds `device` out, as `Isolator.held`."""
+        """Returns who isolated `device`, as `Isolator.held`."""
         with self._sentences(device):
             return self._held(device, self._read())
 

@@ -41,12 +41,12 @@ PROBLEMS = (
     "disk_full",
     "read_only",
 )
-"""What can go wrong in the agent itself, the label `reason`."""
+"""Failures of the agent itself, values of the label `reason`."""
 
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
 _MOST_UNREAD = 250  # events of all run folders together that a handler has not pulled yet, where one pulls
 _LEAST_UNREAD = 20  # of one folder
-_MANY_CHARACTERS = 1 << 20  # of a batch behind which there may be more
+_MANY_CHARACTERS = 1 << 20  # of a batch that may not be the last one
 _STUCK_INTERVALS = 10
 _MOST_WARNINGS = 100
 _MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are read
@@ -132,7 +132,7 @@ class Agent:
         self._begin(patient=False)
 
     def statuses(self) -> list[Status]:
-        """What the ranks counted, at the last poll."""
+        """Returns the statuses of the ranks at the last poll."""
         return self._statuses
 
     @property
@@ -208,12 +208,12 @@ class Agent:
             self._problem("status_file", f"{path}: {reason}")
 
     def _reduced(self, status: Status) -> Status:
-        """What metrics show of a status: a node may have thousands of ranks, each with hundreds of checkpoints."""
+        """Reduces a status to its metrics: a node may have thousands of ranks, each with hundreds of checkpoints."""
         status.checkpoints, status.protections = nearest(status.checkpoints, self.checkpoints), {}
         return status
 
     def _look_at_others(self, hosts: set[str], left_out: int) -> None:
-        """Says where nothing is taken in: an endpoint without series looks like a cluster without faults."""
+        """Warns where no rank is read: an endpoint without series looks like a cluster without faults."""
         self.left_out = left_out
         if self._polled and not self._folders.found:
             self._warn_once(f"{self._folders.complaint}.")
@@ -314,7 +314,7 @@ class Agent:
         return Follower(self._folders.event_files, cursor, links=False)
 
     def _has_folder(self) -> bool:
-        """Whether the state file has its folder, or may have it made: those of runs are made by them."""
+        """Returns whether the folder of the state file exists or may be created; runs create their own folders."""
         return self.state_file.parent not in self.run_dirs or self.state_file.parent.is_dir()
 
     def _keep(self) -> None:

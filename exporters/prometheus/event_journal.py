@@ -1,6 +1,6 @@
-"""What outlives an agent: its events in the order it took them in, each once, and what it knew when it had them.
+"""Journal that outlives an agent: its events in the order of arrival, each once, and its state at that point.
 
-The events are numbered, and the cursor of who pulls them is the journal's name with the number of the last one.
+The events are numbered. A reader's cursor is the journal's name with the number of the last event that it read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EventJournal:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has its file."""
+        """True where its file is open."""
         return self._db is not None
 
     def open(self) -> dict[str, Any] | None:
@@ -177,7 +177,7 @@ class EventJournal:
                 yield Event.from_json(text)
 
     def has_after(self, after: Sequence[str]) -> bool:
-        """Whether there is something after the cursors, or something to complain about; looks at no file."""
+        """Returns whether events follow the cursors, or there is a problem to report; reads no file."""
         return bool(self.problem) or self._start(after) < self._last
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ def _check(db: sqlite3.Connection) -> None:
 
 
 def _size(db: sqlite3.Connection, after: int = 0) -> int:
-    """How many bytes the events after a number have."""
+    """Returns how many bytes the events after a number have."""
     return int(db.execute(f"SELECT total({_SIZE}) FROM event WHERE n > ?", (after,)).fetchone()[0])
 
 

@@ -1,4 +1,4 @@
-"""What a run has left, read for its report: events, counts and evidence; what can't be read is named, not fatal."""
+"""Files of a run, read for its report: events, counts and evidence; unreadable files are listed, not fatal."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Rank(FromOrigin):
             self.isolated = sort == "isolation"
 
     def count(self, sort: str) -> int:
-        """How many events of `sort` there were: those in the logs, or those counted when a log has lost some."""
+        """Returns how many events of `sort` there were: in the logs, or in the status if a log has lost some."""
         counted = 0
         if self.status is not None:
             counted = self.status.problems if sort == "problem" else self.status.anomalies.get(sort, 0)
@@ -97,21 +97,21 @@ class Rank(FromOrigin):
 
     @property
     def troubled(self) -> bool:
-        """Whether anything but normal values is known of it."""
+        """True where anything but normal values is known of it."""
         return bool(self.events or self.state in ("lost", "silent") or self.count("first") or self.count("problem"))
 
 
 @dataclass(slots=True)
 class RunData:
-    """What was found in a run folder.
+    """Content of a run folder.
 
     Attributes:
         run_dir: The folder.
         events: Every event once, in the order of time.
-        ranks: By time of the run, then by rank.
+        ranks: The ranks, by time of the run, then by rank.
         bundles: The evidence, by run, rank and step.
-        unreadable: File to the reason why not all of it could be read.
-        policy: What a strike is.
+        unreadable: Reason why a file could not be read completely, by file.
+        policy: Policy that counts the strikes.
     """
 
     run_dir: Path
@@ -127,7 +127,7 @@ class RunData:
         return list(dict.fromkeys(rank.run for rank in self.ranks))
 
     def count(self, sort: str) -> int:
-        """How many events of `sort` there were in all ranks."""
+        """Returns how many events of `sort` there were in all ranks."""
         return sum(rank.count(sort) for rank in self.ranks)
 
     @property

@@ -22,7 +22,7 @@ _FOUND = {
 
 
 class RunVerdict(NamedTuple):
-    """What there is to say about a run.
+    """Verdict on a run, in words.
 
     Attributes:
         tone: `bad`: a first-level anomaly; `warn`: something else to look at; `good`: nothing; `unknown`: no data.
@@ -38,7 +38,7 @@ class RunVerdict(NamedTuple):
 
 
 def verdict_on(data: RunData) -> RunVerdict:
-    """Says in words what became of a run."""
+    """Returns the verdict on a run."""
     more = [*_second_level(data), *_replays(data), *_actions(data), *_lost(data), *_problems(data), *_missing(data)]
     checks = sum(rank.checks for rank in data.ranks)
     if data.count("first"):

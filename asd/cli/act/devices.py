@@ -117,7 +117,7 @@ def _print_table(records: list[DeviceRecord]) -> None:
 
 
 def _failure(each: DeviceRecord) -> str:
-    """What the engine said last, and when it is asked again."""
+    """Returns the scheduler's last failure and the time of the next try; empty for none."""
     if not each.error:
         return ""
     return f" Failed tries: {each.attempts}, the next at {_moment(each.next_try)}. Last failure: {each.error}."

@@ -72,7 +72,7 @@ class Kubernetes:
         self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
 
     def held(self, device: Device) -> IsolationOwner:
-        """Who holds `device` out, as `Isolator.held`."""
+        """Returns who isolated `device`, as `Isolator.held`."""
         with refusals(self.name, device):
             return held_by(self._read(device), label(device))
 

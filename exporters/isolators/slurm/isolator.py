@@ -63,7 +63,7 @@ class Slurm:
         return said[:_MOST_SAID].split()
 
     def held(self, device: Device) -> IsolationOwner:
-        """Who holds `device` out, as `Isolator.held`: its node is drained, and the reason says for whom."""
+        """Returns who isolated `device`, as `Isolator.held`: its node is drained, and the reason names the owner."""
         return self._read(device).held(label(device))
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:  # noqa: ARG002 - the event has the reason
