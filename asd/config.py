@@ -96,7 +96,7 @@ class Config:
 
     @classmethod
     def of_process(cls, **defaults: str) -> Config:
-        """The settings of this process, from its environment.
+        """Returns the settings of this process, from its environment.
 
         Args:
             **defaults: Variables to take where the environment has none of that name.
@@ -127,7 +127,7 @@ class Config:
         return job if attempt == 1 else f"{job}+{attempt}"
 
     def name_of_launch(self) -> str:
-        """The name of the run, never the same for two launches of a job, whose steps begin at 1 again."""
+        """Returns the name of the run, never the same for two launches of a job, whose steps begin at 1 again."""
         job = "" if self.run else self.name_of_job()
         return f"{job}+{time.strftime('%Y%m%d%H%M%S', time.gmtime())}" if job else self.name_of_run()
 
@@ -216,7 +216,7 @@ class Setting(NamedTuple):
 
 
 def describe(environ: Mapping[str, str]) -> list[Setting]:
-    """The settings that `environ` gives, each with where it comes from and what it does.
+    """Returns the settings that `environ` gives, each with where it comes from and what it does.
 
     Raises:
         ConfigError: As `Config.from_env`.

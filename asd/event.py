@@ -53,7 +53,7 @@ _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\
 def event_id(
     run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "", host: str = "", device: str = ""
 ) -> str:
-    """The id of an event: the same fact always gets the same id, so delivering it twice is harmless.
+    """Returns the id of an event: the same fact always gets the same id, so delivering it twice is harmless.
 
     The arguments are the fields of `Event` with these names.
 
@@ -142,7 +142,7 @@ class Event(FromOrigin):
         return _ASSERTIONS.get(self.kind, "once")
 
     def sentence(self) -> str:
-        """The event as one log line for people and for grep."""
+        """Returns the event as one log line for people and for grep."""
         if self.kind == "problem":  # nothing in it looks like an alarm
             problem = f"detector problem on rank {self.rank} in step {self.step}: {self.reason}"
             return problem.translate(_LINE_BREAKS)
@@ -214,7 +214,7 @@ class Event(FromOrigin):
 
 
 def _optional(event: Event) -> dict[str, Any]:
-    """The fields that a log line has only where they say something."""
+    """Returns the fields that a log line has only where they say something."""
     known = ((each.name, each.default) for each in fields(event) if each.name not in _UNSAID)
     return {name: value for name, usual in known if usual not in (MISSING, value := getattr(event, name))}
 

@@ -68,7 +68,7 @@ class DeviceRecord:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, JSON-able."""
+        """Returns all fields, ready for JSON."""
         times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
         return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
 
@@ -78,12 +78,12 @@ def _moment(seconds: float) -> str | None:
 
 
 def policy_of(store: Store) -> Policy:
-    """The numbers by which the handler that acts on a store counts strikes."""
+    """Returns the numbers by which the handler that acts on a store counts strikes."""
     return msgspec.json.decode(store.meta("policy", "{}"), type=Policy)
 
 
 def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecord]:
-    """Every known device, by host and name, as of `now` in seconds since the epoch."""
+    """Returns every known device, by host and name, as of `now` in seconds since the epoch."""
     cases = Cases(store)
     rows = store.db.execute(
         f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound, serial "

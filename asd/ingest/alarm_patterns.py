@@ -14,7 +14,7 @@ from asd.verdict import Level
 
 
 def read(text: str) -> list[LogFinding]:
-    """The alarms in one message; the first row of the table that finds some is right."""
+    """Returns the alarms in one message; the first row of the table that finds some is right."""
     for pattern, reader in _TABLE:
         match = pattern.search(text)
         found = reader(text, match) if match is not None else []
@@ -24,7 +24,7 @@ def read(text: str) -> list[LogFinding]:
 
 
 def _silent_check(text: str, name: re.Match[str]) -> list[LogFinding]:
-    """The check on the chip prints `val` and its thresholds in any order, also for normal values."""
+    """Reads the check on the chip, which prints `val` and its thresholds in any order, also for normal values."""
     match = _LEVEL.search(text)
     level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(level_of(text), Level.NORMAL)
     said = fields(text) if level is not Level.NORMAL else {}
@@ -62,7 +62,7 @@ def _first_generation(text: str, _match: re.Match[str]) -> list[LogFinding]:
 
 
 def _strike(text: str, match: re.Match[str]) -> list[LogFinding]:
-    """A value that stands out is the second level, and the first when it is not finite."""
+    """Reads an outlier as second level, or as first level when it is not finite."""
     if _TRACES.search(text):
         return []
     body = match["body"]

@@ -29,7 +29,7 @@ class Alarms:
         self._npus: dict[Path, str] = {}
 
     def read(self, line: Line) -> list[Event]:
-        """The alarms in `line`; nearly always none."""
+        """Returns the alarms in `line`; nearly always none."""
         if match := _NPU.fullmatch(line.text):
             if match[1] == "NPU ID":
                 self._npus[line.path] = f"Ascend:{int(match[2])}"

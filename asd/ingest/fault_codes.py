@@ -19,7 +19,7 @@ _CODES = {
 
 
 def of_plugin(_text: str, match: re.Match[str]) -> list[LogFinding]:
-    """A message of the device plugin, with its own names for node, card and chip."""
+    """Reads a message of the device plugin, with its own names for node, card and chip."""
     said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
     codes = _known(said.get("faultcode", ""))
     recovered = said.get("assertion", "").lower() in _RECOVERED
@@ -38,7 +38,7 @@ def _plugin_device(said: dict[str, str]) -> str:
 
 
 def of_driver(text: str, _match: re.Match[str]) -> list[LogFinding]:
-    """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
+    """Reads a line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
     codes = {
         f"{int(each):08X}" if len(each) == 10 and each.isdecimal() else each.upper() for each in _EVENT_ID.findall(text)
     }
@@ -72,14 +72,14 @@ def of_health(_text: str, match: re.Match[str]) -> list[LogFinding]:
 
 
 def of_scrape(_text: str, match: re.Match[str]) -> list[LogFinding]:
-    """A series of npu-exporter, whose value is the code as a decimal number."""
+    """Reads a series of npu-exporter, whose value is the code as a decimal number."""
     value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
     name = f"Ascend:{int(device[1])}" if device else ""
     return [_of_code(code, name) for code in _known(f"{int(min(value, 2.0**53)):08X}")]
 
 
 def of_config_map(text: str, _match: re.Match[str]) -> list[LogFinding]:
-    """The faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
+    """Returns the faults that the device plugin lists in its ConfigMap: JSON in JSON, however often it is quoted."""
     return [
         _of_code(code, f"Ascend:{int(fault[1])}")
         for fault in _FAULT.finditer(text.replace("\\", ""))

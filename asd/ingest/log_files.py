@@ -42,13 +42,13 @@ class LogFiles:
         self.unreadable: dict[str, str] = {}
 
     def __call__(self) -> list[Path]:
-        """The files that are there now."""
+        """Returns the files that are there now."""
         self.unreadable = {}
         found = [path for place in self.places for path in sorted(self._of(place))]
         return [path for path in dict.fromkeys(found) if not path.name.lower().endswith(_PACKED)]
 
     def missing(self) -> list[str]:
-        """The places at which there is nothing."""
+        """Returns the places at which there is nothing."""
         return [place for place in self.places if not os.path.isdir(place) and next(self._of(place), None) is None]
 
     def _of(self, place: str) -> Iterator[Path]:

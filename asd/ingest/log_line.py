@@ -67,7 +67,7 @@ def level_of(message: str) -> str:
 
 
 def messages(text: str) -> Iterator[str]:
-    """The messages in one line that may be alarms, with their headers and without colours.
+    """Returns the messages in one line that may be alarms, with their headers and without colours.
 
     There may be more than one: progress bars leave carriage returns, and a logger that writes JSON puts a message of
     several lines into one.
@@ -82,7 +82,7 @@ def messages(text: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1024)
 def device_of_path(path: Path) -> str:
-    """The device whose log this is, from its folder `device-<N>`; empty without one."""
+    """Returns the device whose log this is, from its folder `device-<N>`; empty without one."""
     for name in reversed(path.parts[:-1]):
         if (match := _DEVICE.fullmatch(name)) is not None:
             return f"Ascend:{int(match[1])}"
@@ -91,7 +91,7 @@ def device_of_path(path: Path) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def rank_of_path(path: Path) -> int | None:
-    """The rank whose log this is, from `worker_<N>.log` or a folder `rank_<N>`; None without one."""
+    """Returns the rank whose log this is, from `worker_<N>.log` or a folder `rank_<N>`; None without one."""
     for name in reversed(path.parts):
         if (match := _RANK.fullmatch(name)) is not None:
             return int(match[1])
@@ -103,7 +103,7 @@ def _has_word(lower: str) -> bool:
 
 
 def _window(part: str) -> str:
-    """The part, cut to where the first word stands when it is very long; empty without a word."""
+    """Returns the part, cut to where the first word stands when it is very long; empty without a word."""
     lower = part.lower()
     if len(part) <= _LONGEST:
         return part if _has_word(lower) else ""

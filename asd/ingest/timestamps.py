@@ -24,7 +24,7 @@ _EARLY = timedelta(days=1)  # a clock may be ahead by this much before a date co
 
 
 def read_time(text: str, now: float) -> float | None:
-    """The time that a line begins with, in seconds since the epoch; None when it has none.
+    """Returns the time that a line begins with, in seconds since the epoch; None when it has none.
 
     The vendor's form, to the microsecond, goes before what a container runtime or syslog puts in front. A time without
     a zone is of this machine's, and a date without a year the last such date before `now`.

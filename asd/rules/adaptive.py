@@ -123,16 +123,16 @@ class Adaptive(Rule):
         return Verdict(finding.level, f"{self.kind.name}: {finding.reason}", value, limit)
 
     def limit(self) -> float:
-        """The lowest limit of what judges already."""
+        """Returns the lowest limit of what judges already."""
         own = _power(self._strict_bits())
         return own if self._norm is None else min(own, self._norm.limit())
 
     def second_limit(self) -> float:
-        """The largest value that is not suspicious next: above it a gradient is a warning at least."""
+        """Returns the largest value that is not suspicious next: above it a gradient is a warning at least."""
         return min(self.limit(), _power(self._within()))
 
     def least(self) -> float:
-        """The smallest value that is not suspicious next: far below the recent smallest, or the first zero.
+        """Returns the smallest value that is not suspicious next: far below the recent smallest, or the first zero.
 
         Gradients of a training that learns fast fall to a third in its first steps, so a site must be known well, but
         for the first zero. Where zeros are healthy, as at an expert that gets no tokens, everything is.
@@ -158,7 +158,7 @@ class Adaptive(Rule):
         self._is_noise = self._trace.env < self._noise
 
     def state(self) -> dict[str, Any]:
-        """Everything it remembers, ready for JSON; a shared margin is left to who shares it."""
+        """Returns everything it remembers, ready for JSON; a shared margin is left to who shares it."""
         return {
             "trace": self._trace.state(),
             "zeros": self._zeros,
@@ -193,13 +193,13 @@ class Adaptive(Rule):
         self._trace, self._zeros, self._errors, self._high, self._held = trace, zeros, errors, high, held
 
     def _within(self) -> float:
-        """The logarithm of the largest value within the margin."""
+        """Returns the logarithm of the largest value within the margin."""
         if self._is_noise:
             return self._strict_bits()
         return inf if self._trace.n < FIRST else self._trace.ceiling + self._margin.bits
 
     def _strict_bits(self) -> float:
-        """The logarithm of the largest value that is no error by what the site has shown."""
+        """Returns the logarithm of the largest value that is no error by what the site has shown."""
         if self._trace.n < FIRST:
             return inf
         if self._is_noise:

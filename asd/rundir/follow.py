@@ -80,7 +80,7 @@ class Follower:
         self.unserved: set[Path] = set()
 
     def poll(self, limit: int = 10_000, held: Collection[Path] = ()) -> list[Line]:
-        """The lines that were completed since the last poll, per file in their order; at most `limit`.
+        """Returns the lines that were completed since the last poll, per file in their order; at most `limit`.
 
         There may be more, until it returns none.
 

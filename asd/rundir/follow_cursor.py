@@ -83,7 +83,7 @@ class Cursor:
 
 
 def new_cursor(path: str, descriptor: int, before: str = "") -> Cursor | None:
-    """A cursor at the beginning of an open file; None as long as the file has no first line to know it by.
+    """Returns a cursor at the beginning of an open file; None as long as the file has no first line to know it by.
 
     `before` is the `tail` of what was in the file before it was written anew: its lines are others then.
     """
@@ -101,13 +101,13 @@ def fingerprint_of(descriptor: int, first: bytes, before: str = "") -> str:
 
 
 def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:
-    """The cursors as something JSON can hold."""
+    """Returns the cursors as something JSON can hold."""
     files = {key: {name: getattr(cursor, name) for name in _KEPT} for key, cursor in cursors.items()}
     return {"version": VERSION, "files": files}
 
 
 def restore_cursors(state: Mapping[str, Any]) -> dict[str, Cursor]:
-    """The cursors that `save_cursors` saved.
+    """Returns the cursors that `save_cursors` saved.
 
     Raises:
         StateError: `state` is no such thing.

@@ -146,7 +146,7 @@ class HostFile:
 
 
 def _host_of(text: str) -> str:
-    """The host that a line, or a comment, begins with; empty for none."""
+    """Returns the host that a line, or a comment, begins with; empty for none."""
     match = _HOST.match(text.lstrip("# "))
     return match.group() if match else ""
 

@@ -120,7 +120,7 @@ class EventJournal:
             self._look(db)
 
     def page(self, after: Sequence[str], limit: int) -> Page:
-        """The events after a cursor.
+        """Returns the events after a cursor.
 
         Args:
             after: Cursors that the asker has; the one of this journal counts. Without it all events are new.
@@ -150,7 +150,7 @@ class EventJournal:
             return Page(events, f"{self._name}.{reached}", missed)
 
     def recent(self) -> list[Event]:
-        """The last events, the oldest first; at most 1000, fewer when they are long.
+        """Returns the last events, the oldest first; at most 1000, fewer when they are long.
 
         Raises:
             StateError: They can't be read.
@@ -166,7 +166,7 @@ class EventJournal:
         return [Event.from_json(text) for text in reversed(texts)]
 
     def last_events(self, most: int) -> Iterator[Event]:
-        """The last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
+        """Returns the last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
 
         Raises:
             StateError: They can't be read.

@@ -32,12 +32,12 @@ class NodeCollector(AsdCollector):
         self.agent = agent
 
     def describe(self) -> Iterable[Metric]:
-        """Every family; a scrape may ask for some by `name[]`."""
+        """Returns every family; a scrape may ask for some by `name[]`."""
         yield from super().describe()
         yield from self._agent_families()
 
     def collect(self) -> Iterable[Metric]:
-        """Every family with its samples."""
+        """Returns every family with its samples."""
         yield from super().collect()
         yield from self._agent_families()
 

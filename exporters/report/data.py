@@ -146,7 +146,7 @@ class RunData:
         return {event.origin for event in self.events if event.kind == "replay" and event.verdict in _HARDWARE}
 
     def rank_of(self, event: Event) -> Rank:
-        """The rank that `event` is about."""
+        """Returns the rank that `event` is about."""
         return next(rank for rank in self.ranks if rank.origin == event.origin)
 
 

@@ -137,7 +137,7 @@ def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> Unsupport
 
 
 def sites_of(net: nn.Cell) -> Iterator[Site]:
-    """The checkpoints that are in `net` already."""
+    """Returns the checkpoints that are in `net` already."""
     for name, cell in net.cells_and_names():
         if getattr(cell, "asd_tap", None) is not None:
             yield cell.asd_tap.site
@@ -146,7 +146,7 @@ def sites_of(net: nn.Cell) -> Iterator[Site]:
 
 
 def cell_name(path: str) -> str:
-    """The name of a cell without the wrappers that trainings put around a network."""
+    """Returns the name of a cell without the wrappers that trainings put around a network."""
     return _WRAPPERS.sub("", path)
 
 
@@ -163,7 +163,7 @@ def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pat
 
 
 def class_name(cell: nn.Cell) -> str:
-    """The name of a cell's class, by which layers are known."""
+    """Returns the name of a cell's class, by which layers are known."""
     return _WRITTEN_ANEW.sub("", type(cell).__name__)
 
 
@@ -187,7 +187,7 @@ def _checkable(cell: nn.Cell) -> bool:
 
 
 def check_operators(cell: nn.Cell, path: str = "") -> Iterator[tuple[str, ASDBase]]:
-    """Each check operator that `cell` holds, with its name where `path` is the cell's."""
+    """Returns each check operator that `cell` holds, with its name where `path` is the cell's."""
     for name, value in vars(cell).items():
         if isinstance(value, ASDBase) and value.enable_check and "check_op" in vars(value):
             yield f"{path}.{name}" if path else name, value

@@ -54,5 +54,5 @@ def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
 
 
 def members_of(optimizer: nn.Cell) -> tuple[nn.Cell, ...]:
-    """The optimizers that `optimizer` stands for."""
+    """Returns the optimizers that `optimizer` stands for."""
     return optimizer.members if isinstance(optimizer, Optimizers) else (optimizer,)

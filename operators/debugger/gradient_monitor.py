@@ -129,11 +129,11 @@ def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None]) -> Non
 
 
 def _refused() -> int:
-    """The updates that guards have refused so far; waits for what decides that."""
+    """Returns the updates that guards have refused so far; waits for what decides that."""
     wait_for_pynative()
     return slots.table().refused()
 
 
 def _array(gradient: Tensor) -> np.ndarray:
-    """A copy: the update may change the gradient in place."""
+    """Returns a copy: the update may change the gradient in place."""
     return np.array(to_array(gradient))

@@ -156,7 +156,7 @@ def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
 
 
 def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> nn.Cell:
-    """An identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
+    """Returns an identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
     return _GradientFault(strike)
 
 

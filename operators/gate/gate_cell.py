@@ -95,7 +95,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _look_at_each(sites: Sequence[Site]) -> Any:
-    """A function that reports each gradient to its site, and returns what is ready when that is done."""
+    """Returns a function that reports each gradient to its site, and returns what is ready when that is done."""
     if not sites:
         return _ready
     observe, count = make_observer(sites), len(sites)

@@ -118,5 +118,5 @@ def are_averaged() -> bool:
 
 
 def gradient_sites(optimizer: nn.Cell) -> list[Site]:
-    """The checkpoints of the gradients that a guarded optimizer is called with."""
+    """Returns the checkpoints of the gradients that a guarded optimizer is called with."""
     return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []

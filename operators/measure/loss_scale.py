@@ -43,21 +43,21 @@ class LossScale:
             raise ConfigError("loss_scale", self.read(), valid)
 
     def read(self) -> float:
-        """The scale of the next step; costs one read-back only where a Tensor holds it."""
+        """Returns the scale of the next step; costs one read-back only where a Tensor holds it."""
         if not isinstance(self._holder, Tensor):
             return float(self._holder if self._holder is not None else 1)
         return float(self._holder.asnumpy().reshape(-1)[0])
 
     @classmethod
     def found_in(cls, readings: Sequence[Reading], upper: tuple[float, float]) -> LossScale | None:
-        """The scale that nobody told, from the values of a first step; None where they don't show one.
+        """Returns a scale that was not given, from the values of a first step; None where they show none.
 
-        A fault of one place leaves those before it alone, and what it sends on reaches the gradients of parameters as
-        it is. With a scale all gradients of activations are too large, and those that reach the optimizer were divided
-        again; or, where the program leaves that out, all values are large.
+        A fault at one site leaves earlier sites unchanged, and its gradient reaches those of the parameters unchanged.
+        With a scale all gradients of activations are too large, and those at the optimizer are unscaled. Where the
+        program does not unscale them, all values are large.
 
         Args:
-            readings: Of the first step that has some.
+            readings: Readings of the first step that has some.
             upper: The absolute thresholds.
         """
         inner = [each.value for each in readings if each.kind == GRADIENT and each.value > 0]

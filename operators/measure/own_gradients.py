@@ -48,13 +48,13 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
 
 
 def weights_of(reducer: nn.Cell, optimizer: nn.Cell, net: nn.Cell | None) -> Sequence[Parameter]:
-    """The weights whose gradients a reducer from `reducer_of` is called with."""
+    """Returns the weights whose gradients a reducer from `reducer_of` is called with."""
     own: Sequence[Parameter] = getattr(optimizer, "parameters", ())
     return own if net is None or _reduces(reducer, len(own)) else weights_in(net, optimizer)
 
 
 def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
-    """The weights of a network or a training cell; what its optimizer keeps for itself is none of them."""
+    """Returns the weights of a network or a training cell; what its optimizer keeps for itself is none of them."""
     state = {id(each) for each in optimizer.get_parameters()} if optimizer is not None else set()
     state -= {id(each) for each in getattr(optimizer, "parameters", ())}
     return [each for each in net.trainable_params() if id(each) not in state]

@@ -78,7 +78,7 @@ class Statistics(CheckCell):
         return elements <= SMALL
 
     def finish(self, found):
-        """The statistics of what `one` gave, together."""
+        """Completes the stacked results of `one`."""
         return _CAST(_SQRT(2.0 * found), ms.float32) if self.on_cpu and not self.largest else found
 
 
@@ -89,7 +89,7 @@ def local(tensor: Any) -> Tensor:
 
 
 def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:
-    """The statistic of each of some tensors, in Python, called operator by operator.
+    """Returns the statistic of each of some tensors, in Python, called operator by operator.
 
     Args:
         tensors: At least one; of any shape and floating-point type, sharded over ranks or not.

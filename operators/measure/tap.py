@@ -28,14 +28,14 @@ _numbers, _calls = itertools.count(), itertools.count(1)
 
 
 def make_tap(site: Site) -> Tap:
-    """An identity that reports the gradient of its input to `site`."""
+    """Returns an identity that reports the gradient of its input to `site`."""
     tap = _Tap(site)
     _living[tap.number] = tap
     return tap
 
 
 def living_taps() -> list[Any]:
-    """All of this process; what is compiled while `enable_check` of one is False has none."""
+    """Returns all taps of this process; a graph compiled while a tap's `enable_check` is False lacks that tap."""
     return list(_living.values())
 
 
@@ -138,7 +138,7 @@ def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
 
 
 def _primitive(write: _Write, slots: Callable[[], tuple[Parameter, ...]]) -> InsertGradientOf:
-    """The tap of graph mode.
+    """Returns the tap of graph mode.
 
     There no check may be a call with its own backward pass: MindSpore's passes end with an error at such a call in a
     divided network that has a `Morph`, as all newer models of mindformers.
@@ -180,7 +180,7 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
 
 
 def _hook_on(site: Site) -> ops.HookBackward:
-    """An identity of PyNative that measures its gradient; MindSpore keeps it, so it must not keep the site."""
+    """Returns an identity of PyNative that measures its gradient; MindSpore keeps it, so it must not keep the site."""
     known = weakref.ref(site)
 
     def see(gradients: Any) -> None:

@@ -70,7 +70,7 @@ class Inputs:
         return np.random.default_rng([SEED, zlib.crc32(name.encode())])
 
     def value(self, described: Slot, random: np.random.Generator) -> Value:
-        """The elements of a tensor.
+        """Returns the elements of a tensor.
 
         Raises:
             StateError: They can't be had; the sentence has no full stop.
@@ -133,7 +133,7 @@ def _generate(described: Slot, random: np.random.Generator) -> np.ndarray[Any, A
 
 
 def to_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The nearest bfloat16 of each float32, ties to even, as float32; NaN stays NaN."""
+    """Returns the nearest bfloat16 of each float32, ties to even, as float32; NaN stays NaN."""
     bits = np.asarray(values, np.float32).reshape(-1).view(np.uint32)  # of no dimension there is no view
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32).reshape(np.shape(values))
     return np.where(np.isnan(values), values, rounded).astype(np.float32)

@@ -42,7 +42,7 @@ _NAMESPACES = {"Functional": (ops, ops.functional), "Mint": (mint,), "MintFuncti
 
 
 def names_of(namespace: Any) -> list[str]:
-    """The public functions of a namespace; `mint` has more than its `__all__` says."""
+    """Returns the public functions of a namespace; `mint` has more than its `__all__` says."""
     names = list(namespace.__all__)
     if namespace in (mint, mint.nn.functional):
         names += [name for name in vars(namespace) if name not in names and not _PRIVATE.search(name)]
@@ -50,7 +50,7 @@ def names_of(namespace: Any) -> list[str]:
 
 
 def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
-    """The function of a call.
+    """Returns the function of a call.
 
     Args:
         label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`.

@@ -15,27 +15,27 @@ except ImportError:
 
 
 def executors() -> tuple[Any, Any]:
-    """The classes that compile and run jitted functions, and cells."""
+    """Returns the classes that compile and run jitted functions, and cells."""
     return api._JitExecutor, api._CellGraphExecutor
 
 
 def gradient_functions() -> tuple[Any, Any]:
-    """The classes of gradient functions: `GradOperation`, and that of `grad` and `value_and_grad`."""
+    """Returns the classes of gradient functions: `GradOperation`, and that of `grad` and `value_and_grad`."""
     return base.GradOperation, base._Grad
 
 
 def graph_compilers() -> tuple[Any, Any]:
-    """The classes whose `compile` is called for what is not compiled yet: jitted functions, and cells."""
+    """Returns the classes whose `compile` is called for what is not compiled yet: jitted functions, and cells."""
     return api.JitExecutor_, api.GraphExecutor_
 
 
 def compiled_functions() -> frozenset[str]:
-    """The jitted functions that are compiled by now."""
+    """Returns the jitted functions that are compiled by now."""
     return frozenset(api.ms_compile_cache)
 
 
 def compiled_graph(phase: str) -> bytes:
-    """The compiled graph in MindSpore's format MindIR; empty where it was freed."""
+    """Returns the compiled graph in MindSpore's format MindIR; empty where it was freed."""
     for executor in (api._cell_graph_executor._graph_executor, api.JitExecutor_.get_instance()):
         with contextlib.suppress(RuntimeError):  # the graph is the other's
             if executor.has_compiled(phase):

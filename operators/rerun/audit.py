@@ -1,4 +1,4 @@
-"""A step made once more now and then, with the gate closed: its own, or that of one rank by all of them."""
+"""Duplicate execution of some steps, with the gate closed: each rank's own step, or the step of one rank by all."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _ROUNDING = 2.0**-10
 
 
 class Audit(Part):
-    """The audits of one `StepMonitor`; until `watch` is called there is none.
+    """Audits of one `StepMonitor`; none before `watch` is called.
 
     Args:
         health: Findings are added to it.
         vendor: Checks the products of a step that leaves no trace.
 
     Attributes:
-        first: What the step that comes came to with the gate closed; None in most steps.
-        apart: What another rank's step came to on this rank alone, in words; mostly empty.
+        first: Result of the coming step with the gate closed; None in most steps.
+        apart: Difference of this rank's result in another rank's step, in words; mostly empty.
     """
 
     def __init__(self, health: Health, vendor: VendorTools) -> None:
@@ -44,18 +44,18 @@ class Audit(Part):
         self._is_proved = False
 
     def watch(self) -> None:
-        """A training begins."""
+        """Begins a training."""
         self._ended = self._alone = self.apart = ""
         self._is_proved, self.first = False, None
 
     def make(self, again: RepeatableStep, obstacle: str, number: int, weights: Sequence[Parameter]) -> None:
-        """Makes the step that comes without a trace; in data parallel a call of all ranks.
+        """Runs the coming step without a trace; in data parallel a call of all ranks.
 
-        There every second one is the step of one rank, made by all.
+        There every second audit is the step of one rank, run by all.
 
         Args:
             again: The step.
-            obstacle: Why steps like the last one must not be made again, if so.
+            obstacle: Reason why steps like the last one must not be re-run, if any.
             number: Of the step.
             weights: What has to be alike on the ranks.
 

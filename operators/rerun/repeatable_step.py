@@ -36,15 +36,15 @@ _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
 
 
 class Step(NamedTuple):
-    """A step that can be made again.
+    """Step that can be re-run.
 
     Attributes:
-        run: Makes it.
-        args: With these arguments.
-        kwargs: And these.
-        save: Returns what it changes besides Parameters and random state; None where that is nothing.
-        restore: Puts back what `save` returned.
-        audited: Whether it may be made twice in a healthy training too, for really all that it changes is declared.
+        run: Runs it.
+        args: Positional arguments of `run`.
+        kwargs: Keyword arguments of `run`.
+        save: Returns the state that it changes besides Parameters and random state; None where there is none.
+        restore: Restores the result of `save`.
+        audited: Whether it may run twice in a healthy training too, as all that it changes is declared.
     """
 
     run: Callable[..., Any]
@@ -77,14 +77,14 @@ class RepeatableStep:
         net: The network or the training cell around it; must not be compiled yet.
         optimizer: A guarded optimizer.
         slots: The table.
-        gate: What the training has of it; the values at its checkpoints belong to the answer of a step.
+        gate: The training's share of the table; the values at its checkpoints belong to the result of a step.
         also: More Parameters that a step may change, such as those of a loss scaler.
 
     Attributes:
-        step: The step that was made last, or None where it is not known.
-        is_repeatable: Whether a step of the training can be made again, None before the third; `obstacle` knows of
-            others.
-        updates_outside: Whether the optimizer is called after the step, so not when that is made again.
+        step: The last step, or None where it is not known.
+        is_repeatable: Whether a step of the training can be re-run, None before the third; `obstacle` has further
+            reasons.
+        updates_outside: Whether the optimizer is called after the step, so not in its rerun.
     """
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, slots: Table, gate: Gate, also: Sequence[Parameter]) -> None:
@@ -167,7 +167,7 @@ class RepeatableStep:
         return bool(changed)
 
     def _in_python(self) -> dict[str, Any]:
-        """The attributes of the cells where Python runs them, collections by their size; none if they are declared."""
+        """Returns the attributes of cells that Python runs, collections by their size; none for declared steps."""
         if ms.get_context("mode") == ms.GRAPH_MODE or self.step is None or self.step.audited or self.step.save:
             return {}
         return {
@@ -178,7 +178,7 @@ class RepeatableStep:
         }
 
     def _leave_what_was_written(self, now: Sequence[np.ndarray]) -> None:
-        """A program that wrote what is to be put back since the last step is not to lose that."""
+        """Leaves sums out of the restore that the program has written since the last step."""
         if self._at_sum is not None:
             for place, left in enumerate(self._after):
                 self._at_sum[0][place] = self._at_sum[0][place] if left.tobytes() == now[place].tobytes() else None
@@ -210,7 +210,7 @@ class RepeatableStep:
         return ""
 
     def obstacle(self) -> str:
-        """Why the last step must not be made again, or an empty text."""
+        """Returns why the last step must not be re-run, or an empty text."""
         return self.obstacle_to_such() or self._written_since() if self._is_current else _UNDECLARED
 
     def _written_since(self) -> str:
@@ -219,14 +219,14 @@ class RepeatableStep:
         return f"the program has written {written[0]} since it was made" if written else ""
 
     def obstacle_to_such(self) -> str:
-        """Why steps like the last one must not be made again, or an empty text; what one draws is known behind it."""
+        """Returns why steps like the last one must not be re-run, or an empty text; call it after the step."""
         try:
             return self._find_obstacle()
         except Exception as error:  # all ranks go on together, whatever happens on one of them
             return repr(error)
 
     def obstacle_for_good(self) -> str:
-        """Why the last step, whose update was refused, must not be made again for good, or an empty text."""
+        """Returns why the last step, whose update was refused, must not be re-run for good, or an empty text."""
         if self._is_current and (now := self._updates()) != self._updates_before:
             whose = "" if now[0] != self._updates_before[0] else " of another monitor's network"
             return f"it has updated the weights{whose} once already"
@@ -265,7 +265,7 @@ class RepeatableStep:
 
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:
-        """Every update is refused inside, and afterwards all is as the step left it."""
+        """Refuses every update inside, and restores the state after the step at the end."""
         step = self.step
         after = [to_host(parameter) for parameter in self._written], random_state.save()
         users = step.saved() if step is not None else None
@@ -336,7 +336,7 @@ class RepeatableStep:
         return run(*args, **kwargs)
 
     def pack(self) -> bytes:
-        """The step and where it began, for another rank that is to make it."""
+        """Returns the step and where it began, for another rank that is to make it."""
         assert self.step is not None and self._before is not None  # noqa: PT018 - as above
         state, streams = self._before
         tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]

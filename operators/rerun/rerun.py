@@ -1,10 +1,10 @@
-"""A step that is made again, for one of two purposes; from top to bottom in the order of a step.
+"""Reruns of a step, for one of two purposes; from top to bottom in the order of a step.
 
-remember ── right before it, what it begins with is kept, and the gate gets second-level limits if it may be made
-            again; an audit makes one of 200 twice
-confirm ── right after it: a suspicious update was refused: made again for good, and that run is the step
-attribute ── an update stays refused: made again without a trace, by siblings too, to say who is to blame
-forget ── it is over
+remember ── before the step: its initial state is kept, and the gate gets second-level limits if it may be re-run;
+            an audit runs one of 200 steps twice
+confirm ── after a suspicious update was refused: the step is re-run for good, and the rerun counts as the step
+attribute ── where an update stays refused: the step is re-run without a trace, by peers too, to find the device
+forget ── the step is over
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NOT_ARMED = "it was not remembered, or enough steps were made again"
 
 
 class Rerun(Part):
-    """The reruns of one `StepMonitor`; until `watch` is called it knows no step.
+    """Reruns of one `StepMonitor`; until `watch` is called it knows no step.
 
     Args:
-        config: How many steps may be made again to confirm.
-        attributes: Whether refused steps are made again to attribute them.
+        config: Share of the steps that may be re-run to confirm.
+        attributes: Whether refused steps are re-run to attribute them.
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
-        audit: Makes steps twice.
-        vendor: Checks products of what is made again, and of one step of so many.
+        audit: Runs steps twice.
+        vendor: Checks products of reruns, and of one step in a fixed number.
         write_limits: Gives the gate limits, see `StepReader`.
         check_again: Keeps the sampled results that are due so until the step ends, and with `more` adds some.
     """
@@ -161,7 +161,7 @@ class Rerun(Part):
             self._lost, step.lost = True, reasons[0]
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
-        """The second run is the step from now on; returns why it could not be made on some ranks."""
+        """Replaces the step by its rerun; returns why the rerun failed, for each rank where it did."""
         self._allowance.spend()
         self._check_again(more=True)
         with self._vendor.products():
@@ -175,7 +175,7 @@ class Rerun(Part):
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True
         step.refused = self.table.newly_refused(self.gate) > 0
-        if step.refused:  # what is wrong in the second run counts
+        if step.refused:  # anomalies of the rerun count
             step.vanished, step.elsewhere, step.attribution = (), False, None
         return []
 
@@ -231,7 +231,7 @@ class Rerun(Part):
         self._publish(step, anomaly, _of_one_rank(finding, whose))
 
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
-        """The verdict about this rank, None if it has no anomaly."""
+        """Returns the verdict about this rank, None if it has no anomaly."""
         if self.again is None:
             return Diagnosis("undetermined", "the network is not known, so its steps can't be made again")
         try:
@@ -294,7 +294,7 @@ class Rerun(Part):
 
 
 def _of_one_rank(finding: Diagnosis, whose: Attribution | None) -> Diagnosis:
-    """A verdict about a device is one where a rank can be named."""
+    """Returns `finding`, as undetermined where it blames hardware but no rank can be named."""
     if whose is None or not whose.names_nobody or finding.verdict not in ("transient", "persistent"):
         return finding
     return Diagnosis("undetermined", f"{finding.reason}; {whose.reason}")

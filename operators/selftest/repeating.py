@@ -128,7 +128,7 @@ class _Story:
 
 @functools.cache
 def _unchecked(dtype: str, steps: int, skip: int = 0) -> _Story:
-    """A training without any check; `skip` is the step whose update is to be refused."""
+    """Returns a training without any check; `skip` is the step whose update is to be refused."""
     if dtype != "float32":
         try_bare(f"a product in {dtype}", _multiply, dtype)  # PyNative tells of what it lacks too late
     made: _Story = try_bare(

@@ -35,13 +35,13 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def tensor(array: np.ndarray, dtype: str) -> Tensor:
-    """A tensor of this type; `array` holds only numbers that the type has, see `rounded`."""
+    """Returns a tensor of this type; `array` holds only numbers that the type has, see `rounded`."""
     made = Tensor(np.array(array))
     return made.astype(ms.bfloat16) if dtype == "bfloat16" else made
 
 
 def read(x: Tensor) -> np.ndarray:
-    """The numbers of a tensor; those of bfloat16 as float32."""
+    """Returns the numbers of a tensor; those of bfloat16 as float32."""
     return np.array((x.astype(ms.float32) if x.dtype == ms.bfloat16 else x).asnumpy())
 
 
@@ -75,7 +75,7 @@ def _put(array: np.ndarray, value: float, at: int = -1) -> np.ndarray:
 
 
 def norm_of(array: np.ndarray) -> float:
-    """The L2 norm that NumPy measures in float64; `inf` or `nan` where an element is."""
+    """Returns the L2 norm that NumPy measures in float64; `inf` or `nan` where an element is."""
     return float(np.linalg.norm(array.astype(np.float64)))
 
 

@@ -145,7 +145,7 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
 
 
 def _judged(base: type, monitor: StepMonitor) -> type:
-    """A class of an optimizer whose every call, also one that is refused, ends a step that is judged."""
+    """Returns a class of an optimizer whose every call, also one that is refused, ends a step that is judged."""
 
     class Judged(base):
         def __call__(self, *args, **kwargs):

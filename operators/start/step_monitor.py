@@ -168,7 +168,7 @@ class StepMonitor(Callback):
         *,
         audit: bool = False,
     ) -> Callable[..., Any]:
-        """`step`, declared as one that can be made again.
+        """Returns `step`, declared as one that can be re-run.
 
         Before it is made again Parameters of the network and the optimizer, and the random states of MindSpore, NumPy
         and Python, are as they were. Everything else that it changes needs `save` and `restore`.
@@ -216,7 +216,7 @@ class StepMonitor(Callback):
 
     @shielded
     def close(self) -> None:
-        """Takes the guard's limits away and says that the training has ended."""
+        """Removes the guard's limits and marks the training as ended."""
         self._training.close()
 
     # What MindSpore calls.
@@ -268,19 +268,19 @@ class StepMonitor(Callback):
 
 @functools.cache
 def _name_unknown_variables() -> None:
-    """Once: a setting that is mistyped, or has another name now, is not in force."""
+    """Warns once of settings that have no effect, as they are mistyped or were renamed."""
     for name, instead in unknown_variables().items():
         _LOG.warning("%s is not read by asd and changes nothing here: use %s", name, instead)
 
 
 @functools.cache
 def _name_newer_version() -> None:
-    """Once: what is switched off with a MindSpore that this package was not tried with."""
+    """Warns once of checks that are off with a MindSpore version that this package was not tested with."""
     if sentence := newer_version():
         _LOG.warning("%s", sentence)
 
 
 @functools.cache
 def _say_that_it_is_off() -> None:
-    """Once: who put a monitor into a program should not believe that it watches; who passes a `Config` knows."""
+    """Warns once that a monitor in the program checks nothing; a program that passes a `Config` needs no warning."""
     _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")

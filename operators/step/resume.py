@@ -72,7 +72,7 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
 def state_to_resume(
     resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str, loaded: Path | None
 ) -> dict[str, Any] | None:
-    """The rule state of a training that goes on, or None for one that begins.
+    """Returns the rule state of a training that goes on, or None for one that begins.
 
     Args:
         resume_from: The checkpoint file it goes on from; None to search.
@@ -121,7 +121,7 @@ def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
 
 
 def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:
-    """The checkpoint file that a training should load before its first step, or None when it begins anew.
+    """Returns the checkpoint file that a training should load before its first step, or None when it begins anew.
 
     Under `asd run --ranks` that is the one which the supervisor chose for all ranks: of the newest step that is older
     than the fault's first sign; it looks in every `folder` that was given here, and in those of manifests. Elsewhere it

@@ -11,7 +11,7 @@ from asd.operators.step.state_checks import StateChecks
 
 _EVERY = 16  # steps between two reports
 _RECENT = 33
-"""Steps whose median counts, so that a compilation, an evaluation or a saved checkpoint does not."""
+"""Number of steps in the median, which ignores a compilation, an evaluation or a saved checkpoint."""
 
 
 class Spending(Part):

@@ -65,12 +65,12 @@ class TrainingWatch:
     """The trainings of one `StepMonitor`, one after the other; it takes the same arguments.
 
     Attributes:
-        monitor: What judges; None before `attach`.
-        health: What the steps since the last checkpoint came to.
+        monitor: Monitor that judges; None before `attach`.
+        health: Health of the steps since the last checkpoint.
         judging: Reads the slots and writes the limits.
         state: Judges the weights and the optimizer's state.
-        rerun: Makes a step again, to confirm or to attribute.
-        turns: Who does something in a step, from `attach` on.
+        rerun: Re-runs a step, to confirm or to attribute.
+        turns: Calls of the parts in a step, from `attach` on.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class TrainingWatch:
         monitor.know(ends, self._step)
 
     def _own_gate(self) -> Gate:
-        """The gate of this training, which is about to begin."""
+        """Returns the gate of this training, which is about to begin."""
         self._table = table()
         if self._gate is None or self._gate not in self._table.gates.living.values():
             self._gate = self._table.new_gate()
@@ -230,7 +230,7 @@ class TrainingWatch:
             self._vendor.watch()
 
     def _compose(self) -> Turns:
-        """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
+        """Returns the turns of the active parts; none is a method of this object, so that it can be freed."""
         state, rerun = self.state, self.rerun
         withholds = self.config.on_anomaly == "skip"  # else the training ends, or nothing is refused
         judge: list[Turn] = [self._accumulation.settle] if withholds else []
@@ -267,7 +267,7 @@ class TrainingWatch:
             self._updates_in_run = self._table.updates(gate) if again.is_repeatable is None else None
 
     def _look(self, gate: Gate, outputs: Any) -> StepRecord:
-        """The record of the step that is being made: after what is declared was run, and when it is judged."""
+        """Returns the record of the current step; called after each declared run, and when the step is judged."""
         step, is_new = self._made, self._made is None
         if is_new:
             _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
@@ -275,7 +275,7 @@ class TrainingWatch:
         step = self._made = step or StepRecord(self._step + 1, outputs, self.judging.scale, refused)
         step.refused |= refused
         try:
-            if step.readings is not None:  # of a run before this one
+            if step.readings is not None:  # of an earlier run
                 updated = gate.updated
                 step.readings = [*step.readings, *self._table.read(gate.sites, gate)]
                 gate.updated |= updated
@@ -289,14 +289,14 @@ class TrainingWatch:
         return step
 
     def expect_change(self) -> None:
-        """Lets values be learned anew, from the next step on or from the one that is about to be made."""
+        """Restarts the learning of values, from the next step on or from the one about to run."""
         if self.monitor is not None:
             self.monitor.judges.begin_anew()
             self.monitor.judges.forget_state()
             self.rerun.write_limits()
 
     def step(self, outputs: Any) -> list[Event]:
-        """Judges the step that has just been made, and acts on what is found; returns its events."""
+        """Judges the step that just ran, and acts on the findings; returns its events."""
         monitor, gate, audit = self.monitor, self._gate, self.rerun.audit
         if monitor is None or gate is None or self._table.replaying:
             return []
@@ -314,13 +314,13 @@ class TrainingWatch:
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
-            self.judging.drop_strays()  # of what was made again
+            self.judging.drop_strays()  # of reruns
         if step.fatal is not None or step.damage is not None:
             self.end(step.fatal, step.damage)
         return step.events
 
     def _judge(self, monitor: Monitor, step: StepRecord) -> None:
-        """Adds what is found to the record of the step, and notes the time that took."""
+        """Adds findings to the record of the step, and notes the time of judging."""
         begin = time.perf_counter() - self._looked
         self._looked = 0.0
         try:
@@ -351,7 +351,7 @@ class TrainingWatch:
             self._last_end = time.perf_counter()
 
     def _test_device(self, step: StepRecord) -> None:
-        """Compares a step that was made twice, and does known work, where that is due."""
+        """Compares a step that ran twice, and runs known-answer tests, where that is due."""
         try:
             if self.rerun.audit.first is not None or self.rerun.audit.apart:
                 self.rerun.audit.compare(step)
@@ -374,7 +374,7 @@ class TrainingWatch:
         monitor.tell_protections()
 
     def _read_layout(self, monitor: Monitor) -> None:
-        """Which ranks hold the same, where MindSpore has decided that with the first step."""
+        """Reads the replica groups where MindSpore has chosen them with the first step."""
         ranks = self.judging.ranks
         found = groups_of_layout(ranks, self._net, self._held)
         if found is not None:
@@ -404,12 +404,12 @@ class TrainingWatch:
             self._called = None
 
     def close(self) -> None:
-        """Takes the guard's limits away and says that the training has ended."""
+        """Removes the guard's limits and marks the training as ended."""
         self._forgotten.look()
         self._let_go()
 
     def _let_go(self) -> None:
-        """Takes the limits away."""
+        """Removes the limits and every watch on the training."""
         self._forgotten.stop()
         self._leave_calls()
         self._sampling.remove()
@@ -417,7 +417,7 @@ class TrainingWatch:
             self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
-            if self.judging.ranks.lost is None:  # else the device waits for an exchange that nobody ends
+            if self.judging.ranks.lost is None:  # else the device waits for an exchange that never ends
                 self._table.arm(False, self._gate)
             self.monitor.end()
 

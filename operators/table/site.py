@@ -1,4 +1,4 @@
-"""A checked place and its number in the table."""
+"""A checked tensor of the network and its number in the table."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def is_ours(path: str) -> bool:
 
 
 class Site:
-    """A checked place.
+    """Checked tensor of the network.
 
     Attributes:
         slot: Its number in the table.
-        made: The how many-th it is of all that were ever made.
-        called: The how many-th it was when compiled networks called their checked places first; 0 before.
+        made: Its number among all sites ever made.
+        called: Its number in the order of first calls by compiled networks; 0 before its call.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
-        kind: Which kind of tensor it sees, see `asd.rules.readings.reading.Reading`.
+        kind: Kind of the tensor, see `asd.rules.readings.reading.Reading`.
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
-        owner: The gate of that monitor, if it lives.
+        owner: Gate of that monitor, while it lives.
         largest: Whether its statistic is the largest magnitude; else the L2 norm.
     """
 
@@ -74,7 +74,7 @@ class Sites:
         self.made = 0
 
     def new(self, name: str, kind: str) -> Site:
-        """A site in a free slot.
+        """Returns a site in a free slot.
 
         Raises:
             UnsupportedError: None is free.
@@ -93,13 +93,13 @@ class Sites:
         return np.flatnonzero(dead)
 
     def ordered(self) -> list[Site]:
-        """All of them, in the order of their slots."""
+        """Returns all of them, in the order of their slots."""
         return [site for _, site in sorted(self.living.items())]
 
 
 @np.errstate(over="ignore", under="ignore")
 def largest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """The largest raw values that do not break limits, by the arithmetic with which the host judges.
+    """Returns the largest raw values that do not break limits, by the arithmetic with which the host judges.
 
     Args:
         limits: float64 of any shape.
@@ -120,7 +120,7 @@ def largest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 @np.errstate(over="ignore", under="ignore")
 def smallest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """The smallest raw values, from 0 on, that are not below limits; with the arguments of `largest_raw`."""
+    """Returns the smallest raw values, from 0 on, that are not below limits; with the arguments of `largest_raw`."""
     below = largest_raw(np.nextafter(limits, -np.inf), scales)
     found: np.ndarray = np.maximum(np.nextafter(below, np.float32(np.inf)), np.float32(0))
     return found

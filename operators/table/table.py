@@ -69,7 +69,7 @@ class Table:
         return self
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
-        """A fresh slot under `name`."""
+        """Returns a fresh slot under `name`."""
         site = self._sites.new(name, kind)
         self._read([site], self.refused())
         if self._judged[site.slot] >= 0:
@@ -78,7 +78,7 @@ class Table:
         return site
 
     def new_gate(self) -> Gate:
-        """A fresh gate."""
+        """Returns a fresh gate."""
         gate = self.gates.new()
         self._judged[self._judged == gate.number] = -1
         return gate
@@ -100,7 +100,7 @@ class Table:
         guard.state.judge(self._judged)
 
     def _share_holds(self) -> None:
-        """Most trainings have one optimizer, whose guard need not ask what another one did."""
+        """Gives each guard the numbers of its peers; with one optimizer, the guard need not ask for others."""
         for state in self.guards:
             peers = {other.number for other in self.guards if other.gate is state.gate} - {state.number}
             state.share(peers)
@@ -113,7 +113,7 @@ class Table:
         return REPLAY if self._is_replay else ON if gate.armed else OFF
 
     def sites(self) -> list[Site]:
-        """All living sites, in the order of their slots."""
+        """Returns all living sites, in the order of their slots."""
         return self._sites.ordered()
 
     # What Python does in a step.
@@ -178,7 +178,7 @@ class Table:
     # What the host does after it.
 
     def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
-        """The readings of those of `sites` that were checked since the last call; empties their slots.
+        """Returns the readings of those of `sites` that were checked since the last call; empties their slots.
 
         What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
         """
@@ -292,7 +292,7 @@ class Table:
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """The larger numbers; what is none stays none."""
+    """Returns the larger numbers, element by element; NaN stays NaN."""
     with np.errstate(invalid="ignore"):
         return np.maximum(one, other)
 
@@ -309,7 +309,7 @@ def _raw(
 
 
 def _order(site: Site) -> int:
-    """Where it is in a compiled backward pass, which tells nobody: what is called last comes first.
+    """Returns the place of a site in a compiled backward pass: a later forward call comes earlier.
 
     Gradients of parameters are looked at behind all others. They, and what comes from a compiler's cache, are called by
     no code of ours: networks are mostly built from input to output.

@@ -14,7 +14,7 @@ Pairs = list[tuple[int, int]]
 
 
 def align(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable]]) -> tuple[Pairs, Pairs]:
-    """The places of both sides that belong together, and those of them that stand in another order.
+    """Returns the places of both sides that belong together, and those of them that stand in another order.
 
     Args:
         ours: A list of keys each time; a later list says less of each call than an earlier one.
@@ -74,7 +74,7 @@ def _common(
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The longest run of pairs that rise on both sides, from the last on."""
+    """Returns the longest run of pairs that rise on both sides, from the last on."""
     tops: list[int] = []
     ends: list[int] = []
     before: list[int] = []

@@ -88,7 +88,7 @@ def _words(slot: Slot) -> str:
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """The first settings that differ, in words; empty where all are equal."""
+    """Returns the first settings that differ, in words; empty where all are equal."""
     keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
     told = [
         "the code of its construct differs" if key == CODE else f"{key} is {ours.get(key)} and {theirs.get(key)}"

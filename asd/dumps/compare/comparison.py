@@ -137,7 +137,7 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[C
 
 
 def _in_parallel(one: Callable[[_Job], CallRows], jobs: Iterable[_Job]) -> Iterator[CallRows]:
-    """The results in the order of the jobs; a few are under way ahead of their turn."""
+    """Returns the results in the order of the jobs; a few are under way ahead of their turn."""
     with ThreadPoolExecutor(_READERS, "asd-compare") as pool:
         under_way: deque[Future[CallRows]] = deque()
         try:
@@ -273,7 +273,7 @@ def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
 
 
 def judge(row: ComparedRow, mode: str) -> str:
-    """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Different` of statistics and CRCs.
+    """Returns the verdict on a row: `Yes` or `No` of tensors, `pass` or `Different` of statistics and CRCs.
 
     `None` says that there is nothing to judge by: a missing tensor, or equal scalars among tensors.
 

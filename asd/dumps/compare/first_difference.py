@@ -106,12 +106,12 @@ class Divergence:
 
 
 def margin_of(apart: float, bound: float) -> str:
-    """A difference beside its bound, in words."""
+    """Returns a difference beside its bound, in words."""
     return f"difference {apart:.2g}, rounding explains {bound:.2g}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things in words."""
+    """Returns a number of things in words."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -203,7 +203,7 @@ class FirstDifference:
         return replace(found, difference=None, apart=None, bound=None)
 
     def _optimizer(self) -> Divergence | None:
-        """A setting of the optimizer that differs, where nothing else does."""
+        """Returns a setting of the optimizer that differs, where nothing else does."""
         ours, theirs = self._tested.optimizer, self._trusted.optimizer
         if ours is None or theirs is None or ours == theirs:
             return None
@@ -224,7 +224,7 @@ class FirstDifference:
         self.explained = "; ".join(filter(None, (self.explained, self._other, self._types, told)))
 
     def _unclear(self, is_unclear: Callable[[ComparedRow], bool], why: str) -> Divergence | None:
-        """The first rows that nobody knows what to make of."""
+        """Returns the first rows that nobody knows what to make of."""
         found = ((call, [row for row in call.rows if is_unclear(row)]) for call in self._calls)
         reason = f"{self._other or _UNKNOWN}; {why}"
         return next((self._divergence(call, rows, ROWS, "bits", reason) for call, rows in found if rows), None)

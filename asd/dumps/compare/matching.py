@@ -68,7 +68,7 @@ class Matching:
         yield from ((None, other) for other in rest if other.name not in used)
 
     def partners(self, tested: Entry, trusted: Entry | None) -> list[tuple[Slot, Slot | None]]:
-        """The slots of a call, each with its partner or None."""
+        """Returns the slots of a call, each with its partner or None."""
         theirs = {} if trusted is None else {slot.suffix: slot for slot in trusted.slots}
         found = []
         turned = self.turned.get(tested.name)
@@ -82,7 +82,7 @@ class Matching:
 
 
 def match_with(tested: Dump, trusted: Dump, layer: Path | None) -> Matching:
-    """The pairs of two dumps.
+    """Returns the pairs of two dumps.
 
     Args:
         tested: The run under test.
@@ -145,7 +145,7 @@ def _sections(path: Path, found: Any) -> dict[str, dict[str, str]]:
 
 
 def _rename_parameter(_: str, suffix: str) -> str:
-    """The suffix with the parameter's name that PyTorch uses.
+    """Returns the suffix with the parameter's name that PyTorch uses.
 
     >>> _rename_parameter("", "parameters.gamma")
     'parameters.weight'
@@ -184,7 +184,7 @@ def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str
 
 
 def forward_of(name: str) -> str:
-    """The name of the forward call that a call belongs to.
+    """Returns the name of the forward call that a call belongs to.
 
     >>> forward_of("Mint.add.0.backward"), forward_of("Cell.a.Dense.parameters_grad.1")
     ('Mint.add.0.forward', 'Cell.a.Dense.forward.1')
@@ -315,15 +315,15 @@ class _ModuleTree:
         self._all.update({".".join(parts[:end]): None for end in range(1, len(parts) + 1)})
 
     def path_of(self, name: str) -> str | None:
-        """The path of a module's call; None for an API's."""
+        """Returns the path of a module's call; None for an API's."""
         return self._paths.get(name)
 
     def parent_path(self, name: str) -> str:
-        """The path of the module that an API was called in; empty when it is not known."""
+        """Returns the path of the module that an API was called in; empty when it is not known."""
         return self._paths.get(self._parents.get(name) or "", "")
 
     def class_of(self, path: str) -> str:
-        """The class of the module there; empty for a container that is never called."""
+        """Returns the class of the module there; empty for a container that is never called."""
         return self._classes.get(path, "")
 
     def map_paths(self, mapping: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

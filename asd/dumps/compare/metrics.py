@@ -107,7 +107,7 @@ class Metrics:
     def without_numbers(
         cls, word: str, message: str, *, same_bits: bool | None = None, difference: BitDifference | None = None
     ) -> Metrics:
-        """The metrics of tensors that can't be measured."""
+        """Returns the metrics of tensors that can't be measured."""
         return cls(word, word, word, word, word, word, message, same_bits, difference)
 
 
@@ -223,7 +223,7 @@ def _dot(n: Any, b: Any) -> Any:
 
 
 def _wide(piece: Any, of: TensorFile) -> Any:
-    """The elements as numbers whose squares neither overflow nor lose digits of integers."""
+    """Returns the elements as numbers whose squares neither overflow nor lose digits of integers."""
     if of.is_bfloat16:
         return (piece.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if piece.dtype.kind == "c":

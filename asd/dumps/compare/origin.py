@@ -45,7 +45,7 @@ class CallGraph:
         self._given = self._givers(lambda row: row.tested), self._givers(lambda row: row.trusted)
 
     def _givers(self, side: Callable[[ComparedRow], Slot | None]) -> dict[object, list[CallRows]]:
-        """The calls by the fingerprint of what they gave on one side."""
+        """Returns the calls by the fingerprint of what they gave on one side."""
         found: dict[object, list[CallRows]] = {}
         for call in self.calls:
             for known in (fingerprint(side(row)) for row in call.rows if row.state == "output"):
@@ -54,7 +54,7 @@ class CallGraph:
         return found
 
     def first(self, agrees: Agrees) -> CallRows | None:
-        """The first call with a row that does not agree."""
+        """Returns the first call with a row that does not agree."""
         return next((call for call in self.calls if any(agrees(row) is False for row in call.rows)), None)
 
     def taken(self, call: CallRows) -> list[ComparedRow]:
@@ -79,11 +79,11 @@ class CallGraph:
         return [] if forward is None or forward is call else list(forward.rows)
 
     def forward_of(self, call: CallRows) -> CallRows | None:
-        """The forward call that a call belongs to; itself where it is one, None where the dump has none."""
+        """Returns the forward call that a call belongs to; itself where it is one, None where the dump has none."""
         return self._by_trusted.get(forward_of(call.trusted_name))
 
     def around(self, call: CallRows) -> Iterator[CallRows]:
-        """The modules around a call, the innermost first."""
+        """Returns the modules around a call, the innermost first."""
         seen: set[str] = set()
         name = self._trusted.parents.get(call.trusted_name)
         while name is not None and name not in seen:
@@ -93,7 +93,7 @@ class CallGraph:
             name = self._trusted.parents.get(name)
 
     def origin(self, first: CallRows, agrees: Agrees) -> CallRows:
-        """The call where what `first` shows began: what it was given wrong is followed back to who gave it."""
+        """Returns the call where what `first` shows began: what it was given wrong is followed back to who gave it."""
         call, seen = first, {id(first)}
         while (above := self._above(call, agrees)) is not None and id(above) not in seen:
             call = above
@@ -162,7 +162,7 @@ class CallGraph:
         ]
 
     def _above(self, call: CallRows, agrees: Agrees) -> CallRows | None:
-        """The call that gave this one what it was given wrong; the module around it where nobody did."""
+        """Returns the call that gave this one what it was given wrong; the module around it where nobody did."""
         wrong = [row for row in self.taken(call) if agrees(row) is False]
         if not wrong or any(row.state == "parameters" or self._weight(row.trusted) for row in wrong):
             return None
@@ -191,5 +191,5 @@ def _prints(row: ComparedRow) -> tuple[object, object]:
 
 
 def suffix_of(call: CallRows, row: ComparedRow) -> str:
-    """The name of a row within its call."""
+    """Returns the name of a row within its call."""
     return row.name.removeprefix(f"{call.name}.")

@@ -17,7 +17,7 @@ _FORMULA = "=+-@\t\r"
 
 
 def _of_slots(title: str, take: Callable[[Slot], Any], sides: tuple[str, str] = ("NPU", "Bench")) -> list[_Column]:
-    """A column of the run under test, and one of the trusted run."""
+    """Returns a column of the run under test, and one of the trusted run."""
 
     def cell(row: ComparedRow, side: int) -> Any:
         slot = (row.tested, row.trusted)[side]
@@ -31,7 +31,7 @@ def _value(slot: Slot, place: int) -> Any:
 
 
 def _values(row: ComparedRow, place: int) -> tuple[Any, Any]:
-    """A statistic of both sides; None where it is no number."""
+    """Returns a statistic of both sides; None where it is no number."""
     found = [None if slot is None else slot.values[place] for slot in (row.tested, row.trusted)]
     ours, theirs = (value if isinstance(value, (int, float)) else None for value in found)
     return ours, theirs
@@ -147,7 +147,7 @@ class ResultTable:
 
 
 def _safe(cell: Any) -> Any:
-    """A text of a file that a spreadsheet would take for a formula is told from one by a quote."""
+    """Returns `cell`, with a quote before a text that a spreadsheet would take for a formula."""
     if type(cell) is str and cell and cell[0] in _FORMULA:
         return f"'{cell}"
     return _NONE if cell is None else cell

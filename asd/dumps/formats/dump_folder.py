@@ -56,7 +56,7 @@ class Dump:
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
-    """The dumps under a path by (step, rank); None where the path does not say which.
+    """Returns the dumps under a path by (step, rank); None where the path does not say which.
 
     Args:
         path: A dump.json, or the folder of a rank, of a step, or of a whole dump.
@@ -84,7 +84,7 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
 
 
 def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
-    """The members of a dump.json: (`""`, name, value), and those of `data` as (`data`, name, value).
+    """Returns the members of a dump.json: (`""`, name, value), and those of `data` as (`data`, name, value).
 
     Raises:
         StateError: The file is cut short or no dump.
@@ -147,7 +147,7 @@ def _take_head(dump: Dump, name: str, value: object) -> None:
 
 
 def _read_lines(path: Path, data_dir: Path | None) -> Dump:
-    """The dump that ptdbg wrote: a line `[name, 1, [], type, shape, [max, min, mean]]` for each tensor."""
+    """Returns the dump that ptdbg wrote: a line `[name, 1, [], type, shape, [max, min, mean]]` for each tensor."""
     dump = Dump(path, data_dir or path.parent / "dump", framework="pytorch", tool="ptdbg")
     slots: dict[str, list[Slot]] = {}
     with open_text(path) as file:
@@ -173,7 +173,7 @@ def _read_lines(path: Path, data_dir: Path | None) -> Dump:
 
 
 def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | None = None) -> list[str]:
-    """The names as they were computed: a module after the calls inside it, gradients of parameters at the end.
+    """Returns the names as they were computed: a module after the calls inside it, gradients of parameters at the end.
 
     Other tools note gradients of parameters before the calls, and a module before the calls inside it.
 
@@ -203,7 +203,7 @@ def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | Non
 
 
 def stack_of(path: Path) -> dict[str, str]:
-    """The call stack of every name, from either form of stack.json.
+    """Returns the call stack of every name, from either form of stack.json.
 
     Raises:
         StateError: The file is neither.

@@ -81,12 +81,12 @@ class Entry(NamedTuple):
     settings: dict[str, str] | None = None
 
     def row_name(self, slot: Slot) -> str:
-        """The name of one slot in a table of results."""
+        """Returns the name of one slot in a table of results."""
         return f"{self.name}.{slot.suffix}"
 
 
 def split_name(name: str) -> tuple[str, str, str]:
-    """A name without its direction and count, the direction, and the count; the last two may be empty.
+    """Returns a name without its direction and count, the direction, and the count; the last two may be empty.
 
     >>> split_name("Cell.fc.Dense.backward.2")
     ('Cell.fc.Dense', 'backward', '2')
@@ -113,7 +113,7 @@ def is_random(name: str) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""The text with what would move a terminal's cursor written as escapes.
+    r"""Returns the text with what would move a terminal's cursor written as escapes.
 
     >>> printable("a\x1b[2Jb")
     'a\\x1b[2Jb'
@@ -122,7 +122,7 @@ def printable(text: str) -> str:
 
 
 def read_entry(name: str, found: object) -> Entry:
-    """The entry that one member of `data` describes; keys it does not know are passed over.
+    """Returns the entry that one member of `data` describes; keys it does not know are passed over.
 
     Raises:
         StateError: A part of it has another form than a dump has.
@@ -181,7 +181,7 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
 
 
 def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
-    """The slot of a tensor as dump.json describes it.
+    """Returns the slot of a tensor as dump.json describes it.
 
     Raises:
         StateError: Its shape or a statistic is none.

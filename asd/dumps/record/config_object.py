@@ -35,12 +35,12 @@ class ConfigObject:
         self._where = where
 
     def wrong(self, key: str, value: Any, valid: str) -> ConfigError:
-        """The error that `key` has a wrong value."""
+        """Returns the error that `key` has a wrong value."""
         shown = value if len(repr(value)) < 200 else repr(value)[:200] + "..."
         return ConfigError(f"{key[:80]} in {self._where}", shown, f"valid is {valid}")
 
     def take(self, key: str, default: Any) -> Any:
-        """The value of `key`, whatever it is."""
+        """Returns the value of `key`, whatever it is."""
         self._known.append(key)
         return self._left.pop(key, default)
 
@@ -59,14 +59,14 @@ class ConfigObject:
         return str(value)
 
     def text(self, key: str, default: str) -> str:
-        """A text that is not empty."""
+        """Returns a text that is not empty."""
         value = self.take(key, default)
         if not isinstance(value, str) or not value or "\0" in value:
             raise self.wrong(key, value, "a text that is not empty")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; nothing and null are an empty one."""
+        """Returns a list of texts; nothing and null are an empty one."""
         return self.items(key, lambda item: isinstance(item, str) and item != "", "a list of texts")
 
     def flag(self, key: str) -> bool:
@@ -77,14 +77,14 @@ class ConfigObject:
         return value
 
     def limit(self, key: str, default: int) -> int:
-        """A number of events, or -1 for no limit."""
+        """Returns a number of events, or -1 for no limit."""
         count = self.take(key, default)
         if type(count) is not int or not (count == -1 or 0 < count <= LARGEST_NUMBER):
             raise self.wrong(key, count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for no limit")
         return count
 
     def numbers(self, key: str) -> frozenset[int]:
-        """A list of whole numbers, texts of numbers, and ranges such as "4-6"."""
+        """Returns a list of whole numbers, texts of numbers, and ranges such as "4-6"."""
         valid = f'a list of whole numbers from 0 to {LARGEST_NUMBER}, or ranges such as "4-6"'
         found: set[int] = set()
         for item in self.items(key, lambda item: type(item) is int or isinstance(item, str), valid):
@@ -96,7 +96,7 @@ class ConfigObject:
         return frozenset(found)
 
     def items(self, key: str, fits: Callable[[Any], bool], valid: str) -> tuple[Any, ...]:
-        """A list whose items all fit; nothing and null are an empty one."""
+        """Returns a list whose items all fit; nothing and null are an empty one."""
         value = self.take(key, [])
         if value is None:
             return ()

@@ -194,7 +194,7 @@ def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str,
 
 
 def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:
-    """The settings in the section of a task."""
+    """Returns the settings in the section of a task."""
     if task == "grad_probe":
         inner.take("bounds", None)  # of intervals that another level has
         return {"grad_level": inner.one_of("grad_level", ("L0", "L1"), "L1"), "param_list": inner.texts("param_list")}

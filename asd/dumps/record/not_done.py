@@ -42,7 +42,7 @@ _AS_HERE = {"extra_info": True, "file_format": "npy", "risk_level": "ALL"}
 
 
 def not_done(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys that ask for something which is not done, each with the reason.
+    """Returns the keys that ask for something which is not done, each with the reason.
 
     Args:
         content: The object of a file, or of a task in it. An object in it is the section of another task, which asks

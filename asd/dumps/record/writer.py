@@ -167,7 +167,7 @@ class DumpWriter:
 
 
 def _object(members: Iterable[tuple[str, str]]) -> str:
-    """The text of an object, a member a line, of names and the texts of their values."""
+    """Returns the text of an object, a member a line, of names and the texts of their values."""
     lines = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in members)
     return f"{{\n{lines}\n}}" if lines else "{}"
 

@@ -107,7 +107,7 @@ class Executor:
         return decisions
 
     def due(self, now: float) -> list[Case]:
-        """The cases about which the engine is to be asked now, the oldest first."""
+        """Returns the cases about which the engine is to be asked now, the oldest first."""
         return (
             []
             if self._rests()

@@ -79,27 +79,27 @@ class Cases:
         self._store = store
 
     def open_case(self, device: int) -> Case | None:
-        """The open case of a device."""
+        """Returns the open case of a device."""
         return self._last("device = ? AND closed IS NULL", device)
 
     def last(self, device: int) -> Case | None:
-        """The last case of a device, open or not."""
+        """Returns the last case of a device, open or not."""
         return self._last("device = ?", device)
 
     def about(self, event_id: str) -> Case | None:
-        """The case to which the event of an id has led."""
+        """Returns the case to which the event of an id has led."""
         return self._last("event_id = ?", event_id)
 
     def get(self, number: int) -> Case:
-        """The case of a number."""
+        """Returns the case of a number."""
         return self._select("n = ?", number)[0]
 
     def in_state(self, *states: str) -> list[Case]:
-        """All open cases in one of these states, the oldest first."""
+        """Returns all open cases in one of these states, the oldest first."""
         return self._select(f"closed IS NULL AND state IN ({', '.join('?' * len(states))}) ORDER BY n", *states)
 
     def closed(self, most: int) -> list[Case]:
-        """The last cases that ended, the oldest first."""
+        """Returns the last cases that ended, the oldest first."""
         return self._select("closed IS NOT NULL ORDER BY n DESC LIMIT ?", most)[::-1]
 
     def passed_a_test(self, case: Case) -> bool:

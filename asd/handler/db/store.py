@@ -33,7 +33,7 @@ def existing(path: Path) -> Path:
 
 
 def events_file(run_dir: Path) -> Path:
-    """The event log of isolations and recoveries; `asd.rundir.names.event_files` finds it too."""
+    """Returns the event log of isolations and recoveries; `asd.rundir.names.event_files` finds it too."""
     return run_dir / "events-handler.jsonl"
 
 
@@ -89,12 +89,12 @@ class Store:
                 raise
 
     def meta(self, name: str, default: str = "") -> str:
-        """A value kept under a name."""
+        """Returns a value kept under a name."""
         row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else default
 
     def number(self, name: str, default: float = 0.0) -> float:
-        """A number kept under a name."""
+        """Returns a number kept under a name."""
         return float(self.meta(name) or default)
 
     def set_meta(self, name: str, value: str | float) -> None:

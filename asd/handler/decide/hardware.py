@@ -22,11 +22,11 @@ class Hardware:
         return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
 
     def named(self, number: int) -> Device:
-        """The device of a number."""
+        """Returns the device of a number."""
         return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
 
     def heard_of(self, event: Event, now: float) -> int:
-        """The number of an event's device, of which is noted what the event says."""
+        """Records an event's verdict, evidence and time for its device; returns the device's number."""
         device = self.number(event.host, event.device, event.rank, now, event.serial)
         verdict = event.verdict if event.kind in JUDGED else ""
         counted = f"{verdict} = {verdict} + 1, " if verdict else ""

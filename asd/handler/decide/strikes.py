@@ -213,15 +213,15 @@ class Strikes:
         return now if row[0] is None else min(now, float(row[0]))
 
     def counting(self, device: int) -> list[Incident]:
-        """The incidents of a device that count, the earliest first, with those of their strikes that do."""
+        """Returns the incidents of a device that count, the earliest first, with those of their strikes that do."""
         return incidents(self._select("device = ? AND (settled OR verdict <> '')", (device,)))
 
     def event(self, number: int) -> str:
-        """The first event of a strike, in JSON."""
+        """Returns the first event of a strike, in JSON."""
         return str(self._store.db.execute("SELECT event FROM strike WHERE n = ?", (number,)).fetchone()[0])
 
     def suspects(self, now: float) -> list[str]:
-        """The devices that have a strike which may not be over with its step, by name, the latest one last."""
+        """Returns the names of devices with a strike that was not transient, the latest last."""
         rows = self._store.db.execute(
             "SELECT name FROM strike JOIN device ON device.n = device WHERE revoked = '' AND verdict <> 'transient' "
             "AND time > max(?, cleared) AND time >= ? GROUP BY device.n ORDER BY max(time), max(strike.n)",
@@ -237,7 +237,7 @@ class Strikes:
         )
 
     def clear_place(self, device: int, until: float) -> None:
-        """The same, where the device is known by its place alone: hardware with a serial takes its strikes along."""
+        """Clears a device without a known serial; hardware with a serial keeps its strikes when it moves."""
         if self._store.has("device WHERE n = ? AND serial = ''", device):
             self.clear(device, until)
 
@@ -276,12 +276,12 @@ class Strikes:
         return self._hosts_of is None or event.host in self._hosts_of(job_of(event.run))
 
     def _heeded(self, event: Event) -> tuple[str, tuple[object, ...]]:
-        """Which strikes have to do with an event: those of its host, and of others where the job runs on both."""
+        """Returns a condition for the strikes of an event: of its host, and of others where the job runs on both."""
         both = f"({_HARDWARE_OF} OR vouched)" if self._is_vouched(event) else _HARDWARE_OF
         return ("TRUE", ()) if self._hosts_of is None else (both, (event.host,))
 
     def _repeated_on(self, event: Event, now: float) -> list[str]:
-        """The hosts on which other attempts of the job saw the same value at the same checkpoint and step."""
+        """Returns the hosts on which other attempts of the job saw the same value at the same checkpoint and step."""
         if not moment(event):
             return []
         text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
@@ -323,7 +323,7 @@ class Strikes:
         return Counted(burst=self._store.db.execute(query, values).fetchone()[0], of=of, revoked=revoked)
 
     def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Which strikes of its job belong to a burst with this event, as a condition; None when there is none.
+        """Returns a condition for strikes of the job in a burst with this event; None when there is no burst.
 
         The same step of the same run is the same moment, whatever the clocks of the hosts say.
         """
@@ -364,7 +364,7 @@ class Strikes:
         )
 
     def _step(self, event: Event, device: int) -> int:
-        """The step; for anomalies whose step is not known a negative number, the same for those close to each other."""
+        """Returns the step; for an unknown step a negative number, equal for anomalies that are close in time."""
         if moment(event):
             return event.step
         query = "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1"

@@ -180,7 +180,7 @@ class Triage:
         return self.strikes.of(device, self.strikes.now_there(device, now))
 
     def _passed(self, case: Case | None, event: Event, now: float) -> Decision:
-        """A stress test found nothing: what others hold out is not isolated once they give it back."""
+        """Records a passed stress test: a device isolated by others is not isolated again once they release it."""
         if case is not None and case.state == "others" and event.time > case.last_fault:
             self.cases.move(case.n, "drop", now, ending="passed", why_released="it passed a stress test")
             case = None
@@ -287,7 +287,7 @@ class Triage:
 
 
 def _with(count: StrikeCount) -> str:
-    """The score too, where earlier strikes make it more."""
+    """Returns the score in words, where earlier strikes raise it above the strikes; else an empty text."""
     more = count.score + count.waiting
     return f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
 

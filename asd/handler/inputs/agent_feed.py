@@ -143,7 +143,7 @@ class AgentFeed:
         return told
 
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
-        """The cursors of the nodes after these batches: the last ones of each journal, the last used last."""
+        """Returns the cursors of the nodes after these batches: the last ones of each journal, the last used last."""
         moved: dict[str, list[str]] = {}
         for batch in batches:
             node, cursor = batch.target.node, batch.answer.cursor
@@ -178,7 +178,7 @@ class AgentFeed:
 
 
 def _by_our_clock(batch: Batch, event: Event) -> Event:
-    """The event with the time that our clock showed then."""
+    """Returns the event with the time that our clock showed then."""
     return replace(event, time=event.time + batch.behind) if abs(batch.behind) > _AGREED_SECONDS else event
 
 

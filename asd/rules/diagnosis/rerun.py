@@ -56,7 +56,7 @@ class Diagnosis(NamedTuple):
 
 
 def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, least: float = 0.0) -> str:
-    """The first difference in backward order, in words; empty if every bit that both know is the same.
+    """Returns the first difference in backward order, in words; empty if every bit that both know is the same.
 
     Args:
         one: An answer.
@@ -116,7 +116,7 @@ def find(
     no_sibling: str = "there is no sibling to compare with",
     unsteady: str = "",
 ) -> Diagnosis:
-    """The verdict about a step.
+    """Returns the verdict about a step.
 
     Args:
         original: The step as it was.

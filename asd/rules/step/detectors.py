@@ -71,7 +71,7 @@ class Detectors:
         self.feature: str = self._new(GRADIENT).feature
 
     def update(self, name: str, kind: str, value: float) -> Judged:
-        """The verdict on site `name` in this step."""
+        """Returns the verdict on site `name` in this step."""
         judge = self._judges.get(name)
         if judge is None:
             judge = self._judges[name] = self._new(kind)
@@ -85,7 +85,7 @@ class Detectors:
         return ScoreRule.name if kind in SCORES else self._config.rule
 
     def limit(self, name: str, kind: str = GRADIENT) -> float:
-        """The largest value of site `name` that is not a first-level anomaly in the next step."""
+        """Returns the largest value of site `name` that is not a first-level anomaly in the next step."""
         judge = self._judges.get(name) or self._unseen.get(kind)
         if judge is None:  # a site without a call is asked for in every step
             judge = self._unseen[kind] = self._new(kind)
@@ -94,17 +94,17 @@ class Detectors:
         return max(limit, min(2 * self.expected[name], most)) if name in self.expected else limit
 
     def second_limit(self, name: str, kind: str = GRADIENT) -> float:
-        """The largest value of site `name` that is not suspicious in the next step."""
+        """Returns the largest value of site `name` that is not suspicious in the next step."""
         judge = self._judges.get(name)
         return self.limit(name, kind) if judge is None else _in_statistic(judge, judge.second_limit())
 
     def least(self, name: str) -> float:
-        """The smallest value of `name` that is not suspicious; 0 where there is none."""
+        """Returns the smallest value of `name` that is not suspicious; 0 where there is none."""
         judge = self._judges.get(name)
         return judge.least() if judge is not None else 0.0
 
     def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
-        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
+        """Returns the verdict about a tensor beyond its second-level limits if the same step does not show it again.
 
         Returns:
             It; None where nothing is suspicious. Nothing is learned.
@@ -229,5 +229,5 @@ class Detectors:
 
 
 def _in_statistic(rule: Rule, limit: float) -> float:
-    """The limit of a rule, which may judge squares, as one of the statistic that is compared."""
+    """Returns the limit of a rule, which may judge squares, as one of the statistic that is compared."""
     return largest_root(limit) if rule.feature == _SQUARE else limit

@@ -329,7 +329,7 @@ class Monitor:
         *,
         overflow_expected: bool,
     ) -> Judged:
-        """The verdict on one checkpoint, counted and kept."""
+        """Returns the verdict on one checkpoint, counted and kept."""
         name, value = reading.checkpoint, unscaled(reading, loss_scale)
         if not reading.finite and overflow_expected and loss_scale > 1 and reading.kind not in SCORES:
             reason, limit = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)

@@ -42,10 +42,10 @@ class Reports:
         attribution: Attribution | None,
         cause: str = "",
     ) -> Event:
-        """A checkpoint broke a limit.
+        """Returns the event of a checkpoint that broke a limit.
 
         Args:
-            step: In this step.
+            step: Step of the anomaly.
             reading: What it saw.
             judged: What the rule says of that.
             rule: Which rule it was.
@@ -80,7 +80,7 @@ class Reports:
         return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
-        """An anomaly of what all ranks see alike."""
+        """Returns an anomaly of values that all ranks see alike."""
         if attribution is None:
             reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
             return replace(_of_nobody(event), reason=reason)
@@ -95,7 +95,7 @@ class Reports:
         return replace(event, kind="follower")
 
     def state_anomaly(self, step: int, name: str, verdict: Verdict) -> Event:
-        """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
+        """Returns the event of a weight or optimizer state, called `name`, that broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         words = {"checkpoint": name, "feature": "max", "key": "state"}
         return self._event(
@@ -103,14 +103,14 @@ class Reports:
         )
 
     def follower(self, step: int, attribution: Attribution | None = None) -> Event:
-        """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        """Returns the event of another rank's first-level anomaly in `step`; no value of this rank broke a limit."""
         reason = "another rank refused the update"
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
         return self._event("follower", step, reason, refused=True)
 
     def withheld(self, step: int, reason: str) -> Event:
-        """The update of `step` was refused for what an earlier step flagged."""
+        """Returns the event of an update in `step` that was refused because of an earlier step."""
         return self._event("follower", step, f"the update was refused, for {reason}", refused=True)
 
     def weights_differ(self, step: int, found: Difference) -> Event:
@@ -134,11 +134,11 @@ class Reports:
         return _of_nobody(event) if anomaly and not found.odd else event
 
     def problem(self, step: int, checkpoint: str, reason: str) -> Event:
-        """The detector itself could not do its work; nothing is said of the device."""
+        """Returns the event of a failure of the detector itself; it does not concern the device."""
         return self._event("problem", step, reason, checkpoint=checkpoint, key=reason, code=NO_FAULT)
 
     def _event(self, kind: str, step: int, reason: str, **more: Any) -> Event:
-        """An event of this rank; without `more` it is about no value."""
+        """Returns an event of this rank; without `more` it is about no value."""
         usual = {"checkpoint": "", "value": math.nan, "limits": (), "level": Level.NORMAL, "refused": False}
         usual |= {"rule": self._rule, "feature": self._feature, "time": self._clock()}
         return Event(origin=self._origin, kind=kind, step=step, reason=reason, **{**usual, **more})

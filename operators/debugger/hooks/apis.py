@@ -17,7 +17,7 @@ from asd.operators.precheck.lookup import TENSOR_METHODS, names_of
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text."""
+    """Returns the words of a text."""
     return text.split()
 
 
@@ -144,7 +144,7 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _caller() -> str:
-    """The module that calls a hook, not that of a method of Tensor which hands on to another."""
+    """Returns the module that calls a hook, not that of a method of Tensor which hands on to another."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindspore.common."):
         frame = frame.f_back

@@ -38,7 +38,7 @@ class Label(NamedTuple):
     module: bool
 
     def name(self, direction: str, number: int) -> str:
-        """The full name of a call."""
+        """Returns the full name of a call."""
         return f"{self.text}.{direction}.{number}" if self.module else f"{self.text}.{number}.{direction}"
 
 
@@ -141,7 +141,7 @@ class Session:
                 self.recording.put(name, part, [], [])
 
     def finish(self) -> None:
-        """The step is over."""
+        """Ends the step."""
         for handle in self._parameter_hooks:
             handle.remove()
         self._parameter_hooks.clear()
@@ -234,12 +234,12 @@ def set_session(session: Session | None) -> None:
 
 
 def current_session() -> Session | None:
-    """The session that is recording, whoever asks; None where nothing is recorded."""
+    """Returns the session that is recording, whoever asks; None where nothing is recorded."""
     return _current[0]
 
 
 def eager_session() -> Session | None:
-    """The session for a call that Python makes in PyNative, from the network itself; else None."""
+    """Returns the session for a call that Python makes in PyNative, from the network itself; else None."""
     session = _current[0]
     if session is None or not session.here() or context.get_context("mode") != context.PYNATIVE_MODE:
         return None
@@ -252,7 +252,7 @@ def _side(part: str) -> str:
 
 
 def _frames() -> tuple[str, ...]:
-    """The call stack without our own frames, innermost first."""
+    """Returns the call stack without our own frames, innermost first."""
     frames = []
     frame = sys._getframe(2)
     while frame is not None:

@@ -17,7 +17,7 @@ _PRECISION = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAUL
 
 
 def environment() -> str:
-    """The parts as `name=value`, with `; ` between them."""
+    """Returns the parts as `name=value`, with `; ` between them."""
     device = str(context.get_context("device_target"))
     switches = str(dict(sorted(context.get_context("ascend_config").items()))) if device == "Ascend" else "own"
     found = {
@@ -33,7 +33,7 @@ def environment() -> str:
 
 
 def _set(*names: str) -> str:
-    """The variables that are set."""
+    """Returns the variables that are set."""
     return "".join(f" {name}:{value}" for name, value in set_variables(*names).items())
 
 

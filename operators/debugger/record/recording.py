@@ -80,7 +80,7 @@ class DumpRecording:
 
 
 def _file_name_of(name: str, part: str, path: Path) -> str:
-    """The name of a tensor's file without its ending."""
+    """Returns the name of a tensor's file without its ending."""
     if ".parameters_grad." in name:
         return f"{name}.{part}"
     return ".".join([name, _SLOTS.get(part, part), *map(str, path)])

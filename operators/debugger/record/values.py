@@ -20,12 +20,12 @@ _DEEPEST = 8
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """The name of a tensor's type, as dumps write it."""
+    """Returns the name of a tensor's type, as dumps write it."""
     return str(tensor.dtype)
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """The elements of `tensor`; bfloat16 as float32. A view where that is possible."""
+    """Returns the elements of `tensor`; bfloat16 as float32. A view where that is possible."""
     if tensor.dtype == ms.bfloat16:
         tensor = tensor.astype(ms.float32)
     array: np.ndarray = tensor.asnumpy()
@@ -46,7 +46,7 @@ def leaves(value: Any, path: Path | None = None) -> Iterator[tuple[Path, Any]]:
 
 
 def _scalar(value: Any) -> Any:
-    """A value that is neither tensor nor array, as JSON; null for what the format has no form for."""
+    """Returns a value that is neither tensor nor array, as JSON; null for what the format has no form for."""
     if isinstance(value, (bool, int, float, str)):
         return {"type": type(value).__name__, "value": value}
     if isinstance(value, np.generic):
@@ -121,7 +121,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _code_of(function: Any) -> str:
-    """A check sum of what a function does; lines, names of files and comments are no part of it."""
+    """Returns a check sum of what a function does; lines, names of files and comments are no part of it."""
 
     def parts(code: types.CodeType) -> tuple[Any, ...]:
         inner = [parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
