@@ -115,7 +115,7 @@ class Config:
         return job_name(os.environ if environ is None else environ, self.name_of_node())
 
     def name_of_run(self, environ: Mapping[str, str] | None = None) -> str:
-        """`run`, the name of the job, or a new name made from the folder, the time and the number of this process.
+        """Returns `run`, the name of the job, or a new name made from folder, time and number of this process.
 
         Args:
             environ: Of this process if not given.
@@ -132,7 +132,7 @@ class Config:
         return f"{job}+{time.strftime('%Y%m%d%H%M%S', time.gmtime())}" if job else self.name_of_run()
 
     def name_of_node(self) -> str:
-        """`node`, or the host name of this machine."""
+        """Returns `node`, or the host name of this machine."""
         return self.node or socket.gethostname()
 
     @property
@@ -178,7 +178,7 @@ def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:
-    """The devices that `ASCEND_RT_VISIBLE_DEVICES` shows to this process, ascending as CANN counts; empty for all."""
+    """Returns the devices that `ASCEND_RT_VISIBLE_DEVICES` shows to this process, in CANN's order; empty for all."""
     words = (os.environ if environ is None else environ).get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
     return sorted(int(word) for word in words if word.strip().isdecimal())
 

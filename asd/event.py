@@ -158,7 +158,7 @@ class Event(FromOrigin):
         return sentence.translate(_LINE_BREAKS)
 
     def to_json(self) -> str:
-        """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
+        """Returns a line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, as JSON has no such numbers."""
         data = members(self)
         del data["time"]
         data |= {

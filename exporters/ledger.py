@@ -83,7 +83,7 @@ class Ledger:
             return {origin: copy.deepcopy(counts) for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def records(self, now: float) -> dict[tuple[str, str], DeviceRecord]:
-        """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by host and name."""
+        """Returns devices that have strikes or are isolated, at `now` in seconds since the epoch, by host and name."""
         with self._lock:
             isolated = self._isolated.copy()
             found = self._strikes.of_all(now)

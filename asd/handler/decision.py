@@ -47,7 +47,7 @@ class Decision:
     case: int = 0  # number of the device's case; 0 when there is none
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Returns one line of JSON."""
         time = datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="milliseconds")
         device = self.device._asdict() if self.device else None
         told = {"time": time, "action": self.action, "device": device, "event": self.event_id, "reason": self.reason}

@@ -18,7 +18,7 @@ _KINDS = ("*/device-*/device-*.log*", "*/plog/plog-*.log*", "**/worker_*.log*")
 
 
 def default_places(environ: Mapping[str, str], home: Path) -> list[str]:
-    """Where Ascend and MindSpore put their logs, by the environment and the user's home: patterns for `LogFiles`."""
+    """Returns patterns of Ascend's and MindSpore's logs for `LogFiles`, by environment and the user's home."""
     work = environ.get("ASCEND_WORK_PATH")
     roots = [environ.get("ASCEND_PROCESS_LOG_PATH"), work and f"{work}/log", f"{home}/ascend/log"]
     return [f"{glob.escape(root)}/{kind}" for root in roots if root for kind in _KINDS] + ["worker_*.log*"]

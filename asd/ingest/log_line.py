@@ -60,7 +60,7 @@ class LogFinding:
 
 
 def level_of(message: str) -> str:
-    """`ERROR`, `WARNING`, `INFO` and so on, as the header of a message says; empty without one."""
+    """Returns `ERROR`, `WARNING`, `INFO` and so on from the header of a message; empty without one."""
     match = _HEADER.search(message) or _TAG.search(message) or _LEVEL.search(message)
     name = match[1].upper() if match else ""
     return "WARNING" if name == "WARN" else name

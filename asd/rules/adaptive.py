@@ -265,5 +265,5 @@ class Adaptive(Rule):
 
 
 def _power(bits: float) -> float:
-    """2 to the power of bits."""
+    """Returns 2 to the power of bits."""
     return 2.0**bits if bits < LARGEST_EXPONENT else inf if bits == inf else LARGEST_POWER

@@ -120,7 +120,7 @@ class _Search:
         )
 
     def flaw(self, manifest: Manifest, path: Path) -> str:
-        """Why this one can't be taken, without a full stop; empty when it can."""
+        """Returns why this one cannot be used, without a full stop; empty when it can."""
         if manifest.tainted_from:
             return f"a first-level anomaly of step {manifest.tainted_from} is in its weights"
         first = self.first_sign(manifest.run)

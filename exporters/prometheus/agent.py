@@ -141,7 +141,7 @@ class Agent:
         return self._folders.found
 
     def ready(self) -> str:
-        """Why what it serves is not up to date; empty when it is."""
+        """Returns why its data are not up to date; empty when they are."""
         age = self._monotonic() - self._last_sign
         if age > _STUCK_INTERVALS * self.poll_interval:
             return f"the files were last looked at {age:.0f} s ago"
@@ -237,7 +237,7 @@ class Agent:
         follower.skipped = follower.lost = 0
 
     def _look_at_disks(self) -> None:
-        """A rank that begins where nothing can be written leaves neither status nor event: nothing else tells of it."""
+        """Checks that ranks can write: one that begins where it cannot leaves neither status nor event."""
         self._disk = ""
         for folder in self.run_dirs:
             with contextlib.suppress(OSError):
@@ -268,7 +268,7 @@ class Agent:
                 self._taken[line.path.parent] += 1
 
     def _of_hardware(self, event: Event) -> Event:
-        """The event with serial and physical number of its device as known here; a job says nothing of these."""
+        """Returns the event with its device's serial and physical number, which only the agent knows."""
         names = self._devices(event.host, event.device)
         number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
         if (event.serial, event.device_number) == (names.vdie_id, number):

@@ -188,7 +188,7 @@ class EventJournal:
             self._db = None
 
     def _start(self, after: Sequence[str]) -> int:
-        """The number of the last event that the asker has; one that is not there yet is of a file that was put back."""
+        """Returns the number of the reader's last event; 0 if it is beyond the journal, as after a restored file."""
         found = (CURSOR.fullmatch(text) for text in after)
         numbers = [int(match["number"]) for match in found if match is not None and match["name"] == self._name]
         number = max(numbers, default=0)
@@ -271,5 +271,5 @@ def _size(db: sqlite3.Connection, after: int = 0) -> int:
 
 
 def _text(event: Event) -> str:
-    """The event in JSON, without half a surrogate pair, which no database keeps; JSON has another spelling for it."""
+    """Returns the event in JSON, with lone surrogates escaped, as no database keeps them."""
     return event.to_json().encode(errors="backslashreplace").decode()

@@ -60,7 +60,7 @@ def verdict_on(data: RunData) -> RunVerdict:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """`count` with its noun.
+    """Returns `count` with its noun.
 
     >>> counted(2, "rank")
     '2 ranks'

@@ -107,7 +107,7 @@ def install(
 
 
 def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
-    """Every cell of `net` with its name; those of other pipeline stages are left out, and their operators check not."""
+    """Returns the cells of `net` by name; leaves out other pipeline stages, and switches off their check operators."""
     elsewhere, cells = cells_of_other_stages(net), []
     for path, cell in net.cells_and_names():
         if is_ours(path):
@@ -151,7 +151,7 @@ def cell_name(path: str) -> str:
 
 
 def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
-    """Regular expressions from one text or several; what is compiled already stays.
+    """Compiles one regular expression or several; keeps those that are compiled already.
 
     Raises:
         ConfigError: One of them is not valid.

@@ -94,7 +94,7 @@ class GradientMonitor:
             _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)
 
     def _take(self, gradients: list[np.ndarray]) -> None:
-        """The gradients of one step."""
+        """Takes the gradients of one step."""
         step, self._step = self._step, self._step + 1
         if self._failed or not self.config.wants(step, "step"):
             return

@@ -121,7 +121,7 @@ class PrecisionDebugger:
         self._begin(Session(self.config, self._recording()))
 
     def _read_again(self) -> None:
-        """A file with `dump_enable` may have been changed while the training runs."""
+        """Reads a file with `dump_enable` again, as it may have been changed while the training runs."""
         if self._file is not None and self.config.enabled is not None:
             try:
                 self.config = DebuggerConfig.read(self._file, **self._given)
@@ -142,7 +142,7 @@ class PrecisionDebugger:
             )
 
     def end_training_at_once(self) -> None:
-        """From now on until `stop`, `OverflowDetected` is raised from the call that was one too many.
+        """Raises `OverflowDetected` from the call that overflows once too often, from now on until `stop`.
 
         That is a call within the step; after an overflow in the backward pass, the first of the next forward pass.
         """
@@ -173,7 +173,7 @@ class PrecisionDebugger:
         self._counter.end_training()
 
     def step(self) -> None:
-        """The next step begins."""
+        """Begins the next step."""
         self.stop()
         self._step += 1
 
@@ -186,7 +186,7 @@ class PrecisionDebugger:
         GradientMonitor(self.config).monitor(optimizer)
 
     def _end(self) -> None:
-        """At the end of the process: a step is written as far as it came; an overflow was told already."""
+        """Writes an unfinished step at the end of the process; an overflow was reported before."""
         with contextlib.suppress(OverflowDetected):
             self.stop()
 

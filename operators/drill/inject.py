@@ -147,7 +147,7 @@ class _Faulty(nn.Cell):
 
 
 def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
-    """An operator that lets `strike` change an array within a step, in graph mode and PyNative alike; CPU only."""
+    """Returns an operator that lets `strike` change an array within a step, in both modes; CPU only."""
 
     def corrupt(array: np.ndarray) -> np.ndarray:
         return strike(array)

@@ -83,7 +83,7 @@ class GateCell(nn.Cell):
         return refused
 
     def construct(self, gradients):
-        """1 where the update must not be applied, on any rank, else 0."""
+        """Returns 1 where any rank refuses the update, else 0."""
         total = self.decide(self.look(gradients))
         if not self.is_alone:
             total = total + self.is_held(total)

@@ -130,7 +130,7 @@ class OwnGradients(nn.Cell):
         self.observe = make_observer(self.sites)
 
     def __call__(self, gradients):
-        """In PyNative measures at once; a graph that calls it compiles `construct`."""
+        """Measures at once in PyNative; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients)
         note(self.sites, gradients)

@@ -41,7 +41,7 @@ def living_taps() -> list[Any]:
 
 @constexpr
 def _note_call(number: int) -> bool:
-    """Python runs it while the compiler follows a network from its input on: what depends on a call comes later."""
+    """Notes the order of calls; Python runs it while the compiler follows a network from its input on."""
     tap = _living.get(number)
     if tap is not None and tap.site.called == 0:
         tap.site.called = next(_calls)
@@ -57,11 +57,11 @@ class _Tap(CheckCell):
         self.look = _primitive(write, self.slots) if self.is_primitive else _Look(write)
 
     def __deepcopy__(self, memo: Any) -> _Tap:
-        """Itself: a copy of a network is checked where the network is."""
+        """Returns itself: a copy of a network is checked where the network is."""
         return self
 
     def __call__(self, x):
-        """In PyNative a hook; a graph that calls it compiles `construct`."""
+        """Attaches a hook in PyNative; a graph that calls it compiles `construct`."""
         return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
 
     def construct(self, x):
@@ -127,7 +127,7 @@ class _Write(CheckCell):
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
-    """A function for compiled graphs: reports as many tensors to `sites`, returns what is ready when that is done."""
+    """Returns a function for compiled graphs: it reports a tensor to each site and returns a value to wait for."""
     slots, write = hidden(table().worst), _Write(sites)
 
     def report(tensors):
@@ -165,7 +165,7 @@ class InsertGradientOf(ops.InsertGradientOf):
         self.add_prim_attr("recompute", True)
 
     def __deepcopy__(self, memo: Any) -> InsertGradientOf:
-        """Itself: a copy of a network writes where the network does."""
+        """Returns itself: a copy of a network writes where the network does."""
         return self
 
 
@@ -210,5 +210,5 @@ def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
 
 
 def alias(x: Any) -> Any:
-    """Another tensor with the numbers of `x`, in the same memory."""
+    """Returns another tensor with the numbers of `x`, in the same memory."""
     return F.stop_gradient(x)

@@ -62,7 +62,7 @@ def _mse_loss(x, target, reduction="mean"):
 
 
 def _picked(x, target):
-    """One element of each row."""
+    """Returns one element of each row."""
     hot = np.zeros(x.shape)
     hot[np.arange(x.shape[0]), target.asnumpy()] = 1.0
     return (x * Tensor(hot, x.dtype)).sum(1)

@@ -45,7 +45,7 @@ def at_exit(method: Callable[[], object]) -> None:
 
 
 def shielded(function: _Function) -> _Function:
-    """`function`, which MindSpore or a training calls; it returns None where it fails."""
+    """Wraps `function`, which MindSpore or a training calls; the wrapper returns None where it fails."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

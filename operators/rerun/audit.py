@@ -78,7 +78,7 @@ class Audit(Part):
         self.first = None if failure else first
 
     def _compare_ranks(self, again: RepeatableStep, root: int, weights: Sequence[Parameter]) -> None:
-        """All ranks make the step of `root`; one that comes to something else than all others has a bad device."""
+        """Runs the step of `root` on all ranks; a rank whose result differs from all others has a bad device."""
         ranks = self.ranks
         is_root = ranks.rank == root
         parcel = again.pack() if is_root else b""

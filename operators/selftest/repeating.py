@@ -36,7 +36,7 @@ class Net(nn.Cell):
         self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 4)
 
     def construct(self, x, y):
-        """Mean square of the distance to y."""
+        """Returns the mean square of the distance to y."""
         return ops.mean(ops.square(ops.cast(self.last(self.norm(self.first(x))), ms.float32) - y))
 
 

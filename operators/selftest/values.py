@@ -24,7 +24,7 @@ def number_of_bits(dtype: str) -> int:
 
 
 def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
-    """`array` in this type; bfloat16, which NumPy lacks, as the float32 numbers that it has."""
+    """Returns `array` rounded to this type; bfloat16, which NumPy lacks, as float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype != "bfloat16":
             return np.asarray(array, dtype)
@@ -92,7 +92,7 @@ class Differentiated(nn.Cell):
         self.grad = ops.GradOperation(get_all=True, sens_param=True)
 
     def construct(self, sens, *inputs):
-        """The output, and a tuple of gradients."""
+        """Returns the output, and a tuple of gradients."""
         return self.net(*inputs), self.grad(self.net)(*inputs, sens)
 
 
@@ -109,7 +109,7 @@ class FirstOutput(nn.Cell):
         self.op, self.constants = op, constants
 
     def construct(self, *inputs):
-        """A tensor."""
+        """Returns a tensor."""
         outputs = self.op(*inputs, *self.constants)
         if isinstance(outputs, tuple):
             outputs = outputs[0]

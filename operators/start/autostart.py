@@ -53,7 +53,7 @@ def stop() -> None:
 
 @contextlib.contextmanager
 def _inside() -> Iterator[None]:
-    """While one place judges, the places inside it don't."""
+    """Keeps inner places from judging while this one judges."""
     global _training
     _training += 1
     try:

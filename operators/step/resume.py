@@ -28,7 +28,7 @@ _MOST_READ = 1 << 20
 
 
 def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
-    """Where the state of a checkpoint file is kept: for `a.ckpt` in `a.ckpt.asd-rank0.json`, or `...-LABEL.json`."""
+    """Returns the path of a checkpoint file's state: `a.ckpt.asd-rank0.json` for `a.ckpt`, or `...-LABEL.json`."""
     path = Path(checkpoint_file)
     return path.with_name(f"{path.name}{_ending(rank, label)}")
 
@@ -101,7 +101,7 @@ def state_to_resume(
 
 
 def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
-    """The first-level anomalies of earlier attempts, by step and checkpoint, in the last megabyte of the rank's log.
+    """Returns first-level anomalies of earlier attempts, by step and checkpoint, from the last MB of the rank's log.
 
     Left out are those that a second run took for hardware's: what comes again in another process is no device's.
     """

@@ -42,7 +42,7 @@ class Site:
         self._measures: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __deepcopy__(self, memo: Any) -> Site:
-        """Itself: a copy of a network is checked where the network is."""
+        """Returns itself: a copy of a network is checked where the network is."""
         return self
 
     def measured_by(self, cell: Any) -> None:
@@ -87,7 +87,7 @@ class Sites:
         return site
 
     def dead(self) -> np.ndarray:
-        """Which slots belong to no living site, as numbers."""
+        """Returns the numbers of slots that belong to no living site."""
         dead = np.ones(self.capacity, bool)
         dead[list(self.living)] = False
         return np.flatnonzero(dead)

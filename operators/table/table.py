@@ -65,7 +65,7 @@ class Table:
         self.replaying = False
 
     def __deepcopy__(self, memo: Any) -> Table:
-        """Itself: a copy of a network is checked by the same table."""
+        """Returns itself: a copy of a network is checked by the same table."""
         return self
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
@@ -276,14 +276,14 @@ class Table:
         return gate.refused - before
 
     def begin_replay(self) -> None:
-        """From now on every update is refused and not counted."""
+        """Refuses every update from now on, without counting it."""
         self._take([])
         self._before_replay = [self.worst.asnumpy().copy(), self._values.copy()]
         self.replaying = self._is_replay = True
         self._arm_guards()
 
     def end_replay(self) -> None:
-        """Back to what was before `begin_replay`."""
+        """Restores the state before `begin_replay`."""
         self._noted = []
         written, self._values = self._before_replay
         write(self.worst, written)

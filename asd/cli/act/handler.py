@@ -203,7 +203,7 @@ class _HandlerJob:
             self._agents.puller.close()
 
     def not_ready(self) -> str:
-        """Why it is not ready; empty when it is."""
+        """Returns why it is not ready; empty when it is."""
         return self._state_problem or self.leading.waiting or self._nothing_found
 
     def follow(self, stop: threading.Event) -> int:

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _start_up_file(environ: Mapping[str, str]) -> str | None:
-    """Which file makes `NPU_ASD_ENABLE` enough for every Python of this environment, and whether it did so here."""
+    """Returns the file that starts detection in every Python of this environment, with its state; None without it."""
     places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     file = next((path for place in places if (path := Path(place, "mindspore_asd.pth")).is_file()), None)
     is_off = environ.get("NPU_ASD_ENABLE", "0") in ("", "0")

@@ -184,7 +184,7 @@ def _compare_slots(
     slots: tuple[Slot | None, Slot | None],
     mode: str,
 ) -> ComparedRow:
-    """One row without its verdict.
+    """Returns one row without its verdict.
 
     Args:
         dumps: The run under test, then the trusted run; so in the others.
@@ -222,7 +222,7 @@ def _compare_slots(
 
 
 def _compare_numbers(row: ComparedRow, tested: Slot, trusted: Slot) -> None:
-    """By CRC32, or by statistics: where these are infinite or NaN on both sides, they hide what else differs."""
+    """Compares by CRC32, or by statistics: if these are infinite or NaN on both sides, they hide other differences."""
     if tested.md5 is not None and trusted.md5 is not None:
         if len(tested.md5) == len(trusted.md5):
             row.same = tested.md5.lower() == trusted.md5.lower()

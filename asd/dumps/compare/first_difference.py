@@ -155,7 +155,7 @@ class FirstDifference:
             self._basis, self._types = "rounding", f"the types differ, first at {row.name}"
 
     def result(self) -> Divergence | None:
-        """Where the runs part; None when they agree in everything that could be compared."""
+        """Returns the first difference of the runs; None when they agree in all that could be compared."""
         self._graph = graph = CallGraph(self._trusted, self._calls)
         agrees, self._unread = self._without_unread(_same)
         self._asked = self._asked_for()

@@ -51,7 +51,7 @@ class Matching:
     moved: frozenset[str] = frozenset()
 
     def in_order(self, tested: Dump, trusted: Dump) -> Iterator[tuple[Entry | None, Entry | None]]:
-        """All calls of both sides in the order of the run under test; what only the trusted run has, at its place."""
+        """Returns all calls of both sides in the order of the run under test; calls of the trusted run alone fit in."""
         used = set(self.calls.values())
         rest = iter([*trusted.entries.values()])
         done: set[str] = set()
@@ -155,7 +155,7 @@ def _rename_parameter(_: str, suffix: str) -> str:
 
 
 def _match_names(tested: Dump, trusted: Dump) -> Matching:
-    """Equal names; between the two frameworks also by place."""
+    """Matches equal names; between the two frameworks also by place."""
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
         calls, moved = _aligned(tested, trusted)
         return Matching(calls, turned=_turned(tested, trusted, calls), moved=moved)
@@ -163,7 +163,7 @@ def _match_names(tested: Dump, trusted: Dump) -> Matching:
 
 
 def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str]]:
-    """The calls that belong together, and those of them whose order differs; a backward call goes with its forward."""
+    """Returns pairs of calls, and those whose order differs; a backward call is paired as its forward call is."""
     if tested.tool != trusted.tool:  # each records calls that the other does not
         return {name: name for name in tested.entries if name in trusted.entries}, frozenset()
     heads, keys = [], []
@@ -274,7 +274,7 @@ def _match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[s
 def _place(
     tree: _ModuleTree, name: str, paths: Mapping[str, str], mapping: Mapping[str, Mapping[str, str]]
 ) -> tuple[str, ...]:
-    """Module path, API or nothing, direction, count of a module's call."""
+    """Returns module path, API or nothing, direction, and count of a module's call."""
     base, direction, count = split_name(name)
     path = tree.path_of(name)
     if path is not None:
@@ -327,7 +327,7 @@ class _ModuleTree:
         return self._classes.get(path, "")
 
     def map_paths(self, mapping: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Where each path lies in the other network, by a layer mapping.
+        """Maps each path to its path in the other network, by a layer mapping.
 
         At each module the section of its class is looked up; in it the longest dotted key goes first, and a name
         without a key stays. What follows `(` in a target is left out.

@@ -180,7 +180,7 @@ class _Sums:
         self._five += int(np.count_nonzero(relative < 0.005))
 
     def _without_bad(self, n: Any, b: Any) -> tuple[Any, Any]:
-        """0 in place of Inf and NaN: in both at one place they count as no difference, else nothing can be measured."""
+        """Replaces Inf and NaN by 0: in both at one place they are no difference, else nothing can be measured."""
         bad = ~(np.isfinite(n) & np.isfinite(b))
         same = (np.isnan(n) & np.isnan(b)) | (n == b)
         self._clash = self._clash or bool((bad & ~same).any())
@@ -259,7 +259,7 @@ def _note_differences(
 
 
 def _patterns(piece: Any) -> Any:
-    """The bits of each element as a row of whole numbers: of one, or of two for a type that is too wide for one."""
+    """Returns the bits of each element as a row of one whole number, or of two for wider types."""
     piece = np.ascontiguousarray(piece)
     return piece.view(f"u{min(8, piece.dtype.itemsize)}").reshape(len(piece), -1)
 

@@ -133,7 +133,7 @@ class ResultTable:
         ]
 
     def line(self, row: ComparedRow, entry: str, *, first: bool) -> list[Any]:
-        """One line.
+        """Returns one line.
 
         Args:
             row: The row.

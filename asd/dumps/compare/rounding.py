@@ -213,7 +213,7 @@ def _factor_of(row: ComparedRow) -> float:
 
 
 def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, float]:
-    """The factor that norms tell, its sign by the largest and smallest element, and how far these are from it."""
+    """Returns the ratio of norms, signed to fit the largest and smallest element, and the remaining misfit."""
     (top, low, mean, norm), (mine, least, middle, other) = trusted.values, tested.values
     known = [each for each in (top, low, mean, norm, mine, least, middle, other) if each is not None]
     if len(known) < len(trusted.values) * 2 or not all(map(math.isfinite, known)) or not norm or top == low:

@@ -223,7 +223,7 @@ def stack_of(path: Path) -> dict[str, str]:
 
 
 def tensor_file(dump: Dump, slot: Slot) -> Path | None:
-    """Where the tensor of a slot lies, or None when the dump has none.
+    """Returns the path of a slot's tensor, or None when the dump has none.
 
     Raises:
         StateError: The name in the dump is not the bare name of a file, so it could lead elsewhere.

@@ -213,7 +213,7 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
 
 @lru_cache(4096)
 def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """One object for all equal shapes: a dump has few of them, many times."""
+    """Returns one object for all equal shapes: a dump has few of them, many times."""
     return shape
 
 

@@ -52,7 +52,7 @@ class ConfigObject:
             raise self.wrong(key, self._left[key], belongs)
 
     def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
-        """One of some words."""
+        """Returns one of some words."""
         value = self.take(key, default)
         if value not in valid:
             raise self.wrong(key, value, ", ".join(valid))
@@ -70,7 +70,7 @@ class ConfigObject:
         return self.items(key, lambda item: isinstance(item, str) and item != "", "a list of texts")
 
     def flag(self, key: str) -> bool:
-        """True or false."""
+        """Returns true or false."""
         value = self.take(key, False)  # noqa: FBT003 - the default of a JSON key
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")

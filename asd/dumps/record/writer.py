@@ -83,7 +83,7 @@ class DumpWriter:
         }
 
     def value(self, name: str, part: str, path: list[int | str], value: Any) -> None:
-        """One value of an entry; `path` is its place in the part, and an empty one sets all of it.
+        """Sets one value of an entry; `path` is its place in the part, and an empty one sets all of it.
 
         Args:
             name: Of the entry.
@@ -113,19 +113,19 @@ class DumpWriter:
         return told
 
     def stack(self, name: str, frames: tuple[str, ...]) -> None:
-        """The call stack of a forward entry, innermost frame first."""
+        """Adds the call stack of a forward entry, innermost frame first."""
         self._guarded(self._stacks.__setitem__, name, frames)
 
     def parent(self, name: str, parent: str | None) -> None:
-        """The module in which an entry runs; None at the top."""
+        """Adds the module in which an entry runs; None at the top."""
         self._guarded(self._parents.__setitem__, name, parent)
 
     def drop(self, name: str) -> None:
-        """An entry does not belong to what is asked for: nothing of it is kept."""
+        """Drops an entry that is not asked for: nothing of it is kept."""
         self._guarded(self._drop, name)
 
     def finish(self) -> None:
-        """The step is over: the files are written."""
+        """Ends the step and writes the files."""
         self._guarded(self._write)
 
     def _place(self, name: str, part: str, path: list[int | str], value: Any) -> None:
@@ -173,7 +173,7 @@ def _object(members: Iterable[tuple[str, str]]) -> str:
 
 
 def _placed(container: Any, path: list[int | str], value: Any) -> Any:
-    """`container` with `value` at `path`; lists are filled up with null.
+    """Returns `container` with `value` at `path`; lists are filled up with null.
 
     Args:
         container: What is there so far; None for nothing.

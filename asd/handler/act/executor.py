@@ -26,7 +26,7 @@ class KnowsHosts(Protocol):
     """An isolator whose engine makes a host anew when another machine gets its name."""
 
     def host_since(self, device: Device) -> float | None:
-        """When its host was made, in seconds since the epoch; None while the engine has none of its name."""
+        """Returns the time its host was made, in seconds since the epoch; None while the scheduler lacks that host."""
 
 
 class NoIsolator:

@@ -21,12 +21,12 @@ _AGED = ("seen", "sighting", "software")
 
 
 def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
-    """The database of the handler; a dry run has its own, so that it takes nothing from the handler in earnest."""
+    """Returns the handler's database; a dry run has its own, so that it takes nothing from the real handler."""
     return run_dir / ("handler-dry-run.sqlite" if dry_run else "handler.sqlite")
 
 
 def existing(path: Path) -> Path:
-    """`path` itself, where a handler has left its database; else a StateError."""
+    """Returns `path`, if a handler has left its database there; else raises a StateError."""
     if not path.exists():
         raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
     return path
@@ -77,7 +77,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Either everything within happens, and is on the disk, or nothing; fails as `guard`."""
+        """Writes everything within to the disk, or nothing; fails as `guard`."""
         with self.guard():
             self.db.execute("BEGIN IMMEDIATE")
             try:

@@ -24,7 +24,7 @@ class Breaker:
         self._store.set_meta("known_nodes", len(frozenset().union(*self.nodes.values())))
 
     def opened(self) -> float:
-        """When it opened, in seconds since the epoch; 0 while it is closed."""
+        """Returns the time it opened, in seconds since the epoch; 0 while it is closed."""
         return self._store.number("breaker_opened")
 
     def refresh(self, now: float) -> bool:

@@ -18,7 +18,7 @@ class Hardware:
         self._store = store
 
     def number(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
-        """The number of a device, which is new if it has to be; without a serial, of the last one in this place."""
+        """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place."""
         return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
 
     def named(self, number: int) -> Device:
@@ -41,7 +41,7 @@ class Hardware:
         return device
 
     def _known(self, host: str, name: str, serial: str) -> int:
-        """The number of a device that is known, else 0; one that was known by its place alone gets its serial."""
+        """Returns the number of a known device, else 0; adds the serial of one that was known by its place alone."""
         where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
         if serial:
             where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]

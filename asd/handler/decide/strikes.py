@@ -293,7 +293,7 @@ class Strikes:
         return [host for (host,) in self._store.db.execute(query, (fact, event.run, event.host, vouched))]
 
     def _has_moved(self, event: Event, device: int) -> int | None:
-        """The rank of another attempt in which `device`, and no other, was at fault in the same step; None for none.
+        """Returns the rank under which `device` alone was at fault in the same step of another attempt, or None.
 
         What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
         """
@@ -335,12 +335,12 @@ class Strikes:
         return self._many_within(where, values, time)
 
     def _same_step_on_node(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Which strikes of its node, in whatever run, are a burst: jobs with nothing in common are in other steps."""
+        """Returns a condition for a burst of its node, in any runs: unrelated jobs are in different steps."""
         on_node = f"step = ? AND {_HARDWARE_OF}"
         return self._many_within(on_node, (moment(event), event.host), time) if moment(event) else None
 
     def _many_within(self, whose: str, names: tuple[object, ...], time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Which strikes of `whose` belong to a burst around `time`, as a condition; None when there is none."""
+        """Returns a condition for strikes of `whose` in a burst around `time`; None when there is no burst."""
         span, between = self._policy.burst_seconds, f"{whose} AND time BETWEEN ? AND ?"
         if not self._are_many(between, (*names, time - span, time + span)):  # nearly always
             return None
@@ -373,7 +373,7 @@ class Strikes:
 
 
 def prepared(event: Event) -> Event:
-    """`event` as it can be kept, a stress test with its verdict: a failure at a known answer is the hardware's."""
+    """Returns `event` as it is stored, a stress test with its verdict: a failed known-answer test is hardware."""
     event = whole_event(event)
     if event.kind != "stress":
         return event

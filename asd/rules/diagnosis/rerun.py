@@ -82,7 +82,7 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, le
 
 
 def assignment(size: int, suspects: Iterable[int]) -> list[int]:
-    """Whose batch each rank runs, so that every suspect has a sibling.
+    """Returns the rank whose batch each rank runs, so that every suspect has a peer.
 
     Where there are enough others, each of them runs the batch of a suspect, and the suspects run their own again: that
     shows whether an answer depends on what the other ranks do. Otherwise each rank runs the batch of the next one.

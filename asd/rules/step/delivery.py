@@ -37,7 +37,7 @@ class Delivery:
         return [reason for sink, hook in hooks if (reason := self._call(sink, what, hook, monitor, events))]
 
     def place(self, step: int) -> tuple[str, list[str]]:
-        """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
+        """Returns the future place of `step`'s evidence, known before it is written so that the event can name it."""
         failures: list[str] = []
         for sink in self._sinks:
             if hasattr(sink, "place"):

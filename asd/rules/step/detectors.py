@@ -25,7 +25,7 @@ _DOES_NOT_FIT = {
 
 
 def statistic_of(config: Config) -> str:
-    """Which statistic of a tensor is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
+    """Returns the statistic of a tensor that is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
     return "l2" if RULES[config.rule].feature == "l2" else "max"
 
 
@@ -150,7 +150,7 @@ class Detectors:
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
     ) -> tuple[Verdict, str]:
-        """The verdict on weights and optimizer state, so many steps after the last, and the name of the value."""
+        """Returns the verdict on weights and optimizer state, with the name of the value, `steps` after the last."""
         verdict = self._bound.update(values, growth, steps=steps)
         return verdict, self._bound.name
 

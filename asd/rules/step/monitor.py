@@ -289,7 +289,7 @@ class Monitor:
             self.problem(reason)
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs to judge as if it had never stopped; JSON-able but for `inf` and `nan`."""
+        """Returns the state of a run that judges on as if it had not stopped, ready for JSON except `inf` and `nan`."""
         goes_on = self._incident if self._incident_step == self.step else ""
         return {
             "rule": self.config.rule,

@@ -114,7 +114,7 @@ class Reports:
         return self._event("follower", step, f"the update was refused, for {reason}", refused=True)
 
     def weights_differ(self, step: int, found: Difference) -> Event:
-        """The weights of the ranks are not alike; an anomaly on those that differ from the majority.
+        """Returns the event of ranks with different weights: an anomaly on those that differ from the majority.
 
         Where no majority is, rank 0 has one that names no device.
         """

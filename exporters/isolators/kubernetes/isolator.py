@@ -77,7 +77,7 @@ class Kubernetes:
             return held_by(self._read(device), label(device))
 
     def host_since(self, device: Device) -> float | None:
-        """When the node of `device` was made, in seconds since the epoch; None when there is none of its name.
+        """Returns the time the node of `device` was made, in seconds since the epoch; None without such a node.
 
         Raises:
             IsolationError: The server does not say.

@@ -113,7 +113,7 @@ class ApiHooks:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Without the hooks for a while."""
+        """Removes the hooks for a while."""
         was = self._in_place
         self.take_away()
         try:

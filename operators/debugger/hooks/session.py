@@ -168,7 +168,7 @@ class Session:
             self._put(name, "parameters", parameters)
 
     def _end(self, name: str, *, stays: bool) -> None:
-        """All of an entry is known, also whether it is inside the scope."""
+        """Ends an entry, of which all is known, also whether it is inside the scope."""
         if stays:
             self.entries += 1
             self.recording.close(name)

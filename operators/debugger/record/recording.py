@@ -16,22 +16,22 @@ class StepRecording(Protocol):
     """Gets the values of entries as they become known."""
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """An entry begins. `frames` is its call stack, `attributes` are those of an operator."""
+        """Begins an entry. `frames` is its call stack, `attributes` are those of an operator."""
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
-        """A value of it: a Tensor, a number, ..."""
+        """Adds a value to it: a Tensor, a number, ..."""
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
-        """A tensor of it as an array that is valid during the call only."""
+        """Adds a tensor to it as an array that is valid during the call only."""
 
     def close(self, name: str) -> None:
-        """All values of an entry are known."""
+        """Ends an entry, all values of which are known."""
 
     def drop(self, name: str) -> None:
-        """An entry does not belong to what is asked for, which is known only now."""
+        """Drops an entry that turned out not to be asked for."""
 
     def finish(self) -> None:
-        """The step is over."""
+        """Ends the step."""
 
 
 class DumpRecording:
