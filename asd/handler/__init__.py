@@ -4,7 +4,7 @@
     Policy ── every number that decides
     FaultHandler(store, policy, isolator, publish).handle(event) ── returns a Decision
 
-It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any engine.
+It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any scheduler.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ACTIONS = {
     "released": "the device was given back",
     "problem": "the handler could not do a part of its work",
 }
-"""Every action and what it means: the reason too where nobody is told."""
+"""Every action with its meaning, which is also the reason where none is given."""
 
 NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged"}
 """The actions that people want to hear about."""
@@ -44,7 +44,7 @@ class Decision:
     time: float  # when, in seconds since the epoch, by the handler's clock
     device: Device | None = None  # the device it is about; None when it is about none
     event_id: str = ""  # id of the event that led to it; empty when none did
-    case: int = 0  # number of the device's case; 0 when there is none
+    case: int = 0  # number of the device's case; 0 without one
 
     def to_json(self) -> str:
         """Returns one line of JSON."""

@@ -25,17 +25,17 @@ class DeviceRecord:
     device: str  # its name there
     rank: int  # rank of the last event about it; -1 when it is not known
     strikes: int = 0  # strikes of the window that count or may still count
-    limit: int = LIMIT  # so many take it out
+    limit: int = LIMIT  # number of strikes that isolates it
     suspicion: float = 0.0  # what its strikes come to with those of the months before
     verdicts: dict[str, int] = field(default_factory=dict)  # how often a replay found each of `asd.event.VERDICTS`
     state: str = "in use"  # `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`
     isolated_by: str = ""  # which isolator took it out, `others` when somebody else did; else empty
-    since: float = 0.0  # when it was taken out, in seconds since the epoch; 0 when it was not
-    reason: str = ""  # why it was taken out or released last
+    since: float = 0.0  # time of its isolation, in seconds since the epoch; 0 when it is not isolated
+    reason: str = ""  # reason of its last isolation or release
     cause: str = ""  # what that came from, one of `asd.handler.db.cases.Cause`
     ending: str = ""  # why it ended or is to end, one of `asd.handler.db.cases.Ending`
     evidence: str = ""  # folder with the last evidence; empty when there is none
-    error: str = ""  # the last failure of the engine, while it lasts
+    error: str = ""  # the last failure of the scheduler, while it lasts
     attempts: int = 0  # how often it failed in a row
     next_try: float = 0.0  # when it is asked again, in seconds since the epoch; 0 when it is not
     tested: float = 0.0  # when its last stress test was, in seconds since the epoch; 0 when there was none

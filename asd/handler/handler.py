@@ -24,7 +24,7 @@ from asd.isolator import Device, Isolator
 
 LED_BY = "led by"
 """Under this name the store keeps which other handler acts; empty or missing when this one does."""
-_RECONCILE_SECONDS = 600.0  # between two questions whether what was taken out still is
+_RECONCILE_SECONDS = 600.0  # between two questions whether isolated devices still are
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
@@ -37,9 +37,9 @@ class FaultHandler:
     Events may come late, twice and in any order. What time makes due needs `tick` about once a second.
 
     Args:
-        store: What is known.
+        store: Store of all that is known.
         policy: The numbers.
-        isolator: The engine.
+        isolator: Isolator of the scheduler.
         publish: Takes the events `isolation` and `recovery`; when it raises, it gets them again.
         clock: Seconds since the epoch.
         already: Whether an event of this id was published before.
@@ -51,7 +51,7 @@ class FaultHandler:
 
     Attributes:
         triage: Decides; it has the strikes and the cases.
-        engine: Has the isolator do what was decided.
+        engine: Has the isolator carry out decisions.
         backlog: Decisions that no event of the moment led to; `tick` returns them.
     """
 
@@ -117,7 +117,7 @@ class FaultHandler:
     def tick(self, now: float | None = None, *, waits: bool = True) -> list[Decision]:
         """Does what time has made due; returns what was decided.
 
-        Strikes wait for others of their job, unless nobody else is to come.
+        Strikes wait for others of their job, unless no more can come.
         """
         with self._lock, self.store.guard():
             now = self._clock() if now is None else now
@@ -159,7 +159,7 @@ class FaultHandler:
         self.know_nodes("", nodes)
 
     def know_nodes(self, source: str, nodes: Collection[str]) -> None:
-        """Notes which nodes there are, by who knows them."""
+        """Notes the known nodes, by source."""
         found = frozenset(nodes)
         if found and found != self.triage.breaker.nodes.get(source):
             with self._lock, self.store.transaction():
@@ -176,12 +176,12 @@ class FaultHandler:
             raise StateError(in_use)
         with self.store.transaction():
             if not self.store.meta("ignore_before"):
-                # The clocks of others may be behind ours.
+                # The clocks of other hosts may be behind ours.
                 self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - SKEW_SECONDS)
                 self.store.set_meta("last_now", now)
             if policy_of(self.store).dry_run and not self.policy.dry_run:
                 self.store.set_meta("breaker_opened", 0.0)
-            self.store.set_meta("policy", msgspec.json.encode(self.policy).decode())  # for who looks at the devices
+            self.store.set_meta("policy", msgspec.json.encode(self.policy).decode())  # for readers of the devices
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
             mind_the_clock(self.store, self._uptime, now)
@@ -228,7 +228,7 @@ class FaultHandler:
         if not self._may_ask():
             return []
         leadership = self._leadership
-        # What is intended is known to the one that may come after us before it happens.
+        # A successor must know each intention before it is carried out.
         if leadership is not None and self.engine.due(now) and not leadership.confirm(record_of(self.store, now)):
             return []
         decisions = self.engine.carry_out(now)

@@ -22,7 +22,7 @@ PATIENCE = 3
 WIDE = 14.0
 """Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
 FREEZE = 20
-"""Alarms in a row after which the level is learned anew."""
+"""Alarms in a row after which the level is relearned."""
 NOISE = 10.0
 """Bits below the gradient of its weight at which that of a bias is rounding: half precision keeps 11."""
 NEVER_ZERO = 8
@@ -44,7 +44,7 @@ class _Finding(NamedTuple):
 
 
 class Adaptive(Rule):
-    """Flags a tensor whose size is far from what its site has shown so far, however small that is.
+    """Rule that flags a value far from the earlier values of its site, at any magnitude.
 
     It works on logarithms, because tensors vary by factors, and keeps a `Trace`, which tells how far growth takes the
     next value. The margin above that is the run's own: it is fitted to the largest healthy distances of all sites of

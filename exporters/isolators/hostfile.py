@@ -42,7 +42,7 @@ class _Lists(NamedTuple):
 
 
 class HostFile:
-    """Keeps a host list without what was taken out; a host is out while any of its devices is.
+    """Isolator that writes a host list without hosts of isolated devices; one isolated device leaves its host out.
 
     Args:
         hosts: The complete host list; it is never written.
@@ -132,7 +132,7 @@ class HostFile:
         lines = [_marked(line, out) for line in found.lines]
         lines += [f"{mark}{host}" for host, mark in out.items() if host not in found.hosts]  # left the source meanwhile
         write_whole(self._output, "".join(f"{line}\n" for line in lines))
-        self._output.chmod(self._source.stat().st_mode & 0o777)  # who reads the one reads the other
+        self._output.chmod(self._source.stat().st_mode & 0o777)  # readers of the one can read the other
 
     @contextlib.contextmanager
     def _sentences(self, device: Device) -> Iterator[None]:

@@ -89,7 +89,7 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _between(found: Sequence[tuple[int, int]], gap: tuple[int, int, int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """Returns what is left of a gap around the pairs in it."""
+    """Returns the parts of a gap around the pairs in it."""
     a, a_end, b, b_end = gap
     for left, right in [*sorted(found), (a_end, b_end)]:
         if left > a or right > b:

@@ -224,7 +224,7 @@ class FirstDifference:
         self.explained = "; ".join(filter(None, (self.explained, self._other, self._types, told)))
 
     def _unclear(self, is_unclear: Callable[[ComparedRow], bool], why: str) -> Divergence | None:
-        """Returns the first rows that nobody knows what to make of."""
+        """Returns the first undecided rows."""
         found = ((call, [row for row in call.rows if is_unclear(row)]) for call in self._calls)
         reason = f"{self._other or _UNKNOWN}; {why}"
         return next((self._divergence(call, rows, ROWS, "bits", reason) for call, rows in found if rows), None)
@@ -275,7 +275,7 @@ class FirstDifference:
         return self._divergence(call, wrong, kind, self._basis, reason)
 
     def _missing(self, call: CallRows, taken: list[ComparedRow]) -> str:
-        """Returns what is missing to say that a call computed wrongly, in words; empty where nothing is."""
+        """Returns in words the evidence that is missing to blame a call; empty where none is."""
         rows = self._graph.forward_rows(call)
         left = next((row for row in self._unread if any(row is each for each in rows)), None)
         unequal = next((row for row in [*taken, *rows] if row is not left and not row.same), None)

@@ -196,7 +196,7 @@ def forward_of(name: str) -> str:
 
 
 def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
-    """Returns what a call is and is given, and what it is and where."""
+    """Returns two keys of a call: its kind with its inputs, and its kind with its place."""
     base, direction, _ = split_name(name)
     what = (base, direction, split_name(dump.parents.get(name) or "")[0])
     given = [slot for slot in dump.entries[name].slots if slot.state in ("input", "parameters")]
@@ -205,7 +205,7 @@ def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
 
 
 def fingerprint(slot: Slot | None) -> Hashable:
-    """Returns what tells a tensor from others; None when it could be many."""
+    """Returns a key that identifies a tensor; None when it could be one of many."""
     if slot is None or slot.scalar is not None:
         return None
     if slot.values[0] is None:

@@ -93,7 +93,7 @@ class CallGraph:
             name = self._trusted.parents.get(name)
 
     def origin(self, first: CallRows, agrees: Agrees) -> CallRows:
-        """Returns the call where what `first` shows began: what it was given wrong is followed back to who gave it."""
+        """Returns the call where the error in `first` began, by following wrong inputs back to their source."""
         call, seen = first, {id(first)}
         while (above := self._above(call, agrees)) is not None and id(above) not in seen:
             call = above
@@ -162,7 +162,7 @@ class CallGraph:
         ]
 
     def _above(self, call: CallRows, agrees: Agrees) -> CallRows | None:
-        """Returns the call that gave this one what it was given wrong; the module around it where nobody did."""
+        """Returns the call that produced the wrong input of this one; the module around it where none did."""
         wrong = [row for row in self.taken(call) if agrees(row) is False]
         if not wrong or any(row.state == "parameters" or self._weight(row.trusted) for row in wrong):
             return None

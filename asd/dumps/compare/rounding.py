@@ -112,7 +112,7 @@ class Rounding:
     Attributes:
         carried: The most that was taken for rounding.
         largest: The row that comes nearest to its bound, None where all are equal.
-        unclear: Rows that TF32 or HF32 would explain and rounding does not, where nobody knows which it is.
+        unclear: Rows that TF32 or HF32 would explain and rounding does not, where the precision is unknown.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Rounding:
             self._add(call, taken)
 
     def agrees(self, row: ComparedRow) -> bool | None:
-        """Returns whether both sides of a row agree; None when that can't be told."""
+        """Returns whether both sides of a row agree; None when that is not known."""
         return self._agreed.get(id(row))
 
     def _add(self, call: CallRows, taken: Sequence[ComparedRow]) -> None:
@@ -170,7 +170,7 @@ class Rounding:
             self._take(row, apart, row.bound)
 
     def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
-        """Returns what is explained may be handed on, and be enlarged by others."""
+        """Records a row that is explained: its difference may be handed on, and be enlarged by others."""
         if row.state == "output":
             self._handed_on.add(pair_of(row))
         self.carried = max(self.carried, apart) if apart <= bound else self.carried
@@ -193,7 +193,7 @@ class Rounding:
             return math.inf
         found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
         apart = difference_of(row.tested, row.trusted, scale, *found)
-        # Other check sums of equal statistics: something differs, and nobody knows by how much.
+        # Different check sums with equal statistics: something differs, by an unknown amount.
         return None if apart == 0.0 and row.tested.md5 is not None is not row.trusted.md5 else apart
 
 

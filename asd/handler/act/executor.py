@@ -16,21 +16,21 @@ from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
-_SLOW_SECONDS = 2.0  # for an engine that takes longer to say nothing the handler waits a fifth of the time at most
+_SLOW_SECONDS = 2.0  # for a slow scheduler the handler waits at most a fifth of the time
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 
 
 @runtime_checkable
 class KnowsHosts(Protocol):
-    """An isolator whose engine makes a host anew when another machine gets its name."""
+    """Isolator whose scheduler makes a new host when another machine gets its name."""
 
     def host_since(self, device: Device) -> float | None:
         """Returns the time its host was made, in seconds since the epoch; None while the scheduler lacks that host."""
 
 
 class NoIsolator:
-    """Isolator without an engine: what was decided is only recorded, and a device is ours when the store says so."""
+    """Isolator without a scheduler: decisions are only recorded, and a device is ours according to the store."""
 
     name = "none"
 
@@ -51,13 +51,13 @@ class NoIsolator:
 
 
 class Executor:
-    """Carries out what the cases say. Never used within a transaction, as an engine may take its time.
+    """Executor of the cases. Never used within a transaction, as a scheduler may take its time.
 
     An event for which `publish` raises stays. `already` knows whether one of an id was published before, which a
-    handler that was killed in between does not. Where `may_act` says no, the rest of the cases waits.
+    handler that was killed in between does not. Where `may_act` returns False, the rest of the cases waits.
 
     Attributes:
-        failed_tries: How often the engine was asked and did not do it.
+        failed_tries: Number of requests that the scheduler did not carry out.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Executor:
 
     @property
     def name(self) -> str:
-        """The name of the engine's isolator."""
+        """Name of the scheduler's isolator."""
         return self._isolator.name
 
     def nodes(self) -> Collection[str]:
@@ -91,11 +91,11 @@ class Executor:
         try:
             with self._answering():
                 return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
-        except Exception:  # it has no such method, or its engine does not answer
+        except Exception:  # it has no such method, or its scheduler does not answer
             return ()
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
-        """Does what is due, of all cases or of one; returns one decision for each case that moved."""
+        """Carries out due actions, of all cases or of one; returns one decision for each case that moved."""
         decisions = []
         for case in self.due(now):
             if only not in (0, case.n):
@@ -107,7 +107,7 @@ class Executor:
         return decisions
 
     def due(self, now: float) -> list[Case]:
-        """Returns the cases about which the engine is to be asked now, the oldest first."""
+        """Returns the cases about which the scheduler must be asked now, the oldest first."""
         return (
             []
             if self._rests()
@@ -168,7 +168,7 @@ class Executor:
         try:
             with self._answering():
                 since = self._isolator.host_since(device)
-        except Exception:  # `held` says it
+        except Exception:  # `held` reports it
             return ""
         if not case.host_since:
             # A machine made after a look that found none is new; one that was there is the machine of the case.
@@ -199,7 +199,7 @@ class Executor:
         return self._decide("isolated", reason, case, device, now)
 
     def _left_alone(self, case: Case, device: Device, now: float) -> Decision | None:
-        """Waits until nobody else holds it out; said once."""
+        """Waits until others release the device; reports that once."""
         pause = min(_OTHERS_SECONDS, self._policy.longest_pause_seconds)
         self._cases.move(case.n, "held", now, attempts=0, next_try=now + pause, error="")
         reason = f"{device}: {case.reason}, but somebody else holds it out; it is taken out when they give it back."
@@ -218,7 +218,7 @@ class Executor:
         why = case.why_released or f"somebody else gave it back (isolator {name})"
         case = self._cases.move(case.n, "free", now, ending=case.ending or "engine", why_released=why, error="")
         reason = f"{device}: {why}, so it may work again."
-        if self._cases.was_told(case):  # nobody heard of one that was given up before it was done
+        if self._cases.was_told(case):  # one that was dropped before it was done was never published
             self._cases.tell(case, "recovery", reason, now)
         return self._decide("released", reason, case, device, now)
 
@@ -232,7 +232,7 @@ class Executor:
         if attempts >= _RETRIES:
             what += f", {attempts} tries failed"
         sentence = f"{what} ({reason}); it is tried again in {pause:g} s."
-        # Said once, and at once where the engine refuses; the tries go on.
+        # Reported once, and at once where the scheduler refuses; the tries go on.
         action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
         return self._decide(action, sentence, case, device, now)
 
@@ -240,10 +240,10 @@ class Executor:
         return Decision(action=action, reason=reason, time=now, device=device, event_id=case.event_id, case=case.n)
 
     def reconcile(self, now: float) -> list[Decision]:
-        """Asks whether what we took out still is, and closes the cases of what is not."""
+        """Asks whether devices that we isolated still are, and closes the cases of those that are not."""
         decisions = []
         for case in self._cases.in_state("isolated"):
-            if self._rests() or case.isolator != self._isolator.name:  # only the engine that took it out knows
+            if self._rests() or case.isolator != self._isolator.name:  # only the scheduler that isolated it knows
                 continue
             try:
                 with self._answering():
@@ -256,7 +256,7 @@ class Executor:
         return decisions
 
     def publish(self, now: float) -> Decision | None:
-        """Publishes what waits; returns what is to be told when that fails for the first time in a row."""
+        """Publishes waiting events; returns the problem to report when that fails for the first time in a row."""
         for number, event in self._cases.unsent():
             try:
                 if not self._already(event.id):

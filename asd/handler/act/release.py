@@ -37,7 +37,7 @@ def ask_release(store: Store, number: int, now: float) -> str:
         case = cases.open_case(number)
         if case is None:
             return ""
-        # An isolation that was not done yet may have been begun, so the engine is asked in any case.
+        # An isolation that is not done may have begun, so the scheduler is asked in any case.
         by_hand = {"ending": "person", "why_released": "it was released by hand", "attempts": 0, "next_try": 0.0}
         cases.move(case.n, "release", now, **by_hand)
         if case.state == "dry":
@@ -46,9 +46,9 @@ def ask_release(store: Store, number: int, now: float) -> str:
 
 
 def drop_verdict(store: Store, number: int, now: float) -> bool:
-    """Ends the tries to isolate a device, without asking the engine; what was up to now counts against it no more.
+    """Ends the tries to isolate a device, without asking the scheduler; faults up to now no longer count against it.
 
-    Returns whether there was something to drop: what the engine has done already is released, not dropped.
+    Returns whether there was something to drop: an isolation that was carried out is released, not dropped.
     """
     cases = Cases(store)
     with store.transaction():
@@ -71,7 +71,7 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
         before = db.execute("SELECT serial FROM device WHERE n = ?", (number,)).fetchone()[0]
         there = number
         if serial and serial != before:
-            # A row of its own, even where what was there had no serial: another device begins anew.
+            # A row of its own, even where the old device had no serial: a different device starts without history.
             there = db.execute(
                 "INSERT INTO device (host, name, rank, serial, last) "
                 "SELECT host, name, rank, ?, ? FROM device WHERE n = ? "

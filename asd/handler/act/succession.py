@@ -37,7 +37,7 @@ class Leadership(Protocol):
         """True where we act, for at least this moment."""
 
     def confirm(self, record: str) -> bool:
-        """Leaves `record` now; returns whether it was taken, which proves that nobody else acts."""
+        """Leaves `record` now; returns whether it was accepted, which proves that no other handler acts."""
 
     def leave(self, record: str) -> None:
         """Leaves `record` soon."""
@@ -131,7 +131,7 @@ def _read(text: str) -> _Record:
 
 
 def _move_along(record: _Record, now: float) -> None:
-    """Moves what was noted by another clock, or before a time in which nobody looked: none of that is counted."""
+    """Moves times stored by another clock, or before a time without a handler, which does not count."""
     jump = now - record.now
     if abs(jump) <= _STEADY_SECONDS:
         return
@@ -160,7 +160,7 @@ def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) ->
 
 
 def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
-    """Ends a case that the one before has ended or refused; one that it did not hear of stays: the engine is asked."""
+    """Ends a case that the predecessor ended or refused; one unknown to it stays, and the scheduler is asked."""
     cleared = store.db.execute("SELECT cleared FROM device WHERE n = ?", (case.device,)).fetchone()[0]
     happened = Event.from_json(case.event).time
     if happened <= max(cleared, store.number("ignore_before")) or store.number("breaker_opened"):

@@ -10,15 +10,15 @@ from asd.handler.db.store import Store
 from asd.verdict import Level
 
 State = Literal["dry", "isolating", "others", "isolated", "releasing", "released", "dropped"]
-"""`dry`: a dry run would have isolated the device. `others`: somebody else holds it out; once it was isolated or
-released, the case ends with that. The rest say themselves what is being done or was done."""
+"""`dry`: a dry run would have isolated the device. `others`: it is isolated by others; once it was isolated or
+released, the case ends with that. The names of the rest describe what is being done or was done."""
 Happening = Literal["isolated", "held", "free", "taken", "release", "fault", "drop"]
 """`isolated`, `held`: asked to isolate, the engine did it, or somebody else holds the device out. `free`, `taken`: it
 is not ours, or not any more, and nobody or somebody else holds it out. `release`: it is wanted back. `fault`: it was at
 fault again. `drop`: the case ends, and the engine is not asked."""
 _GOES_ON: dict[Happening, State] = dict.fromkeys(("isolated", "held", "release"), "releasing")
 TRANSITIONS: dict[State, dict[Happening, State]] = {
-    "dry": {"release": "dropped", "free": "dropped"},  # the engine never had it, and the breaker does not count it
+    "dry": {"release": "dropped", "free": "dropped"},  # the scheduler never had it, and the breaker does not count it
     "isolating": {
         "isolated": "isolated",
         "held": "others",
@@ -29,14 +29,14 @@ TRANSITIONS: dict[State, dict[Happening, State]] = {
     "others": {"isolated": "isolated", "held": "others", "release": "releasing", "drop": "dropped"},
     "isolated": {"free": "released", "taken": "others", "release": "releasing", "drop": "dropped"},
     "releasing": {**_GOES_ON, "free": "released", "taken": "others", "fault": "isolating", "drop": "dropped"},
-    "dropped": {"isolated": "releasing", "held": "dropped"},  # by a person, while the engine was at work
+    "dropped": {"isolated": "releasing", "held": "dropped"},  # by a person, while the scheduler was at work
     "released": {},
 }
 Cause = Literal["strikes", "moved", "replay", "stress"]
 """Cause of a case: strikes, the same value under another rank, the verdict of a replay or of a stress test."""
 Ending = Literal["", "quiet", "acquitted", "passed", "person", "engine", "replaced", "restart", "predecessor"]
-"""Reason of an ending: no fault for long enough; its strikes were software or data; a stress test was passed
-while others held the device; a person said so, or released it on the engine; other hardware is in its place; a handler
+"""Reason of an ending: no fault for long enough; its strikes were software or data; a stress test passed while others
+isolated the device; a person ended it, or released the device on the scheduler; its hardware was replaced; a handler
 in earnest follows a dry run or the isolator `none`; the handler that acted before did not isolate it."""
 BY_HANDLER = frozenset({"quiet", "acquitted"})
 """Endings after which the strikes of the device count on."""
@@ -51,16 +51,16 @@ class Case:
     state: State
     opened: float  # when it was decided
     closed: float | None  # when it ended; None while it is open
-    cause: Cause  # what it came from
+    cause: Cause  # its cause
     reason: str  # why, in words
     verdict: str  # one of `asd.event.VERDICTS`, or empty
     event: str  # the event that led to it, in JSON
     event_id: str
-    last_fault: float  # when the device was last heard to be at fault
-    attempts: int  # how often the engine failed in a row
+    last_fault: float  # time of the device's last fault
+    attempts: int  # failures of the scheduler in a row
     next_try: float  # when it is asked next
     error: str  # its last failure
-    isolator: str  # which engine
+    isolator: str  # name of the isolator
     ending: Ending
     why_released: str  # the ending in words
     host_since: float  # its host was made then, or later if the engine had none then; 0 before it was asked

@@ -143,7 +143,7 @@ class Store:
         return ""
 
     def _look_there(self) -> None:
-        """Makes sure that nobody else finds another database, or its lock free, while this process acts."""
+        """Ensures that no other process finds another database, or its lock free, while this process acts."""
         if self._lease < 0:
             return
         try:
@@ -199,7 +199,7 @@ class Store:
 
 
 def _make_or_look(path: Path) -> None:
-    """Makes a database where there is none; refuses an empty file, in which SQLite would begin anew and forget all."""
+    """Makes a database where there is none; refuses an empty file, in which SQLite would start over and forget all."""
     try:
         journal = os.path.lexists(f"{path}-wal")
         if not os.path.lexists(path):

@@ -10,7 +10,7 @@ class Breaker:
     """Counts isolations. Used within a transaction.
 
     Attributes:
-        nodes: Which nodes there are, by who knows: whose faults were seen says nothing of how many there are.
+        nodes: Names of the known nodes, by source: the nodes with faults do not show how many nodes there are.
     """
 
     def __init__(self, store: Store, policy: Policy) -> None:
@@ -62,7 +62,7 @@ class Breaker:
         if not self.opened():
             if not too_many and (here or len(out) < nodes):
                 return ""
-            if too_many and known != 1:  # one node, however bad, says nothing about the others
+            if too_many and known != 1:  # one node, however bad, is no evidence about the others
                 return f"{here} devices of {host} were isolated within {hours:g} h, and {devices} are allowed"
             self._store.set_meta("breaker_opened", now)
         return (

@@ -1,4 +1,4 @@
-"""Which hardware an event is about: devices by number, known by their serial, else by their place."""
+"""Hardware of events: devices by number, identified by their serial, else by host and name."""
 
 from __future__ import annotations
 

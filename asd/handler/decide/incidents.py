@@ -1,4 +1,4 @@
-"""The sum of a device's strikes: what a replay has proven counts each time, what nobody can judge once an incident.
+"""The sum of a device's strikes: those that a replay has proven count each, unclear ones count once per incident.
 
 A strike is unclear where its replay was `undetermined`, or its update was applied, so that no replay was made. Unclear
 strikes are one incident where one of these holds:
@@ -32,7 +32,7 @@ class Strike(NamedTuple):
     time: float  # seconds since the epoch
     counts: bool  # by now, or else it waits
     proven: bool  # whether a replay proved that it is hardware
-    unclear: bool  # whether no replay can tell whose fault it was
+    unclear: bool  # whether no replay can attribute it
     incident: str  # id of the event that began it, as far as its event knows
     rule: str  # what found it
     checkpoint: str  # where
@@ -86,7 +86,7 @@ class Incident:
         return self._has_data_of(strike) or (strike.run in self._rows and in_a_row and goes_on)
 
     def inner(self) -> list[Strike]:
-        """Returns the strikes that say nothing which the first and the last of their run do not say."""
+        """Returns the strikes that add nothing to the first and the last of their run."""
         ends = {each.n for each in self._ends()}
         return [each for each in self.strikes if each.n not in ends]
 

@@ -1,8 +1,8 @@
 """The strike book: which device was at fault in which steps, and which of these strikes count.
 
-The only place that counts strikes. The fault handler decides by it; exporter and report show what it says.
+The only place that counts strikes. The fault handler decides by it; exporter and report show its counts.
 
-| event | what it does to the strikes |
+| event | effect on the strikes |
 |---|---|
 | first-level anomaly | a strike of its step, which waits for others of its job |
 | the same by many devices of one job at once | software or data: the strikes are revoked |
@@ -17,7 +17,7 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | a person gave the device back | its strikes up to then count no more |
 | the handler gave it back, or a vendor's own alarm is over | its strikes count on |
 
-What hosts say of a job counts for devices of other hosts only where the job is known to run on both, by somebody else.
+A host's report about a job counts for devices of other hosts only where another source confirms the job on both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from asd.verdict import Level
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
-_UNHEARD = "unheard"  # a strike is revoked as long as only its replay was heard
+_UNHEARD = "unheard"  # a strike is revoked as long as only its replay was reported
 _UNCLEAR = "unclear AND verdict = ''"
 _STRIKES = f"""
 SELECT strike.n, device, run, job, step, time, settled OR verdict <> '', verdict <> '', {_UNCLEAR}, incident,
@@ -84,7 +84,7 @@ class Strikes:
         self.written = 0
 
     def count(self, event: Event, now: float) -> Counted:
-        """Takes in any event that is `prepared`; what says nothing about strikes changes none."""
+        """Takes in any event that is `prepared`; an event that is not about strikes changes none."""
         if event.kind == "anomaly" and event.level is Level.ERROR:
             return self._anomaly(event, now) if names_device(event) else Counted()
         if event.kind == "replay" and event.verdict == "software":
@@ -154,7 +154,7 @@ class Strikes:
             return False
         if row is not None:
             db.execute("DELETE FROM strike WHERE n = ?", row[:1])
-        # Whose update was applied is not made again.
+        # A step whose update was applied is not re-run.
         is_applied = bool(moment(event)) and event.kind == "anomaly" and not event.refused
         is_software = verdict == "software" or (not verdict and self.is_software(job_of(event.run), step, event.host))
         marks = {"revoked": "software" if is_software else "", "unclear": is_applied or row is not None}
@@ -165,7 +165,7 @@ class Strikes:
         return True
 
     def _thin_out(self, device: int) -> None:
-        """Forgets what is within a long incident, and the oldest of too many strikes."""
+        """Forgets strikes inside a long incident, and the oldest of too many strikes."""
         db, update = self._store.db, "UPDATE strike SET incident = ? WHERE n = ?"
         for incident in incidents(self._select("device = ?", (device,))):
             if inner := incident.inner():
@@ -306,7 +306,7 @@ class Strikes:
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
     def _revoke_burst(self, event: Event, now: float) -> Counted:
-        """Revokes the strikes of many devices at once, this new one among them; says what it knows of that."""
+        """Revokes the strikes of many devices at once, with this new one; returns the facts about that."""
         time = min(event.time, now + SKEW_SECONDS)
         of, found = f"job {job_of(event.run)}", self._burst(event, time)
         if found is None:  # ranks that did not find one name are of one job all the same
@@ -325,7 +325,7 @@ class Strikes:
     def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
         """Returns a condition for strikes of the job in a burst with this event; None when there is no burst.
 
-        The same step of the same run is the same moment, whatever the clocks of the hosts say.
+        The same step of the same run is the same moment, whatever the clocks of the hosts show.
         """
         heeded, whose = self._heeded(event)
         where, values = f"job = ? AND {heeded}", (job_of(event.run), *whose)

@@ -1,6 +1,6 @@
-"""From one event to one decision: the rules, without any engine.
+"""From one event to one decision: the rules, without any scheduler.
 
-What an event does to the strikes, `asd.handler.decide.strikes` says. What follows for the device, this says:
+For the effect of an event on the strikes see `asd.handler.decide.strikes`. Its effect on the device:
 
 | event | what follows |
 |---|---|
@@ -46,7 +46,7 @@ class Ruling(NamedTuple):
 
 
 class Triage:
-    """Takes in events, for the isolator named `engine`. Used within a transaction.
+    """Triage of events, for the isolator named `engine`. Used within a transaction.
 
     `whole_nodes` is for an isolator that isolates the node of a device.
     """
@@ -133,7 +133,7 @@ class Triage:
         return Ruling("strike", cause="strikes", counts=counted.new)
 
     def _carry(self, ruling: Ruling, event: Event, device: int, case: Case | None, now: float) -> Decision:
-        """Makes the one change that follows from a ruling, and says it."""
+        """Makes the one change that follows from a ruling, and returns the decision."""
         if ruling.cause is None:
             return self._say(ruling.action, event, now, ruling.why)
         if case is not None:
@@ -225,7 +225,7 @@ class Triage:
         return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)
 
     def _acquit(self, devices: Collection[int], now: float) -> None:
-        """Releases what is isolated for strikes alone, and has too few by now, as others came late."""
+        """Releases devices isolated for strikes alone that have too few by now, as other events came late."""
         for device in devices:
             case = self.cases.open_case(device)
             if case is None or case.cause != "strikes" or case.state not in ("dry", "isolating", "isolated"):
@@ -236,7 +236,7 @@ class Triage:
     def quiet(self, now: float) -> list[Decision]:
         """Decides what follows from a time without a fault: a release, or a stress test before it.
 
-        A device that is isolated computes nothing for anybody, so that its silence alone says little.
+        An isolated device computes nothing, so that its silence alone shows little.
         """
         policy, decisions = self._policy, []
         for case in self.cases.in_state("dry" if policy.dry_run else "isolated"):

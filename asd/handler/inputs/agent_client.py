@@ -1,4 +1,4 @@
-"""Asks an agent for its events, over TLS and with a certificate, and reads what it answers as that of a stranger."""
+"""Asks an agent for its events, over TLS and with a certificate, and does not trust the form of its answer."""
 
 from __future__ import annotations
 
@@ -101,17 +101,17 @@ class AgentLink:
         wait: float = 0.0,
         room: Callable[[], Awaitable[object]] | None = None,
     ) -> AgentAnswer:
-        """Asks for the events after what is known.
+        """Asks for the events after the known ones.
 
         Args:
             access: How to speak to it; a change of it makes a new connection.
             cursors: How far its node was read.
-            limit: So many events at most.
-            wait: How long the agent waits for an event where there is none, in seconds.
+            limit: Most events in the answer.
+            wait: Time that the agent waits for an event where there is none, in seconds.
             room: Is awaited before a large answer is read.
 
         Raises:
-            AgentError: It can't be reached, is not who it should be, or answers something else.
+            AgentError: It cannot be reached, has the wrong certificate, or its answer is not valid.
         """
         query = urlencode([("after", each) for each in cursors or ("",)] + [("limit", str(limit))])
         query += f"&wait={wait:g}" if wait else ""

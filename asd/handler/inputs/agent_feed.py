@@ -94,7 +94,7 @@ class AgentFeed:
         return [*problems, *self._complaints.values()]
 
     def step(self) -> list[Decision] | None:
-        """Takes in what is new; None when nothing is.
+        """Takes in new events; None when there are none.
 
         Raises:
             StateError: The store can't be written; the same is taken in the next time.
@@ -103,7 +103,7 @@ class AgentFeed:
             self._handler.know_nodes("agents", {state.node for state in self.puller.states.copy().values()})
         batches: list[Batch] = []
         size = 0
-        # The short ones first: who tells much waits, and not who has one verdict.
+        # Short batches first: an agent with many events waits, not one with a single verdict.
         for batch in sorted(self.puller.batches.copy(), key=lambda each: len(each.answer.events)):
             size += len(batch.answer.events)
             if batches and size > _AT_ONCE:
@@ -153,7 +153,7 @@ class AgentFeed:
         return moved
 
     def _look_at(self, batch: Batch) -> None:
-        """Counts and tells what was not taken in."""
+        """Counts and reports events that were not taken in."""
         answer, place, own = batch.answer, batch.target.place, batch.target.node
         refused = [event for event in answer.events if not _may_tell(batch, event)]
         self.refused += len(refused)

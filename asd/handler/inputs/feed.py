@@ -27,7 +27,7 @@ class LogFeed:
 
     Attributes:
         bad_lines: Lines so far that were no events.
-        not_believed: Lines so far of a user who may not give devices back, and says that one was.
+        not_believed: Number of lines that report a release and were written by a user who may not release devices.
         events: Events so far.
         folders: The folders, as last looked at.
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
@@ -62,7 +62,7 @@ class LogFeed:
         return sentences
 
     def step(self) -> list[Decision] | None:
-        """Takes in what is new; None when nothing is.
+        """Takes in new events; None when there are none.
 
         Raises:
             StateError: The store can't be written; the same lines are read again the next time.

@@ -1,4 +1,4 @@
-"""Pulls from all agents at once, in one thread; each is asked again only after what it sent was taken in."""
+"""Pulls from all agents at once, in one thread; each is asked again only after its answer was taken in."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Puller:
         clock: Seconds since the epoch.
 
     Attributes:
-        batches: What was told and not taken in yet, the oldest first.
-        states: How each agent stands, by its place.
+        batches: Answers that are not taken in yet, the oldest first.
+        states: State of each agent, by its address.
         failures: How often an agent was asked in vain.
         looked: Whether the agents are known.
     """
@@ -96,7 +96,7 @@ class Puller:
         self._behind: set[str] = set()
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda *_: None)  # an agent that fails is told of as one
+        self._loop.set_exception_handler(lambda *_: None)  # an agent that fails is reported as one problem
         self._end = asyncio.Event()
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._parsers = ThreadPoolExecutor(1, "asd-puller-parser")
@@ -171,7 +171,7 @@ class Puller:
                     else:
                         rest = aside = min(2 * aside, _LONGEST_ASIDE) or _SHORTEST_ASIDE
                 else:
-                    pause, aside = _SHORTEST_PAUSE, aside / 2  # who misbehaves now and then is put aside for longer too
+                    pause, aside = _SHORTEST_PAUSE, aside / 2  # failures now and then also prolong the time aside
                     rest = 0.0 if has_more else _REST_SECONDS
                 # Out here: within `except` what was sent would be kept all the while, by the traceback.
                 await asyncio.sleep(rest)
@@ -179,7 +179,7 @@ class Puller:
             link.close()
 
     async def _ask(self, target: Target, link: AgentLink, *, has_more: bool) -> bool:
-        """Asks once and hands over what is sent; returns whether there may be more."""
+        """Asks once and hands over the answer; returns whether there may be more."""
         async with contextlib.AsyncExitStack() as held:
             answer = await link.fetch(
                 self._access(),

@@ -61,7 +61,7 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, le
     Args:
         one: An answer.
         other: An answer of the same step.
-        with_loss: Whether the loss counts; that of a sibling may be an average over other batches.
+        with_loss: Whether the loss counts; that of a peer may be an average over other batches.
         least: How far two numbers must be apart to count, relative to the larger one, or to a thousandth of the largest
             of all, below which a number may be the rounding of others; for 0 a bit is enough.
     """
@@ -71,7 +71,7 @@ def difference(one: StepResult, other: StepResult, *, with_loss: bool = True, le
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name not in ours or name not in theirs:
             if (ours.get(name) or theirs[name]).kind in SCORES:
-                continue  # a rank under suspicion checks more than its siblings
+                continue  # a suspected rank checks more than its peers
             return f"{name} was checked in one run only"
         here, there = ours[name].value, theirs[name].value
         if _bits(here) != _bits(there) and not abs(here - there) < least * max(abs(here), abs(there), top):
@@ -123,9 +123,9 @@ def find(
         again: The same on the same device.
         repeated: Once more on the same device, if that was done. Where `again` differs, this or a sibling must confirm
             it, for a step that never says the same twice shows nothing.
-        siblings: The same on other devices.
+        siblings: Results of peers, on other devices.
         abnormal: Whether an answer breaks the limit that was broken.
-        no_sibling: Why there are none, when there are none.
+        no_sibling: Reason why there are no peers, where there are none.
         unsteady: What shows that a healthy device does not repeat a step bit for bit; empty for nothing.
     """
     changed = difference(original, again)

@@ -31,7 +31,7 @@ class Delivery:
         return [reason for sink in tuple(self._sinks) if (reason := self._call(sink, what, sink, event))]
 
     def step(self, monitor: Any, events: Sequence[Event]) -> list[str]:
-        """Tells the sinks that want to know that `monitor` has judged a step, with `events`."""
+        """Calls the sinks that follow each step of `monitor`, with its `events`."""
         hooks = [(sink, sink.after_step) for sink in self._sinks if hasattr(sink, "after_step")]
         what = "a step can't be handed to"
         return [reason for sink, hook in hooks if (reason := self._call(sink, what, hook, monitor, events))]
@@ -49,7 +49,7 @@ class Delivery:
         return "", failures
 
     def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
-        """Calls `function` of `sink`; returns what is to be told of its failure, if it is the first."""
+        """Calls `function` of `sink`; returns a report of its failure, if it is the first."""
         try:
             function(*args)
         except Exception as error:  # a full disk or a dead socket must not end a training

@@ -127,7 +127,7 @@ class Detectors:
         return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
 
     def cause(self, readings: Sequence[Reading], loss_scale: float) -> tuple[str, bool]:
-        """Returns what moved the places of a step together, and whether that lasts; before any is judged."""
+        """Returns what moved the sites of a step together, and whether that lasts; before any is judged."""
         values, ranges = {}, {}
         for reading in readings:
             name, value = reading.checkpoint, unscaled(reading, loss_scale)

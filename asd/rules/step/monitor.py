@@ -279,7 +279,7 @@ class Monitor:
         return event
 
     def write_status(self, events: Sequence[Event] = ()) -> None:
-        """Tells the sinks what was counted since the last call, and the events of a step that was judged."""
+        """Passes to the sinks the counts since the last call, and the events of a judged step."""
         self.status.written = self.clock()
         if self.sinks:
             self._tell(self._delivery.step(self, events))

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from math import isfinite, isnan
 from statistics import median
 
-FEWEST = 4  # places: one or two that move together show nothing
-DOUBLED = 1.0  # bits that a place has to rise by
-SLACK = 1.0  # bits by which a place may be further from its range than the others are
-OUTLIERS = 10  # one place of so many may do as it likes
+FEWEST = 4  # sites: one or two that move together show nothing
+DOUBLED = 1.0  # bits by which a site must rise
+SLACK = 1.0  # bits by which a site may be further from its range than the others
+OUTLIERS = 10  # one site in so many may differ
 
 
 class Together:
-    """Looks at all places of each step before any of them is judged.
+    """Detector of changes of all sites together, in each step before any site is judged.
 
     The weight of a loss, its reduction, or the number of its terms multiplies every gradient by about one number. A
     device that computes one operator wrongly leaves the places before it alone, or moves those behind it by numbers of
@@ -33,10 +33,10 @@ class Together:
         self._before: Mapping[str, tuple[float, float]] = {}  # what was usual before a change began
 
     def look(self, values: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, bool]:
-        """Returns what moved the places of this step together, one of `asd.event.CAUSES` or nothing.
+        """Returns what moved the sites of this step together, one of `asd.event.CAUSES` or nothing.
 
         Args:
-            values: By place, as logarithms; `inf` for what is not finite. Zeros are left out.
+            values: Logarithms of the values by site; `inf` for values that are not finite. Zeros are left out.
             ranges: The recent smallest and largest of each, before this step; NaN where none is known.
 
         Returns:
@@ -54,7 +54,7 @@ class Together:
 
 
 def _are_moved(values: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns whether all places are above their ranges, by about the same factor."""
+    """Returns whether all sites are above their ranges, by about the same factor."""
     known = [(value, *ranges[name]) for name, value in values.items() if name in ranges and not isnan(ranges[name][1])]
     if len(known) < FEWEST or not all(isfinite(value) for value, _, _ in known):
         return False
