@@ -1,4 +1,4 @@
-"""Puts every check of a training in its place: on the network, before its reducer, and around the optimizer."""
+"""Installs every check of a training: on the network, before its reducer, and around the optimizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOG = logging.getLogger("asd.install")
 
 
 class Checks(Part):
-    """The checks of one `StepMonitor`."""
+    """Checks of one `StepMonitor`."""
 
     def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
         self._config, self._include, self._exclude = config, include, exclude
@@ -53,7 +53,7 @@ class Checks(Part):
             remember_division(net)
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
-        # Check operators that no cell holds belong to whoever trains.
+        # Check operators that no cell holds belong to the monitor that trains.
         sites += [site for site in gate.sites if not site.claimed]
         sites += [site for site in self.table.sites() if not (site.claimed or site.watched)]
         theirs = left_to_others(sites, net, optimizer, gate)
@@ -88,7 +88,7 @@ class Checks(Part):
         return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:
-        """Guards `optimizer`, and looks at its gradients before and behind their reducer, as the settings say.
+        """Guards `optimizer`, and checks its gradients before and after their reducer, by the settings.
 
         Args:
             optimizer: The optimizer.
@@ -96,7 +96,7 @@ class Checks(Part):
             reducer: What takes the mean of its gradients over the ranks.
 
         Raises:
-            ConfigError: `reducer` is none for this optimizer.
+            ConfigError: `reducer` is not one for this optimizer.
         """
         reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
         # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.

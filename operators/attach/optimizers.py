@@ -11,7 +11,7 @@ from asd.errors import ConfigError
 
 
 class Optimizers(nn.Cell):
-    """Several optimizers as one for the parts of a training; nobody calls it.
+    """Several optimizers as one for the parts of a training; it is never called.
 
     Attributes:
         members: The optimizers.

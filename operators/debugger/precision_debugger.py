@@ -153,7 +153,7 @@ class PrecisionDebugger:
         """Ends what `start` began.
 
         Raises:
-            OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
+            OverflowDetected: With the task `overflow_check`, when `overflow_nums` calls overflowed.
         """
         session, compiled = self._session, self._compiled
         if session is None or compiled is None:

@@ -24,7 +24,7 @@ _LOG = logging.getLogger("asd.injection")
 
 
 class FaultInjector(Callback):
-    """Makes `fault` happen: a callback that stands behind `StepMonitor` in the list.
+    """Callback that makes `fault` happen; it comes after `StepMonitor` in the list.
 
     In a loop of your own, call `attach` before the first step and `begin_step` before each.
 
@@ -83,7 +83,7 @@ class FaultInjector(Callback):
                     weight.copy_(Tensor(after))
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Finds its place in the network that is about to be trained."""
+        """Finds the site of the fault in the network that is about to be trained."""
         if not self.where:
             self.attach(run_context.original_args().train_network)
 
@@ -134,7 +134,7 @@ def _taps(net: nn.Cell, *, operators: bool) -> dict[str, tuple[Any, str]]:
 
 
 class _Faulty(nn.Cell):
-    """A tap with a fault behind it."""
+    """Tap with a fault after it."""
 
     def __init__(self, tap: Any, strike: Callable[[np.ndarray], np.ndarray], *, on_gradient: bool) -> None:
         super().__init__(auto_prefix=False)
@@ -179,7 +179,7 @@ class _GradientFault(nn.Cell):
 
 
 class _OutputFault(nn.Cell):
-    """Corrupts what it is given and leaves the gradient alone."""
+    """Corrupts its input and leaves the gradient unchanged."""
 
     def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
         super().__init__(auto_prefix=False)

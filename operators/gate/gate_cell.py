@@ -40,8 +40,8 @@ class GateCell(nn.Cell):
         sites: The sites of the gradients that the optimizer is called with.
         guard_number: Which guard it is.
         set_aside: Called in the branch where an update is refused, so that later steps are judged without it.
-        gate: Whose it is.
-        state: What it has in the table.
+        gate: Gate that it belongs to.
+        state: Its state in the table.
     """
 
     def __init__(self, sites: Sequence[Site], *, lower: bool) -> None:
@@ -95,13 +95,13 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _look_at_each(sites: Sequence[Site]) -> Any:
-    """Returns a function that reports each gradient to its site, and returns what is ready when that is done."""
+    """Returns a function that reports each gradient to its site, and returns a value to wait for."""
     if not sites:
         return _ready
     observe, count = make_observer(sites), len(sites)
 
     def look(gradients):
-        # The verdict waits for every gradient, also those that nobody measures here.
+        # The verdict waits for every gradient, also those that are not measured here.
         return gradients, observe(gradients[:count])
 
     return look

@@ -1,4 +1,4 @@
-"""The loss scale in force: every feature value is multiplied by it and has to be divided again."""
+"""The loss scale in force: feature values are multiplied by it and must be divided by it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LossScale:
         fixed: The scale where it never changes; None where it has to be read.
 
     Raises:
-        ConfigError: `source` is none of these, or a number that is not above 0.
+        ConfigError: `source` is not one of these, or a number that is not above 0.
     """
 
     def __init__(self, source: Any = None, *, dynamic: bool | None = None) -> None:

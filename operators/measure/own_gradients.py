@@ -54,7 +54,7 @@ def weights_of(reducer: nn.Cell, optimizer: nn.Cell, net: nn.Cell | None) -> Seq
 
 
 def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
-    """Returns the weights of a network or a training cell; what its optimizer keeps for itself is none of them."""
+    """Returns the weights of a network or a training cell, without the state of its optimizer."""
     state = {id(each) for each in optimizer.get_parameters()} if optimizer is not None else set()
     state -= {id(each) for each in getattr(optimizer, "parameters", ())}
     return [each for each in net.trainable_params() if id(each) not in state]
@@ -95,7 +95,7 @@ def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> lis
 def look_in_backward_pass(weights: Iterable[Parameter], sites: Iterable[Site]) -> tuple[list[Site], list[Any]]:
     """Looks at the gradient of every parameter when PyNative's backward pass has it, of each micro-batch alone.
 
-    There no clipping has made it small, and no sum over ranks has hidden whose it is.
+    There no clipping has made a fault small, and no sum over ranks has hidden its rank.
 
     Args:
         weights: Parameters of the network.

@@ -90,7 +90,7 @@ class _Look(CheckCell):
 
 
 class _Write(CheckCell):
-    """Writes the statistics of some tensors into their slots; returns what is ready when that is done.
+    """Writes the statistics of some tensors into their slots; returns a value that is ready when that is done.
 
     Args:
         sites: As many as there will be tensors.
@@ -116,7 +116,7 @@ class _Write(CheckCell):
         """One of its writes for all, or each."""
         if not (self.apart or self.count == 1):
             values = self.measure(tensors)
-            # The larger of two numbers may drop what is none.
+            # The larger of two numbers may drop NaN.
             return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
         written = ()
         for i in range(self.count):

@@ -57,7 +57,7 @@ def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
         attributes: What an operator was made with.
 
     Raises:
-        NotCheckable: It can't be made again; the text says why.
+        NotCheckable: It cannot be re-run; the text has the reason.
     """
     prefix, _, rest = label.partition(".")
     name = rest.rpartition(".")[2]

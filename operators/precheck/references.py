@@ -129,7 +129,7 @@ def _cumsum(x, dim):
 
 
 def _sizes(value, count):
-    """A stride or the like of each dimension; an operator's has those of batch and channel before."""
+    """Returns a stride or the like of each dimension, without those of batch and channel."""
     return (value,) * count if isinstance(value, int) else tuple(value)[-count:]
 
 
@@ -249,4 +249,4 @@ PRIMITIVES: dict[str, Callable[[dict[str, Any]], Callable[..., Any]]] = {
     "LayerNorm": _layer_norm_operator,
     "SparseSoftmaxCrossEntropyWithLogits": _sparse_softmax_cross_entropy,
 }
-"""By class of an operator: makes the reference of what it was made with."""
+"""By class of an operator: makes its reference from the operator's settings."""

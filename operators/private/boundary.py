@@ -81,7 +81,7 @@ def is_own_work() -> bool:
 
 
 def report(reason: str) -> None:
-    """Reports a problem to all who listen, and logs it once."""
+    """Reports a problem to all listeners, and logs it once."""
     for listener in list(_listeners):
         try:
             listener.once(reason)

@@ -25,7 +25,7 @@ def gradient_functions() -> tuple[Any, Any]:
 
 
 def graph_compilers() -> tuple[Any, Any]:
-    """Returns the classes whose `compile` is called for what is not compiled yet: jitted functions, and cells."""
+    """Returns the classes whose `compile` is called for jitted functions, and cells, that are not compiled yet."""
     return api.JitExecutor_, api.GraphExecutor_
 
 

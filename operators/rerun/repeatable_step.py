@@ -28,7 +28,7 @@ from asd.rules.diagnosis.rerun import StepResult
 
 _MOST_KEPT = 1 << 20
 _SETTLED = 2
-"""The run in which a step does what it does in all later ones: what it keeps for these is made in the first."""
+"""Number of the run from which on all runs do the same: the first one creates state for later ones."""
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNDECLARED = "what a step changes is not declared: give the step to StepMonitor.watch_step"
 _KNOWN = ("mindspore", "mindformers")
@@ -135,7 +135,7 @@ class RepeatableStep:
 
         What a program writes is then kept with it, for nothing comes in between.
         """
-        # Of a method its object tells one step from another, for the method is a new one each time.
+        # The object of a method identifies the step, as the method itself is a new one each time.
         known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
         is_new = known is not getattr(step.run, "__self__", step.run)
         self._runs += 1
@@ -282,12 +282,12 @@ class RepeatableStep:
                 step.put_back(users)
 
     def rerun_for_good(self) -> tuple[Any, str]:
-        """Makes the step once more for good: the gate judges it, and what it writes stays.
+        """Re-runs the step for good: the gate judges it, and its writes stay.
 
         Random streams are then where the first run left them: others may have drawn from them since.
 
         Returns:
-            What it returned, and why it was not made if so.
+            Its outputs, and the reason if it was not re-run.
         """
         streams = random_state.save()
         self._slots.replaying = True
@@ -305,13 +305,13 @@ class RepeatableStep:
         return outputs, ""
 
     def rerun_discarding(self, parcel: bytes = b"") -> tuple[StepResult, str]:
-        """Makes the step once more, from where it began.
+        """Re-runs the step from its initial state.
 
         Args:
-            parcel: What `pack` of another rank gave, to make that rank's step; empty for the own one.
+            parcel: Result of `pack` on another rank, to run that rank's step; empty for the own one.
 
         Returns:
-            The answer, and why there is none if so.
+            The result, and the reason if there is none.
         """
         try:
             outputs = self._make(parcel)
@@ -336,7 +336,7 @@ class RepeatableStep:
         return run(*args, **kwargs)
 
     def pack(self) -> bytes:
-        """Returns the step and where it began, for another rank that is to make it."""
+        """Returns the step and its initial state, for another rank that runs it."""
         assert self.step is not None and self._before is not None  # noqa: PT018 - as above
         state, streams = self._before
         tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]

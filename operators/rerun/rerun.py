@@ -64,7 +64,7 @@ class Rerun(Part):
         self._write_limits, self._check_again = write_limits, check_again
         self._allowance = Allowance(config.confirm)
         self._armed = False
-        self._lost = False  # an update whose step could not be made again: no later one is held back
+        self._lost = False  # an update whose step could not be re-run: no later one is held back
         self.again: RepeatableStep | None = None
         self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
 
@@ -85,7 +85,7 @@ class Rerun(Part):
         self.audit.watch()
 
     def report_protection(self, *, after_first_step: bool = False) -> None:
-        """Reports whether steps are made again, or why not; much of that is known after the first step only."""
+        """Reports whether steps are re-run, or why not; much of that is known after the first step only."""
         settings = (("ASD_OPTIONS:replay", self.attributes), ("ASD_OPTIONS:confirm", self.confirms))
         asking = [name for name, asks in settings if asks]
         reason = self._why_not if self.again is None else self.again.obstacle() if after_first_step else ""
@@ -100,13 +100,13 @@ class Rerun(Part):
     # A step begins.
 
     def write_limits(self) -> None:
-        """Writes the limits of the next step, of second level where it may be made again."""
+        """Writes the limits of the next step, at second level where it may be re-run."""
         self._write_limits(second_level=self._armed)
 
     def remember(self, step: Step, *, is_first: bool) -> None:
-        """Keeps what the next step begins with; its suspicious update is refused if it can be made again.
+        """Keeps the initial state of the next step; its suspicious update is refused if it can be re-run.
 
-        Only of the first run since one was judged, for nothing tells which of several is to be made again.
+        Only for the first run since one was judged, as it is unknown which of several would be re-run.
         """
         is_due = is_first and hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
         if self.again is not None:
@@ -126,9 +126,9 @@ class Rerun(Part):
     # It was made.
 
     def end(self, step: StepRecord) -> None:
-        """Looks at the step before the program can write anything; in data parallel a call of all ranks.
+        """Confirms a refused step before the program can write anything; in data parallel a call of all ranks.
 
-        What is to be judged is in the record then; without a refusal the readings are still in the slots.
+        After a refusal the readings are in the record; else they are still in the slots.
         """
         armed, self._armed = self._armed, False
         if step.refused and self.confirms:
@@ -138,7 +138,7 @@ class Rerun(Part):
             self.monitor.tell_protections()
 
     def _confirm(self, step: StepRecord, *, armed: bool) -> None:
-        """Makes a step whose update was refused once more, if that is due."""
+        """Re-runs a step whose update was refused, if that is due."""
         monitor, again, scale = self.monitor, self.again, step.scale
         first = self.table.read(self.gate.sites, self.gate) if step.readings is None else step.readings
         step.readings = first
@@ -203,7 +203,7 @@ class Rerun(Part):
             self._publish(step, anomaly, _of_one_rank(finding, step.attribution))
 
     def attribute(self, step: StepRecord) -> None:
-        """Makes a refused step again to say who is to blame; in data parallel a call of all ranks.
+        """Re-runs a refused step to find the device to blame; in data parallel a call of all ranks.
 
         It adds the verdict about this rank, if that has an anomaly of its own.
 
@@ -288,7 +288,7 @@ class Rerun(Part):
         return self.again.put_back_sums() if self.again is not None else f"no step is kept, for {self._why_not}"
 
     def forget(self, *, updated: bool) -> None:
-        """Lets go of the step, which made an update or not: another one may come that nobody remembers."""
+        """Forgets the step, with or without an update: the next one may run without `remember`."""
         if self.again is not None:
             self.again.forget(updated=updated)
 

@@ -1,4 +1,4 @@
-"""A layer whose results are computed again while it is due; in a compiled graph nothing of it is there."""
+"""Layer whose results are recomputed while it is due; a compiled graph contains nothing of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CALLS = 16
 
 
 class Place:
-    """One layer.
+    """Check of one layer.
 
     Between its calls it has the attributes that it had. A graph knows nothing of `__call__`, so the code that is
     compiled is the layer's own.
@@ -66,7 +66,7 @@ class Place:
         take_off(self._cell, self._layer)
 
     def call(self, cell: nn.Cell, call: Callable[[], Any]) -> Any:
-        """Calls the layer, and checks what it computes."""
+        """Calls the layer, and checks its result."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return call()
         self.calls -= 1

@@ -1,4 +1,4 @@
-"""Detection without a line of code: finds the places where a step ends, and judges there."""
+"""Detection without a line of code: finds the calls that end a step, and judges there."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
 
 
 def _judged(base: type, monitor: StepMonitor) -> type:
-    """Returns a class of an optimizer whose every call, also one that is refused, ends a step that is judged."""
+    """Returns a class of an optimizer whose every call, also a refused one, ends a judged step."""
 
     class Judged(base):
         def __call__(self, *args, **kwargs):

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("asd")
 
 
 class StepMonitor(Callback):
-    """Judges every checked value after each step and acts on what it finds.
+    """Monitor that judges every checked value after each step and acts on anomalies.
 
     As a callback of `Model.train` it does everything by itself: it puts checks on the network, guards the optimizer,
     finds the loss scale, and keeps its state beside the checkpoints that a `ModelCheckpoint` writes. In a loop of your
@@ -50,7 +50,7 @@ class StepMonitor(Callback):
         resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already,
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
-        replay: Whether a step whose update was refused is made again; the option `replay` if not given.
+        replay: Whether a step whose update was refused is re-run; the option `replay` if not given.
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
@@ -118,7 +118,7 @@ class StepMonitor(Callback):
             `optimizer`.
 
         Raises:
-            ConfigError: `reducer` is none for this optimizer, or a list holds something else than optimizers.
+            ConfigError: `reducer` is not one for this optimizer, or a list holds other things than optimizers.
         """
         if self.config.enabled:
             self._attach(net, optimizer, reducer)

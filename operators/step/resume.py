@@ -1,4 +1,4 @@
-"""Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from."""
+"""Stores the rule state beside the training's checkpoint files, finds it, and picks the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckpointWatch:
         self._seen = {id(writer): self._latest(writer) for writer in self._writers}
 
     def folders(self) -> list[Path]:
-        """Where these callbacks write."""
+        """Returns the folders that these callbacks write to."""
         return [Path(folder) for writer in self._writers if (folder := checkpoint_folder(writer))]
 
     def new_files(self) -> list[Path]:
@@ -72,7 +72,7 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
 def state_to_resume(
     resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str, loaded: Path | None
 ) -> dict[str, Any] | None:
-    """Returns the rule state of a training that goes on, or None for one that begins.
+    """Returns the rule state of a resumed training, or None for a new one.
 
     Args:
         resume_from: The checkpoint file it goes on from; None to search.
@@ -121,7 +121,7 @@ def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
 
 
 def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:
-    """Returns the checkpoint file that a training should load before its first step, or None when it begins anew.
+    """Returns the checkpoint file that a training should load before its first step, or None for a new training.
 
     Under `asd run --ranks` that is the one which the supervisor chose for all ranks: of the newest step that is older
     than the fault's first sign; it looks in every `folder` that was given here, and in those of manifests. Elsewhere it
@@ -134,7 +134,7 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
 
     Args:
         folder: Where this rank keeps its checkpoints, sub-folders included.
-        rank: Rank of this process; of several checkpoints of one step its own is taken.
+        rank: Rank of this process; among checkpoints of one step, its own is taken.
         config: From the environment if not given.
 
     Raises:

@@ -53,7 +53,7 @@ class StepReader(Part):
         """Writes the limits of the first step; what was refused before does not count.
 
         Args:
-            optimizer: May know the loss scale, where nobody else has told one; None where somebody has.
+            optimizer: Source of the loss scale where none was given; None where one was.
         """
         if optimizer is not None and self.loss_scale.fixed == 1.0:
             self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))
@@ -62,10 +62,10 @@ class StepReader(Part):
         self.write_limits()
 
     def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
-        """Tells the gate what to compare the next step with.
+        """Sets the gate's limits for the next step.
 
         Args:
-            second_level: Whether what is suspicious is refused too, the too small included.
+            second_level: Whether suspicious values are refused too, including those that are too small.
             scale: The loss scale of that step; read if not given.
         """
         fixed = self.loss_scale.fixed if scale is None else scale
@@ -74,14 +74,14 @@ class StepReader(Part):
         limit_of = judges.second_limit if second_level else judges.limit
         limits, least = [], []
         for site in self.gate.sites:
-            # Any value is above the limit of an update that is withheld, also that of a slot that nobody wrote.
+            # Any value is above the limit of a withheld update, also that of a slot that was not written.
             limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
             if second_level:
                 least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
 
     def find_scale(self, step: StepRecord) -> None:
-        """Finds the loss scale that nobody told, where the first values are too large by it."""
+        """Finds a loss scale that was not given, where the first values are too large by it."""
         if not self.seeks:
             return
         step.readings = self.table.read(self.gate.sites, self.gate)
@@ -96,7 +96,7 @@ class StepReader(Part):
     def judge(self, step: StepRecord) -> None:
         """Judges the step that has just been made; in data parallel a call of all ranks.
 
-        It adds the events, and the first of first level. What a second look has read already is taken as it is.
+        It adds the events, and the first of first level. Readings of a confirmation rerun are used as they are.
         """
         monitor, gate = self.monitor, self.gate
         if step.readings is None:

@@ -133,7 +133,7 @@ class TrainingWatch:
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
-        self._made: StepRecord | None = None  # what is declared was run, and nobody has judged it yet
+        self._made: StepRecord | None = None  # a declared step has run and is not judged yet
         self._looked = 0.0
         self._updates_in_run: int | None = None
         self._called: tuple[nn.Cell, type] | None = None  # with a layer, as long as `Model.train` runs
@@ -143,7 +143,7 @@ class TrainingWatch:
         self._spends = False  # whether anything that can look at less is on
 
     def look_at(self, train_network: nn.Cell, callbacks: Any, *, clips: bool = False) -> None:
-        """Finds out what is known about a training before it begins: loss scale, checkpoints, roll-back.
+        """Collects the facts about a training before it begins: loss scale, checkpoints, roll-back.
 
         Args:
             train_network: The training cell.

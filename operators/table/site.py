@@ -58,7 +58,7 @@ class Site:
 
 
 class Sites:
-    """The living sites of a table; a slot is free again when nobody holds its site any more.
+    """The living sites of a table; a slot is free again when its site is no longer held.
 
     Args:
         capacity: Slots of the table.
@@ -103,7 +103,7 @@ def largest_raw(limits: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
     Args:
         limits: float64 of any shape.
-        scales: float64 of that shape: what raw values are divided by.
+        scales: float64 of that shape: divisors of raw values.
 
     Returns:
         float32 of that shape; infinite where the limit is.

@@ -53,7 +53,7 @@ class Table:
         self.limits, self.least = new_parameter("limits", math.inf, size), new_parameter("least", 0.0, size)
         self.held, self.guards = new_parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
         self.gates = Gates(size)
-        self._noted: list[tuple[list[int], Tensor]] = []  # by Python, and not read yet
+        self._noted: list[tuple[list[int], Tensor]] = []  # noted by Python, and not read yet
         self._turns: dict[int, int] = {}  # of those that Python noted since they were read, from 1
         self._turn = itertools.count(1)
         self._values = np.full(size, NOTHING, np.float32)  # read, and not judged yet
@@ -119,16 +119,16 @@ class Table:
     # What Python does in a step.
 
     def note(self, sites: Sequence[Site], values: Tensor) -> None:
-        """Takes what `sites` saw, float32 of shape (n,), which stays on the device until somebody asks."""
+        """Takes the values of `sites`, float32 of shape (n,), which stay on the device until they are read."""
         slots = [site.slot for site in sites]
         self._noted.append((slots, values))
         for slot in slots:
             self._turns.setdefault(slot, next(self._turn))
-        if len(self._noted) >= self.CAPACITY:  # nobody asks
+        if len(self._noted) >= self.CAPACITY:  # never read
             self._take([])
 
     def _take(self, slots: Any) -> None:
-        """Moves what is known of `slots` to the host, in one read from the device."""
+        """Moves the values of `slots` to the host, in one read from the device."""
         noted, self._noted = self._noted, []
         if noted:
             found = P.Concat()([*(values for _, values in noted), self.worst.value()]).asnumpy()

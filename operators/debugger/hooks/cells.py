@@ -63,7 +63,7 @@ def hook_operators(nets: Sequence[nn.Cell]) -> None:
 
 
 def _operators(cell: nn.Cell) -> Iterator[tuple[str, object, str, Any]]:
-    """The attributes of a module: name, what holds it, its name there, and it; of a check operator what it checks."""
+    """Yields attributes of a module: name, holder, name there, and value; for a check operator the one it checks."""
     for name, value in vars(cell).items():
         if isinstance(value, ASDBase):
             yield name, value, "op", value.op

@@ -46,12 +46,12 @@ class Session:
     """Takes part in every hooked call while a step is recorded.
 
     Args:
-        config: What is recorded.
+        config: Selects what is recorded.
         recording: Where it goes.
 
     Attributes:
         after_call: Called after each call when it is recorded; what it raises reaches the network's caller.
-        busy: Whether a hooked API runs or a tensor is read: what is called then is no call of the network.
+        busy: Whether a hooked API runs or a tensor is read: calls inside are not the network's.
         entries: How many were recorded.
     """
 
@@ -234,7 +234,7 @@ def set_session(session: Session | None) -> None:
 
 
 def current_session() -> Session | None:
-    """Returns the session that is recording, whoever asks; None where nothing is recorded."""
+    """Returns the session that is recording, for any caller; None where nothing is recorded."""
     return _current[0]
 
 

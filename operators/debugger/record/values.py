@@ -79,13 +79,13 @@ def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:
 
 
 _BARE = frozenset(vars(nn.Cell())) | {"_func_graph_flags", "_cell_init_args"}
-"""Attributes that each module has, and that say nothing of what it computes."""
+"""Attributes that each module has, and that do not affect its result."""
 _PLAIN = (bool, int, float, str, type(None))
 _SMALL = 64
 
 
 def settings_of(cell: nn.Cell) -> dict[str, Any]:
-    """Returns what a module was made with, that of the operators it holds, and a check sum of its code."""
+    """Returns the settings of a module and of the operators it holds, and a check sum of its code."""
     found: dict[str, Any] = {"training": cell.training, "construct": _code_of(stock_class(cell).construct)}
     for name, value in vars(cell).items():
         checked = value.op if isinstance(value, ASDBase) else value
