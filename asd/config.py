@@ -178,7 +178,7 @@ def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:
-    """Returns the devices that `ASCEND_RT_VISIBLE_DEVICES` shows to this process, in CANN's order; empty for all."""
+    """Returns the devices that `ASCEND_RT_VISIBLE_DEVICES` shows, ascending as CANN counts; empty for all."""
     words = (os.environ if environ is None else environ).get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
     return sorted(int(word) for word in words if word.strip().isdecimal())
 

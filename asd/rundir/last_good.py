@@ -114,7 +114,7 @@ class _Search:
         self.bare = [path for path in self.bare if _modified(path) >= since]
 
     def newest_first(self, rank: int | None) -> list[tuple[Manifest, Path]]:
-        """By step; of the same step the one of `rank`, else that of the lowest rank, the one written last."""
+        """Sorts by step; within a step `rank` comes first, then the lowest rank, then the one written last."""
         return sorted(
             self.known, key=lambda item: (item[0].step, item[0].rank == rank, -item[0].rank, item[0].time), reverse=True
         )
@@ -131,7 +131,7 @@ class _Search:
         return self._damage[path]
 
     def missing(self, manifest: Manifest) -> str:
-        """Which rank lacks a good checkpoint of the same step; empty when none does."""
+        """Returns in words which rank lacks a good checkpoint of the same step; empty when none does."""
         newest = max(self.known, key=lambda item: item[0].time)[0]
         for rank in sorted({other.rank for other, _ in self.known if other.run == newest.run}):
             same = [item for item in self.known if item[0].rank == rank and item[0].step == manifest.step]

@@ -151,7 +151,7 @@ class RunData:
 
 
 def sort_of(event: Event) -> str:
-    """Which of `SORTS` an event is."""
+    """Returns which of `SORTS` an event is."""
     if event.kind != "anomaly":
         return event.kind
     return "first" if event.level is Level.ERROR else "second"

@@ -80,5 +80,5 @@ def _far(event: Event) -> float:
 
 
 def open_log(config: Config, origin: Origin) -> LogSink:  # noqa: ARG001 - the signature of a sink factory
-    """Factory for the entry-point group `asd.sinks`."""
+    """Makes the sink of the entry-point group `asd.sinks`."""
     return LogSink()

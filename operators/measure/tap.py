@@ -113,7 +113,7 @@ class _Write(CheckCell):
         self.one_infinite = Tensor(np.full(1, np.inf, np.float32))
 
     def construct(self, tensors, worst):
-        """One of its writes for all, or each."""
+        """Writes the statistics at once, or tensor by tensor."""
         if not (self.apart or self.count == 1):
             values = self.measure(tensors)
             # The larger of two numbers may drop NaN.

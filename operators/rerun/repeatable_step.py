@@ -297,7 +297,7 @@ class RepeatableStep:
             outputs = self._make(b"")
             bits_of_first(outputs)  # a compiled graph runs on until an output is read
             self._updates()
-        except Exception as error:  # the other ranks must hear of it
+        except Exception as error:  # the other ranks must know of it
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
             self._slots.replaying = False
@@ -316,7 +316,7 @@ class RepeatableStep:
         try:
             outputs = self._make(parcel)
             loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
-        except Exception as error:  # the other ranks must hear of it
+        except Exception as error:  # the other ranks must know of it
             is_plain = isinstance(error, UnsupportedError)
             return StepResult("", ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
         return StepResult.of(loss, self._slots.read(self._gate.sites, self._gate)), ""

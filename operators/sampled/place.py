@@ -103,7 +103,7 @@ def _layer(place: Place, base: Any) -> type:
             return call(*args, **kwargs) if place.calls == 0 else place.call(self, lambda: call(*args, **kwargs))
 
         def __reduce_ex__(self, protocol):
-            """A copy, and what is pickled, is of the class below."""
+            """Makes copies and pickles instances of the base class."""
             make, (_, *given), *rest = super().__reduce_ex__(protocol)
             return (make, (base, *given), *rest)
 

@@ -87,7 +87,7 @@ def _around_compiled(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _around_gradient(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """One is made for each step of PyNative, and for each compilation."""
+    """Looks for unwatched updates; a gradient function is made in each PyNative step, and for each compilation."""
     init(self, *args, **kwargs)
     _unwatched.takes_gradients = True
     if not _training:

@@ -255,7 +255,7 @@ class FirstDifference:
         return (lambda row: None if id(row) in places else agrees(row)), unread
 
     def _named(self, call: CallRows, first: CallRows, agrees: Agrees) -> Divergence:
-        """The call that computed wrongly where all that was asked of it is equal; else why that can't be told."""
+        """Returns the call that computed wrongly, if both runs asked the same of it; else why it is not known."""
         taken = self._graph.taken(call)
         wrong = [row for row in call.rows if agrees(row) is False]
         wrong_taken = [row for row in taken if agrees(row) is False]

@@ -245,7 +245,7 @@ def _number(pattern: re.Pattern[str], name: str) -> int | None:
 
 
 def _rank(folder: Path) -> int | None:
-    """The rank of a folder; that of a process, which its number does not tell, is 0 where it is the only one."""
+    """Returns the rank of a folder; a single folder named after a process has rank 0."""
     process = _PROCESS.fullmatch(folder.name)
     if process is None:
         return _number(_RANK, folder.name)

@@ -236,7 +236,7 @@ class Monitor:
         self.judges.expected = self._expected(step + 1)
 
     def _repeated(self, event: Event) -> Event:
-        """`event`, where an earlier attempt ended in the same step with as much."""
+        """Returns `event` as a change of second level, as an earlier attempt ended in the same step with as much."""
         began = next(iter(self._earlier[event.step].values()))
         return replace(event, level=Level.WARNING, cause="change", incident=began.incident or began.id)
 

@@ -72,7 +72,7 @@ def _operators(cell: nn.Cell) -> Iterator[tuple[str, object, str, Any]]:
 
 
 def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell]]:
-    """Path and module; the network itself where no module of it has its name."""
+    """Yields path and module; also the network itself as `model`, unless a module has that name."""
     for index, net in enumerate(nets):
         prefix = "" if len(nets) == 1 else f"{index}."
         cells = dict(net.cells_and_names())

@@ -33,7 +33,7 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 
 def leaves(value: Any, path: Path | None = None) -> Iterator[tuple[Path, Any]]:
-    """The values inside lists, tuples and dictionaries with their places; an empty container is a value itself."""
+    """Yields the values inside lists, tuples and dictionaries with their places; an empty container is a value."""
     path = path or []
     if isinstance(value, (list, tuple)) and value and len(path) < _DEEPEST:
         for index, item in enumerate(value):
