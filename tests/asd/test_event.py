@@ -267,7 +267,7 @@ def test_the_serial_of_a_device_is_no_part_of_the_id_for_its_agent_adds_it_later
     assert make(serial="SN7", device_number=3).id == make().id
     sentence = make(kind="replay", verdict="persistent", serial="SN7", device_number=0, incident="7").sentence()
     assert sentence.startswith("replay, code=80818C00 ")
-    assert " run=run1 verdict=persistent serial=SN7 device_number=0 incident=7 event=" in sentence
+    assert " run=run1 verdict=persistent incident=7 serial=SN7 device_number=0 event=" in sentence
     assert " serial=" not in make().sentence()
 
 

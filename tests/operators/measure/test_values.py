@@ -275,7 +275,8 @@ class Reversed(nn.Cell):
 def test_the_headline_is_the_place_that_a_wrong_gradient_reached_first(mode):
     net = fill(Reversed())
     step = nn.TrainOneStepCell(net, sgd(net))
-    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log", rule="adaptive"), sinks=[])
+    config = Config(protection="document", enable=1, on_anomaly="log", rule="adaptive")
+    monitor = StepMonitor(config, sinks=[], loss_scale=1.0)  # else the factor is taken for one
     monitor.attach(step, step.optimizer)
     events = monitor.step(step(ids(), targets()))
     assert [event.checkpoint for event in events] == ["last", "middle", "first"]

@@ -98,7 +98,7 @@ def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mo
     if story == "transient":
         [(step, verdict, reason)] = verdicts
         assert (step, verdict) == (3, "transient")
-        assert reason.startswith("another answer on the same device: bn is inf and ")
+        assert reason.startswith("another answer on the same device: norm_out is ")
         assert ours.runs == 2
         anomaly = next(event for event in ours.events if event.kind == "anomaly")
         [replay] = [event for event in ours.events if event.kind == "replay"]
