@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(result, indent=1))
     else:
         print(
-            "\nNext: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
+            "\nNext: `NPU_ASD_ENABLE=1 python train.py` for a training of your own;\n"
             "      `asd run --ranks 2 --spares 1 -- python train.py` for a job that replaces its devices;\n"
             "      `asd demo --help` for other faults; `asd env` for the settings."
         )
