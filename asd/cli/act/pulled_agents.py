@@ -27,7 +27,7 @@ class Agents(NamedTuple):
     Attributes:
         sources: Sources of agents.
         access: Returns the TLS settings of connections.
-        hosts_of: Returns the hosts of a job; None where nobody knows them.
+        hosts_of: Returns the hosts of a job; None where no source knows them.
     """
 
     sources: list[TargetSource]
