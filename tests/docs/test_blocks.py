@@ -99,7 +99,7 @@ def test_a_session_prints_what_stands_there(block, work, environ):
 
 
 _VOLATILE = (
-    (r"\d+\.\d+(?:e[+-]?\d+)?|\de[+-]\d+|(?<=\blimit )\d+", "NUMBER"),
+    (r"\d+\.\d+(?:e[+-]?\d+)?|\de[+-]\d+|(?<=\blimit[ =])\d+|(?<=\blimit of )\d+", "NUMBER"),
     (r"asd_run-\d{8}T\d{6}-\d+", "RUN"),
     (r"\b[0-9a-f]{32}\b", "ID"),
     (r"(?<=host=)\S+|(?<=node=\")[^\"]*", "HOST"),
