@@ -23,8 +23,8 @@ from importlib.metadata import entry_points
 
 from asd.config import Config
 from asd.event import Event
+from asd.judge.delivery import Sink
 from asd.origin import Origin
-from asd.rules.step.delivery import Sink
 
 GROUP = "asd.sinks"
 

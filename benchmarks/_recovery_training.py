@@ -24,7 +24,7 @@ from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.drill.workload import digest
-from asd.operators.step.resume import checkpoint_to_resume, resumed_step
+from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 
 SITES = ("first_norm", "middle_norm", "last_norm")

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from asd.rules.diagnosis.attribution import Seen
-from asd.rules.diagnosis.flow import RankReport
-from asd.rules.diagnosis.groups import Groups, Shard
-from asd.rules.readings.reading import GRADIENT, WEIGHT_GRADIENT, Reading
+from asd.diagnosis.attribution import Seen
+from asd.diagnosis.flow import RankReport
+from asd.diagnosis.groups import Groups, Shard
+from asd.rules.reading import GRADIENT, WEIGHT_GRADIENT, Reading
 
 TENSOR, STAGES = 8, 16
 DATA = (2, 5, 10, 20, 40, 80)
@@ -151,7 +151,7 @@ def job(data: int, repeats: int) -> dict[str, Any]:
 
 
 def _calm(members: Sequence[int]) -> list[bytes]:
-    from asd.rules.diagnosis.attribution import pack_seen
+    from asd.diagnosis.attribution import pack_seen
 
     found = []
     for member in members:

@@ -31,8 +31,8 @@ from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.run_files.event_log import EventLog
+from asd.judge.status import Status
 from asd.origin import Origin
-from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 
 RANKS, CHECKPOINTS = 8, 200

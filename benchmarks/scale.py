@@ -40,12 +40,12 @@ from _scale_groups import DATA, curve
 from _scale_pulling import pulling
 
 from asd import Event, Level
+from asd.diagnosis.attribution import Seen, pack_seen, unpack_seen
+from asd.diagnosis.flow import attribute
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
 from asd.origin import Origin
-from asd.rules.diagnosis.attribution import Seen, pack_seen, unpack_seen
-from asd.rules.diagnosis.flow import attribute
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
 PARTS = ("handler", "pulling", "attribution", "groups")

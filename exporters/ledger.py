@@ -13,7 +13,7 @@ from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes, prepared
 from asd.handler.device_record import DeviceRecord
-from asd.handler.policy import Policy
+from asd.handler.model.policy import Policy
 from asd.origin import Origin
 from asd.verdict import Level
 

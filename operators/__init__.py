@@ -17,17 +17,17 @@ from __future__ import annotations
 
 from asd.config import Config
 from asd.dumps.compare.similarity import GradComparator
-from asd.operators.attach.install import Installation, install
-from asd.operators.checks.base import ASDBase
-from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig, dump_config_of
 from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.gate.guard import guard
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.ranks.shards import tell_shard
+from asd.operators.sensors.base import ASDBase
+from asd.operators.sensors.install import Installation, install
+from asd.operators.sensors.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.start.enable import disable, enable
 from asd.operators.start.mindformers_monitor import ASDMonitor, register
-from asd.operators.start.step_monitor import StepMonitor
 
 __all__ = [
     "ASDBase",

@@ -1,7 +1,13 @@
-"""Documented import path of the functions for resuming a training: see `asd.operators.step.resume`."""
+"""Documented import path of the functions for resuming a training: see `asd.operators.monitor.resume`."""
 
 from __future__ import annotations
 
-from asd.operators.step.resume import CheckpointWatch, checkpoint_to_resume, resumed_step, state_path, state_to_resume
+from asd.operators.monitor.resume import (
+    CheckpointWatch,
+    checkpoint_to_resume,
+    resumed_step,
+    state_path,
+    state_to_resume,
+)
 
 __all__ = ["CheckpointWatch", "checkpoint_to_resume", "resumed_step", "state_path", "state_to_resume"]

@@ -39,7 +39,6 @@ class Room(NamedTuple):
 
 
 RERUN = (
-    "operators/probe",
     "operators/rerun",
     "operators/selftest",
     "operators/drill",
@@ -47,7 +46,7 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1700, 1700),
-    Room("asd/rules", ("asd/rules",), 3300, 3300),
+    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3300, 3300),
     Room("asd/rundir", ("asd/rundir",), 1599, 1500),
     Room("asd/handler", ("asd/handler",), 3766, 3400),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2330, 1900),
@@ -55,9 +54,7 @@ ROOMS = (
     Room("asd/cli", ("asd/cli",), 3358, 2800),
     Room("operators", ("operators",), 7000, 7000),
     Room("operators/rerun and the like", RERUN, 4800, 4800),
-    Room(
-        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 3133, 3000
-    ),
+    Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 3133, 3000),
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),

@@ -12,7 +12,7 @@ PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
 ALLOWED = {
     "asd/older.py": "sentences of earlier versions are understood there and nowhere else",
     "exporters/isolators/marks.py": "Slurm has no other place for who drained a node than its reason",
-    "asd/rules/step/reports.py": "so that nothing is told twice",
+    "asd/judge/reports.py": "so that nothing is told twice",
     "operators/debugger/precision_debugger.py": "so that nothing is told twice",
     "asd/cli/train/demo_job.py": "the demo looks at what it shows",
 }

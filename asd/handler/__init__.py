@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from asd.handler.act.executor import NoIsolator
 from asd.handler.db.store import Store
-from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
-from asd.handler.identity import job_of
-from asd.handler.policy import Policy
+from asd.handler.model.decision import Decision
+from asd.handler.model.identity import job_of
+from asd.handler.model.policy import Policy
 
 __all__ = ["Decision", "FaultHandler", "NoIsolator", "Policy", "Store", "job_of"]

@@ -14,7 +14,7 @@ from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.incidents import StrikeCount
 from asd.handler.decide.strikes import Strikes
-from asd.handler.policy import LIMIT, Policy
+from asd.handler.model.policy import LIMIT, Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from asd.handler.act.executor import Executor
 from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
 from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
-from asd.handler.decision import Decision
 from asd.handler.device_record import policy_of
-from asd.handler.identity import whole
-from asd.handler.policy import SKEW_SECONDS, Policy
+from asd.handler.model.decision import Decision
+from asd.handler.model.identity import whole
+from asd.handler.model.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
 
 LED_BY = "led by"

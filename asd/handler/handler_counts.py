@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decision import ACTIONS, Decision
 from asd.handler.handler import FaultHandler
+from asd.handler.model.decision import ACTIONS, Decision
 
 
 class HandlerCounts:
@@ -14,7 +14,7 @@ class HandlerCounts:
 
     Attributes:
         numbers: Numbers by the name of their metric without `asd_handler_`, whose help describes them.
-        actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
+        actions: Decisions by action; all of `asd.handler.model.decision.ACTIONS` are there.
         agents: Whether each agent that is pulled from answers, by its address.
         out: Devices that the scheduler has isolated, each as host and name.
     """

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 from asd.rules.base import SIGMA, UPPER, Rule, saved_count, saved_keys, saved_number
+from asd.rules.kinds import kind_of
 from asd.rules.margins import Margin
-from asd.rules.readings.kinds import kind_of
-from asd.rules.readings.reading import GRADIENT
+from asd.rules.reading import GRADIENT
 from asd.rules.threshold import Threshold
 from asd.rules.trace import WARM, Trace
 from asd.verdict import Level, Verdict

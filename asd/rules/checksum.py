@@ -12,7 +12,7 @@ class ScoreRule(Rule):
     """Rule without memory: a score above 1, or NaN, is a first-level anomaly.
 
     The score is the worst residual as a multiple of rounding's effect. The tolerance depends on the operands and the
-    type, so it is computed on the device, see `asd.operators.sampled`.
+    type, so it is computed on the device, see `asd.operators.sensors.sampled`.
 
     Args:
         reason: Reason of a verdict.

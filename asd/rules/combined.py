@@ -46,7 +46,7 @@ class Combined(Rule):
 
     References:
         MindSpore's C++ class SilentDetector (`MS_NPU_ASD_CONFIG`), from which the keys of the state are taken.
-        `tests/operators/step/test_vendor_conformance.py` compares this rule with it.
+        `tests/operators/monitor/test_vendor_conformance.py` compares this rule with it.
     """
 
     name = "combined"

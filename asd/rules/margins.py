@@ -8,7 +8,7 @@ from math import inf, log, sqrt
 from typing import Any
 
 from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
-from asd.rules.readings.kinds import Kind
+from asd.rules.kinds import Kind
 
 ALPHA = 1e-5
 """Share of healthy steps with a first-level alarm that a margin allows for."""

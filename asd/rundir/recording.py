@@ -30,8 +30,8 @@ from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
 from asd.records import fill, floats, plain
-from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import Reading, unscaled
+from asd.rules.kinds import KINDS
+from asd.rules.reading import Reading, unscaled
 from asd.rundir.names import value_files
 
 VERSION: Final = 3

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from asd.errors import StateError
 from asd.event import Event
 from asd.isolator import Device
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
 

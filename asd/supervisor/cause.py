@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from asd.diagnosis.groups import named
 from asd.event import Event
-from asd.rules.diagnosis.groups import named
 from asd.verdict import Level
 
 _GAP = 10  # steps; signs of one fault are no further apart

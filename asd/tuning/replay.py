@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from asd.config import Config
 from asd.errors import ConfigError
+from asd.judge.detectors import Detectors
 from asd.rules import RULES, SilentCheckV3, Threshold
 from asd.rules.margins import KEPT
-from asd.rules.readings.reading import GRADIENT
-from asd.rules.step.detectors import Detectors
+from asd.rules.reading import GRADIENT
 from asd.rundir.recording import RecordedStep
 from asd.verdict import Level
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from asd.config import Config
 from asd.event import LEVEL_NAMES, Event
+from asd.judge.monitor import Monitor
 from asd.records import plain
-from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import sync
 from asd.verdict import Level
 

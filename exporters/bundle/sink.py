@@ -11,8 +11,8 @@ from typing import NamedTuple
 from asd.config import Config
 from asd.event import Event
 from asd.exporters.bundle.files import write
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import sync
 from asd.rundir.names import evidence_folder
 

@@ -27,7 +27,7 @@ from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
 from asd.handler.inputs.owners import may_give_back
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 

@@ -21,7 +21,7 @@ from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows, nearest
 from asd.handler import Policy
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 
 _STATUS_COUNTERS = (
     ("asd_steps_total", "steps", "Training steps judged."),

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from asd.exporters.ledger import Ledger, RankCounts
 from asd.exporters.prometheus.device_map import DeviceMap
 from asd.handler.device_record import DeviceRecord
+from asd.judge.status import Status
 from asd.origin import Origin
-from asd.rules.step.status import Status
 
 LABELS = ("id", "node", "rank", "run")
 LEVELS = ("first", "second")

@@ -16,8 +16,8 @@ from asd.exporters.run_files.event_log import read_events
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
+from asd.judge.status import Status
 from asd.origin import FromOrigin, Origin
-from asd.rules.step.status import Status
 from asd.rundir.names import event_files
 from asd.verdict import Level
 

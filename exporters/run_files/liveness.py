@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 
 _SLACK_SECONDS = 2.0  # a process' start is known in whole seconds only
 _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

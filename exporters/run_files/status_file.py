@@ -14,9 +14,9 @@ from typing import NamedTuple
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
+from asd.judge.monitor import Monitor
+from asd.judge.status import Status
 from asd.origin import Origin
-from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import HeldError, read_regular, take_lock, write_whole
 from asd.verdict import Level

@@ -9,12 +9,12 @@ from pathlib import Path
 from asd.config import Config
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
+from asd.judge.delivery import Sink
+from asd.judge.monitor import Monitor
+from asd.judge.status import Status
 from asd.origin import Origin
-from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import Reading
-from asd.rules.step.delivery import Sink
-from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
+from asd.rules.kinds import KINDS
+from asd.rules.reading import Reading
 from asd.rundir.names import value_file
 from asd.rundir.recording import Chunk
 from asd.verdict import Level

@@ -16,9 +16,9 @@ from mindspore.train import Callback
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Change, Fault
-from asd.operators.attach.install import check_operators
-from asd.operators.measure.tap import InsertGradientOf
-from asd.operators.table.slots import table
+from asd.operators.gate.slots import table
+from asd.operators.gate.tap import InsertGradientOf
+from asd.operators.sensors.install import check_operators
 
 _LOG = logging.getLogger("asd.injection")
 

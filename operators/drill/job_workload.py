@@ -26,9 +26,9 @@ from asd.errors import AnomalyDetected
 from asd.injection import Fault
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.drill.workload import SMALL, Workload, batches, build, digest, use_mode
+from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.start.enable import disable
-from asd.operators.start.step_monitor import StepMonitor
-from asd.operators.step.resume import checkpoint_to_resume, resumed_step
 
 _COLUMNS = ["input_ids", "loss_mask"]
 _SIZE = SMALL.with_(layers=1)

@@ -17,9 +17,9 @@ from asd.config import Config
 from asd.errors import AnomalyDetected
 from asd.event import Event
 from asd.injection import Change, Fault
+from asd.judge.delivery import Sink
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.start.step_monitor import StepMonitor
-from asd.rules.step.delivery import Sink
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.verdict import Level
 
 Tell = Callable[[int, float], None]

@@ -1,1 +1,1 @@
-"""The guard, which refuses an update that breaks a limit; and the record of a step, to which its parts add."""
+"""The gate: feature values of a step in one table, and the guard, which refuses an update that breaks a limit."""

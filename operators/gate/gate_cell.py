@@ -13,13 +13,13 @@ from mindspore.communication import GlobalComm, get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.measure.tap import make_observer, note
+from asd.operators.gate.gate import Gate
+from asd.operators.gate.guard_state import GuardState
+from asd.operators.gate.site import Site
+from asd.operators.gate.slots import table
+from asd.operators.gate.table import NOTHING, Table
+from asd.operators.gate.tap import make_observer, note
 from asd.operators.private.boundary import shielded
-from asd.operators.table.gate import Gate
-from asd.operators.table.guard_state import GuardState
-from asd.operators.table.site import Site
-from asd.operators.table.slots import table
-from asd.operators.table.table import NOTHING, Table
 
 _numbers = itertools.count()
 

@@ -10,12 +10,12 @@ from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.gate_cell import GateCell, number_of_ranks
+from asd.operators.gate.site import Site
+from asd.operators.gate.slots import table
 from asd.operators.private.class_swap import put_on
 from asd.operators.ranks.attribution import PART
 from asd.operators.ranks.shards import shares_gradients
-from asd.operators.table.site import Site
-from asd.operators.table.slots import table
-from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT
+from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT
 
 
 def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, parts: bool = False) -> nn.Cell:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from asd.diagnosis.attribution import Attribution
 from asd.event import Event
+from asd.judge.monitor import Monitor
+from asd.operators.gate.gate import Gate
+from asd.operators.gate.slots import Table
 from asd.operators.private.boundary import listen
 from asd.operators.ranks.exchange import Exchange
-from asd.operators.table.gate import Gate
-from asd.operators.table.slots import Table
-from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.manifest import Health
 from asd.verdict import Level, Verdict
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
+from asd.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
+from asd.diagnosis.groups import Groups
 from asd.operators.ranks.exchange import Exchange
-from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
-from asd.rules.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
-from asd.rules.diagnosis.groups import Groups
-from asd.rules.readings.reading import AVERAGED, Reading
+from asd.rules.reading import AVERAGED, Reading
 
 PART = "part."
 """Prefix of a gradient that was summed over ranks and of which each rank holds one shard."""

@@ -20,8 +20,8 @@ from mindspore import Tensor
 from mindspore.communication import GlobalComm, create_group, get_group_size, get_rank
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.diagnosis.groups import Groups, everybody
 from asd.errors import RankLostError
-from asd.rules.diagnosis.groups import Groups, everybody
 
 _LOG = logging.getLogger("asd.ranks")
 _PATIENCE = {"CPU": 25.0}

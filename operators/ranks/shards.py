@@ -9,12 +9,12 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from asd.config import is_simulated
+from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.errors import ConfigError
 from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
-from asd.rules.diagnosis.groups import Groups, Shard, everybody
 
 _NOT_YET = "MindSpore divides the network when it compiles the first step"
 _UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"

@@ -13,8 +13,8 @@ from mindspore import Parameter, Tensor
 from mindspore.ops import auto_generate
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.diagnosis.weights import Difference, compare_some, together
 from asd.operators.ranks.exchange import Exchange
-from asd.rules.diagnosis.weights import Difference, compare_some, together
 
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
 BLOCK = 1 << 20  # words per sum

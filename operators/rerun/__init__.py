@@ -1,1 +1,1 @@
-"""Re-runs a step, to confirm a suspicion or to attribute an anomaly."""
+"""Re-runs a step, to confirm an anomaly or to attribute it; and known-answer tests of the device between steps."""

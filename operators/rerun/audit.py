@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import mindspore as ms
 from mindspore import Parameter
 
+from asd.diagnosis.rerun import StepResult, difference
 from asd.operators.gate.step_record import Part, StepRecord
-from asd.operators.measure.step_tensors import bits_of_first
-from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep, is_known
-from asd.rules.diagnosis.rerun import StepResult, difference
+from asd.operators.rerun.step_tensors import bits_of_first
+from asd.operators.rerun.vendor import VendorTools
 from asd.rundir.manifest import Health
 
 FIRST, EVERY = 50, 200

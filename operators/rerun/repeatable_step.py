@@ -13,18 +13,18 @@ from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
 from mindspore.parallel.auto_parallel import AutoParallel
 
+from asd.diagnosis.rerun import StepResult
 from asd.errors import UnsupportedError
-from asd.operators.checks.base import ASDBase
+from asd.operators.gate.gate import Gate
 from asd.operators.gate.guard import is_guarded
-from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.gate.table import Table
 from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
-from asd.operators.table.gate import Gate
-from asd.operators.table.table import Table
-from asd.rules.diagnosis.rerun import StepResult
+from asd.operators.rerun.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.sensors.base import ASDBase
 
 _MOST_KEPT = 1 << 20
 _SETTLED = 2

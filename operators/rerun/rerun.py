@@ -16,21 +16,21 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from asd.config import Config
+from asd.diagnosis.attribution import Attribution
+from asd.diagnosis.flow import RankReport, blame_among
+from asd.diagnosis.rerun import Diagnosis, StepResult
 from asd.errors import RankLostError
 from asd.event import Event
+from asd.judge.confirmation import Allowance, vanished
 from asd.operators.gate.step_record import Part, StepRecord
-from asd.operators.measure.own_gradients import weights_in
-from asd.operators.measure.step_tensors import bits_of_first
-from asd.operators.probe.vendor import VendorTools
 from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.audit import EVERY, FIRST, Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
-from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.diagnosis.flow import RankReport, blame_among
-from asd.rules.diagnosis.rerun import Diagnosis, StepResult
-from asd.rules.readings.reading import AVERAGED, Reading
-from asd.rules.step.confirmation import Allowance, vanished
+from asd.operators.rerun.step_tensors import bits_of_first
+from asd.operators.rerun.vendor import VendorTools
+from asd.operators.sensors.own_gradients import weights_in
+from asd.rules.reading import AVERAGED, Reading
 
 _NOT_ARMED = "it was not remembered, or enough steps were made again"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from mindspore import Parameter
 
+from asd.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
 from asd.event import Event
 from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep
-from asd.rules.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
-from asd.rules.readings.reading import unscaled
+from asd.rules.reading import unscaled
 
 
 def run_alone(again: RepeatableStep, original: StepResult, abnormal: Callable[[StepResult], bool]) -> Diagnosis:

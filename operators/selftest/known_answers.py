@@ -13,9 +13,9 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.operators.probe.pieces import PIECES
-from asd.operators.probe.vendor import stress_test
-from asd.operators.probe.work import Work, bits_of, is_off, operands_of
+from asd.operators.rerun.pieces import PIECES
+from asd.operators.rerun.vendor import stress_test
+from asd.operators.rerun.work import Work, bits_of, is_off, operands_of
 from asd.operators.selftest.outcome import Report, expect, try_bare
 
 _TASKS = 2  # sets of numbers of each piece of work

@@ -9,9 +9,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
-from asd.operators.measure.statistics import Statistics, statistics
-from asd.operators.measure.tap import make_observer, make_tap
+from asd.operators.gate.slots import renew, table
+from asd.operators.gate.statistics import Statistics, statistics
+from asd.operators.gate.tap import make_observer, make_tap
 from asd.operators.ranks.weights import hashes_of, odd_numbers
 from asd.operators.selftest.outcome import Absent, Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
@@ -26,8 +26,8 @@ from asd.operators.selftest.values import (
     rounded,
     tensor,
 )
-from asd.operators.table.slots import renew, table
-from asd.rules.readings.reading import WEIGHT_GRADIENT, Reading
+from asd.operators.sensors.ready_made import GatherASD, LayerNormASD, RmsNormASD
+from asd.rules.reading import WEIGHT_GRADIENT, Reading
 
 _OF_SUMS = 1e-4
 """Relative error of a float32 sum of some thousand positive numbers."""

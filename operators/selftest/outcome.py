@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.rules.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
+from asd.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
 
 _LONGEST = 400
 

@@ -9,9 +9,9 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from asd.operators.gate.guard import gradient_sites, guard
+from asd.operators.gate.slots import renew, table
 from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import DTYPES, norm_of, number_of_bits, read, rounded, tensor
-from asd.operators.table.slots import renew, table
 
 _SHAPE = (8, 40)
 _LIMIT, _LEAST = 100.0, 0.1

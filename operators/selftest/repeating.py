@@ -11,10 +11,10 @@ from mindspore import Tensor, nn, ops
 
 from asd.config import Config
 from asd.event import Event
+from asd.operators.gate.slots import renew, table
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, tensor
-from asd.operators.start.step_monitor import StepMonitor
-from asd.operators.table.slots import renew, table
 
 _STEPS, _BAD = 28, 26  # as many as the tiers need to know a training
 _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing

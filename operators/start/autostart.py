@@ -10,18 +10,18 @@ from typing import Any
 from mindspore import nn
 from mindspore.train import Model
 
-from asd.operators.attach.install import sites_of
-from asd.operators.measure.loss_scale import LossScale
+from asd.operators.gate.slots import table
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.private import patches
 from asd.operators.private.class_swap import put_on
 from asd.operators.private.compiler import executors, gradient_functions
 from asd.operators.private.mended import mend_files
 from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
+from asd.operators.sensors.install import sites_of
+from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
-from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.start.unwatched import OPTIMIZERS, Unwatched
-from asd.operators.table.slots import table
 
 _MONITOR = "_asd_monitor"
 _NO_MONITOR: Any = object()

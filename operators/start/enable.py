@@ -7,10 +7,10 @@ from types import TracebackType
 from mindspore import ops
 from mindspore.ops import operations
 
-from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
 from asd.operators.private import patches
 from asd.operators.private.class_swap import mend_what_lives
-from asd.operators.sampled.sampling import put_back_layers
+from asd.operators.sensors.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.sensors.sampled.sampling import put_back_layers
 from asd.operators.start import autostart
 
 _REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}

@@ -7,9 +7,9 @@ from typing import Any
 
 from mindspore import nn
 
+from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.private import patches
 from asd.operators.private.boundary import shielded
-from asd.operators.start.step_monitor import StepMonitor
 
 _TRAINER = "mindformers.pynative"
 _GROUP = "trainer"

@@ -11,12 +11,12 @@ from mindspore import Parameter, nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from asd.config import Config
+from asd.judge.monitor import Monitor
 from asd.operators.gate.guard import is_guarded
-from asd.operators.measure.optimizer_state import FLOATS
+from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.ranks.origin import origin_of_process
-from asd.operators.table.slots import table
-from asd.rules.step.monitor import Monitor
+from asd.operators.sensors.optimizer_state import FLOATS
 from asd.sinks import open_sinks
 
 OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)

@@ -16,7 +16,7 @@ from asd.exporters.run_files.event_log import read_events
 PROGRAM = """
 import sys
 from asd.cli import main
-from asd.operators.probe.pieces import PIECES
+from asd.operators.rerun.pieces import PIECES
 
 works = [each for each in PIECES["factors"] if each.name == "Mul"]
 PIECES["factors"] = [each._replace(compute=lambda x, y: x * y * 1.5) for each in works]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from asd.handler import job_of
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir.manifest import load_manifest, manifest_path
 from asd.rundir.names import status_file
 from tests.support.ports import free_port

@@ -7,7 +7,7 @@ import pytest
 
 from asd.cli import main
 from asd.cli.train import selftest
-from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding, line_of, read_line
+from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding, line_of, read_line
 
 BROKEN = Path(__file__).parent / "programs" / "broken_selftest.py"
 

@@ -9,7 +9,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.train import Callback, Model
 
 from asd import Config
-from asd.operators.table.slots import table
+from asd.operators.gate.slots import table
 
 HIDDEN, VOCABULARY = 8, 13
 

@@ -45,7 +45,7 @@ def clean(monkeypatch, tmp_path):
     monkeypatch.setenv("ASD_PROTECTION", "document")
     monkeypatch.chdir(tmp_path)
     from asd.operators import disable
-    from asd.operators.table import slots
+    from asd.operators.gate import slots
 
     slots.renew()
     ms.set_context(mode=ms.PYNATIVE_MODE)

@@ -9,7 +9,7 @@ from real_programs import binary, get
 
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.collector import AsdCollector
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from tests.support.events import event_maker, made_of
 from tests.support.ports import free_port
 

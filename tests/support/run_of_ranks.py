@@ -6,9 +6,9 @@ import random
 from asd import Config, Level
 from asd.exporters.bundle.sink import Evidence
 from asd.exporters.run_files.event_log import EventLog
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.names import event_file, status_file
 from tests.support.events import event_maker
 

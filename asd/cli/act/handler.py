@@ -31,10 +31,10 @@ from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import existing, state_file
-from asd.handler.decision import NEWS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
+from asd.handler.model.decision import NEWS
 from asd.isolator import Device, Isolator
 
 if TYPE_CHECKING:

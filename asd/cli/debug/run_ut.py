@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> list[ApiResult]:
-    from asd.operators.precheck.check import Check
+    from asd.operators.debugger.precheck.check import Check
 
     check = Check(path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit)
     bar = Bar("pre-check", len(calls), silent=not sys.stderr.isatty())

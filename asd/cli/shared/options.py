@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asd.config import Config
 from asd.handler import Policy
-from asd.handler.policy import WINDOW_SECONDS
+from asd.handler.model.policy import WINDOW_SECONDS
 
 
 def number(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:

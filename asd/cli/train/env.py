@@ -25,8 +25,8 @@ from asd.config import describe, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
+from asd.judge.protections import Protections
 from asd.records import fill
-from asd.rules.step.protections import Protections
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,12 +16,12 @@ from asd.cli.shared.progress import Bar
 from asd.cli.shared.stopping import quiet
 from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
+from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.errors import UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.origin import Origin
-from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.rundir.folders import RunFolders
 from asd.rundir.names import stress_file
 from asd.verdict import Level
@@ -106,7 +106,7 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
         done += f"; left out: {', '.join(outcome.absent)}"
     if outcome.vendor_code is None:
         return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
-    from asd.operators.probe.vendor import STRESS_CODES
+    from asd.operators.rerun.vendor import STRESS_CODES
 
     told = STRESS_CODES.get(outcome.vendor_code, "returned what is not documented")
     return (

@@ -26,8 +26,8 @@ from asd.cli.shared.machine import machine_of
 from asd.cli.shared.progress import Bar
 from asd.cli.train.known_answers import add_work_arguments, run_work
 from asd.cli.train.selftest_forms import as_json, as_text
+from asd.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 from asd.errors import ConfigError
-from asd.rules.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")

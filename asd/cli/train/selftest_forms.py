@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
+from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 
 def as_json(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> dict[str, Any]:

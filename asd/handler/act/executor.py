@@ -12,8 +12,8 @@ from asd.event import Event
 from asd.handler.db.cases import BY_HANDLER, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
-from asd.handler.decision import Decision
-from asd.handler.policy import Policy
+from asd.handler.model.decision import Decision
+from asd.handler.model.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
 _SLOW_SECONDS = 2.0  # for a slow scheduler the handler waits at most a fifth of the time

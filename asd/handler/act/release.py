@@ -6,7 +6,7 @@ from asd.errors import ConfigError
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.strikes import Strikes
-from asd.handler.policy import Policy
+from asd.handler.model.policy import Policy
 
 
 def find_device(store: Store, host: str, device: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asd.handler.db.store import Store
-from asd.handler.policy import BREAKER_SECONDS, Policy
+from asd.handler.model.policy import BREAKER_SECONDS, Policy
 
 
 class Breaker:

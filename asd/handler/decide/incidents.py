@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from asd.handler.policy import INCIDENT_SECONDS, ROW_SECONDS, ROW_STEPS, Policy
+from asd.handler.model.policy import INCIDENT_SECONDS, ROW_SECONDS, ROW_STEPS, Policy
 
 
 class Strike(NamedTuple):

@@ -33,8 +33,8 @@ from asd.event import Event
 from asd.handler.db.store import Store
 from asd.handler.decide.hardware import JUDGED, Hardware
 from asd.handler.decide.incidents import Incident, Strike, StrikeCount, count, incidents
-from asd.handler.identity import job_of, moment, names_device, whole_event
-from asd.handler.policy import SKEW_SECONDS, Policy
+from asd.handler.model.identity import job_of, moment, names_device, whole_event
+from asd.handler.model.policy import SKEW_SECONDS, Policy
 from asd.verdict import Level
 
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check

@@ -27,9 +27,9 @@ from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.incidents import StrikeCount
 from asd.handler.decide.strikes import Counted, Strikes, prepared
-from asd.handler.decision import ACTIONS, Decision
-from asd.handler.identity import job_of, names_device
-from asd.handler.policy import BREAKER_SECONDS, Policy
+from asd.handler.model.decision import ACTIONS, Decision
+from asd.handler.model.identity import job_of, names_device
+from asd.handler.model.policy import BREAKER_SECONDS, Policy
 from asd.isolator import Device
 from asd.verdict import Level
 
@@ -39,7 +39,7 @@ _COUNTED = {"replay", "isolation", "recovery", "stress"}
 class Ruling(NamedTuple):
     """Decision that follows from an event."""
 
-    action: str  # one of `asd.handler.decision.ACTIONS`; empty where the device is to be isolated
+    action: str  # one of `asd.handler.model.decision.ACTIONS`; empty where the device is to be isolated
     why: str = ""  # reason in words; empty for the default ones of the action
     cause: Cause | None = None  # cause to isolate the device, or one more fault of an isolated one
     counts: bool = False  # whether a strike was added, so that there may be enough

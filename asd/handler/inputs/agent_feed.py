@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from asd.event import Event
 from asd.handler.db.store import Store
-from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.puller import AgentState, Batch, Puller
 from asd.handler.inputs.targets import TargetSource
+from asd.handler.model.decision import Decision
 
 _CURSORS = "cursors of "
 """Before the name of a node: its cursors are kept so, as a JSON list of texts."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.owners import may_give_back, strangers
+from asd.handler.model.decision import Decision
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower
 

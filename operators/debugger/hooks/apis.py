@@ -13,7 +13,7 @@ from typing import Any
 from mindspore import Tensor, mint, nn, ops
 
 from asd.operators.debugger.hooks.session import Label, eager_session
-from asd.operators.precheck.lookup import TENSOR_METHODS, names_of
+from asd.operators.debugger.precheck.lookup import TENSOR_METHODS, names_of
 
 
 def _words(text: str) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from mindspore import nn, ops
 
-from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.session import Label, eager_session
 from asd.operators.debugger.record.values import attributes_of, settings_of
+from asd.operators.gate.site import is_ours
 from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on
-from asd.operators.table.site import is_ours
+from asd.operators.sensors.base import ASDBase
 
 _NOT_RECORDED = re.compile(
     r"^(HookBackward|InsertGradientOf|Custom|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary"

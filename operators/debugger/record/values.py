@@ -11,9 +11,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from asd.operators.checks.base import ASDBase
 from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import stock_class
+from asd.operators.sensors.base import ASDBase
 
 Path = list[int | str]
 _DEEPEST = 8

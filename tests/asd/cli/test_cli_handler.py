@@ -15,7 +15,7 @@ from asd import Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
-from asd.handler.decision import ACTIONS
+from asd.handler.model.decision import ACTIONS
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for

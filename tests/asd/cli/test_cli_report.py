@@ -8,9 +8,9 @@ import pytest
 from asd import Config
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.names import event_file, status_file
 
 LEAD = (

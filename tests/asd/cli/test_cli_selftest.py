@@ -9,7 +9,7 @@ import pytest
 
 from asd.cli import main
 from asd.cli.train.known_answers import user_of
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir.names import status_file
 from tests.support.events import made_of
 

@@ -7,9 +7,9 @@ import pytest
 from asd.cli import main
 from asd.config import Config
 from asd.exporters.run_files.values import ValueRecorder
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 
 
 @pytest.fixture(scope="module")

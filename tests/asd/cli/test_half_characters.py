@@ -7,7 +7,7 @@ import pytest
 
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir.names import event_file, status_file
 from tests.support.events import event_maker, made_of
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from asd.diagnosis.weights import Difference
+from asd.judge.reports import Reports
 from asd.origin import Origin
-from asd.rules.diagnosis.weights import Difference
-from asd.rules.step.reports import Reports
 from tests.asd.handler.scene import START, Scene, event
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from asd import ConfigError, Level, StateError
 from asd.rules import Adaptive, Threshold
+from asd.rules.kinds import KINDS, kind_of
 from asd.rules.margins import Margin
-from asd.rules.readings.kinds import KINDS, kind_of
 
 TINY = 2.0**-10
 every_kind = pytest.mark.parametrize("kind", KINDS)

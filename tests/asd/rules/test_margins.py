@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from asd.errors import StateError
+from asd.rules.kinds import KINDS, kind_of
 from asd.rules.margins import Margin, exceeded_by
-from asd.rules.readings.kinds import KINDS, kind_of
 
 
 def fitted(distances):

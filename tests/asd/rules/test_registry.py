@@ -7,11 +7,11 @@ import pytest
 from asd import Config
 from asd.config import describe
 from asd.errors import ConfigError, StateError
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules import RULES, Adaptive, Combined, Rule, SilentCheckV3, Threshold, make_rule
 from asd.rules.base import SIGMA, check_state
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.tuning import replay
 from asd.verdict import Level, Verdict
 

@@ -14,9 +14,9 @@ import asd.rundir.recording
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.exporters.run_files.values import STEPS, ValueRecorder, open_recording
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import CHECKSUM, Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import CHECKSUM, Reading
 from asd.rundir.names import value_files
 from asd.rundir.recording import Recording
 

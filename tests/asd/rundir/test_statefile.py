@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, StateError
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules import RULES
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.disk import write_whole
 from asd.rundir.statefile import load_state, save_state
 

@@ -39,7 +39,7 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.names import event_file, status_file
 from asd.rundir.disk import write_whole
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.verdict import Level
 
 plan = json.loads(Path("plan.json").read_text())

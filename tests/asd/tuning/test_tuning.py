@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from asd.config import Config
 from asd.exporters.run_files.values import ValueRecorder
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules.margins import KEPT
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.recording import RecordedStep, Recording
 from asd.tuning.proposal import HIGHEST, propose, threshold
 from asd.tuning.replay import JUMP, NORM, replay, tests_of

@@ -6,10 +6,10 @@ import sys
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.checks import ready_made
-from asd.operators.measure import statistics
+from asd.operators.gate import statistics
 from asd.operators.selftest import known_answers, measuring
 from asd.operators.selftest.__main__ import main
+from asd.operators.sensors import ready_made
 
 what, *words = sys.argv[1:]
 if what == "ReduceMax":

@@ -13,8 +13,8 @@ from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, gradient_fault
 from asd.operators.drill.workload import digest
+from asd.operators.gate.slots import table
 from asd.operators.rerun import audit, rerun, sibling_runs
-from asd.operators.table.slots import table
 
 DIVIDED = sibling_runs.operators_are_divided
 audit.EVERY, rerun.EVERY, rerun.FIRST = 12, 12, 10

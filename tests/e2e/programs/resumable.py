@@ -8,7 +8,7 @@ from pathlib import Path
 
 from asd import Config
 from asd.operators.drill import workload
-from asd.operators.step.resume import state_path
+from asd.operators.monitor.resume import state_path
 
 action, mode, folder, steps = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 workload.use_mode(mode)

@@ -20,9 +20,9 @@ from asd.exporters.bundle import sink
 from asd.exporters.bundle.files import write
 from asd.exporters.bundle.sink import MOST_BUNDLES, open_evidence
 from asd.exporters.report.bundles import SavedBundle, read_histories
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.names import evidence_folder
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")

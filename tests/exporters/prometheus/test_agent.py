@@ -17,7 +17,7 @@ from asd import Level
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from asd.rundir import names as run_dir
 from tests.support.events import event_maker, made_of
 

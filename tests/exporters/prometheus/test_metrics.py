@@ -17,7 +17,7 @@ from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.exporters.prometheus.rows import LEVELS
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from tests.support.events import event_maker, made_of
 
 RANK = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}

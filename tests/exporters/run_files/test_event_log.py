@@ -15,9 +15,9 @@ import pytest
 from asd import Config, Level
 from asd.exporters.run_files import event_log as module
 from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.rundir.names import event_files
 from tests.support.events import event_maker
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from asd.exporters.run_files.liveness import Liveness
-from asd.rules.step.status import Status
+from asd.judge.status import Status
 from tests.support.events import made_of
 
 

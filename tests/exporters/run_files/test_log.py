@@ -10,9 +10,9 @@ import pytest
 
 from asd import Config, Level
 from asd.exporters.run_files.log import LogSink
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")

@@ -13,10 +13,10 @@ import pytest
 
 from asd import Config
 from asd.exporters.run_files.status_file import StatusFile, StatusFiles
+from asd.judge.monitor import Monitor
+from asd.judge.status import Status
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
-from asd.rules.step.status import Status
+from asd.rules.reading import Reading
 from asd.rundir import disk
 from asd.rundir import names as run_dir
 from tests.support.events import made_of
@@ -188,7 +188,7 @@ import sys
 from pathlib import Path
 from asd import Config
 from asd.exporters.run_files.status_file import StatusFile
-from asd.rules.step.monitor import Monitor
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
 watch = Monitor(Config(enable=1), Origin("run0", 3, "node1", "CPU:0"), [StatusFile(Path(sys.argv[1]))])
 watch.begin()

@@ -14,7 +14,7 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
 from asd.operators import PrecisionDebugger, guard
 from asd.operators.debugger.gradient_monitor import GradientMonitor
-from asd.operators.table import slots
+from asd.operators.gate import slots
 
 STEPS = 3
 

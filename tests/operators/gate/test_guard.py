@@ -11,9 +11,9 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config, ConfigError, Level
 from asd.operators import StepMonitor, guard, install
+from asd.operators.gate import slots
 from asd.operators.gate.guard import gradient_sites, is_guarded
-from asd.operators.measure.tap import make_tap
-from asd.operators.table import slots
+from asd.operators.gate.tap import make_tap
 
 pytestmark = pytest.mark.usefixtures("clean")
 

@@ -7,8 +7,8 @@ from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd import Config
 from asd.operators import StepMonitor
-from asd.operators.attach.install import sites_of
 from asd.operators.private.layout import division, is_pipeline, operators_are_divided, remember_division
+from asd.operators.sensors.install import sites_of
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from asd.diagnosis.attribution import Seen, pack_seen
+from asd.diagnosis.groups import everybody
 from asd.operators.ranks.attribution import attribution_of
-from asd.rules.diagnosis.attribution import Seen, pack_seen
-from asd.rules.diagnosis.groups import everybody
 
 CALM, LOUD = Seen(0, 1.0, broken=False), Seen(0, 1e9, broken=True)
 

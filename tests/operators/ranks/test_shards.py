@@ -2,11 +2,11 @@
 
 import pytest
 
+from asd.diagnosis.groups import Groups, Shard
 from asd.errors import ConfigError
 from asd.operators import tell_shard
 from asd.operators.ranks import shards
 from asd.operators.ranks.shards import shard_of_layout
-from asd.rules.diagnosis.groups import Groups, Shard
 
 # As MindSpore 2.9 gave them when it compiled the blocks of tests/ascend for 4 ranks, tensor parallel 2 by data
 # parallel 2, and for rank 5 of 8 with two pipeline stages.

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
+from asd.diagnosis.groups import everybody
 from asd.operators.gate.step_record import StepRecord
+from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, total_of
-from asd.operators.step.weight_watch import WeightWatch
-from asd.rules.diagnosis.groups import everybody
 from asd.rundir.manifest import Health
 
 

@@ -28,12 +28,12 @@ from mindspore import Parameter, Tensor, nn, ops
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
+from asd.operators.gate import slots
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun import random_state
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.operators.rerun.rerun import Rerun
-from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
 ONCE = "gradient:norm_out:flip=30:step=3"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.operators.probe.pieces import PIECES
-from asd.operators.probe.vendor import stress_test
+from asd.operators.rerun.pieces import PIECES
+from asd.operators.rerun.vendor import stress_test
 from asd.operators.selftest.known_answers import stress, use_device
 
 SUMS = PIECES["sums"]

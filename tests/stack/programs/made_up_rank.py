@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from asd import Config, Event, Level
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.sinks import open_sinks
 
 WRONG = (5, 8, 11)

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from asd import Config
+from asd.judge.monitor import Monitor
 from asd.origin import Origin
-from asd.rules.readings.reading import Reading
-from asd.rules.step.monitor import Monitor
+from asd.rules.reading import Reading
 from asd.sinks import open_sinks
 
 config = Config.of_process(NPU_ASD_ENABLE="1", ASD_ON_ANOMALY="skip")

@@ -1,0 +1,1 @@
+"""Nouns of the handler: policy, decision, who an event speaks for."""

@@ -1,0 +1,66 @@
+"""Confirmation re-run of a suspicious step: distinguishes the data from a device that failed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from asd.rules.reading import Reading
+
+BURST = 5
+"""Steps that may be re-run before the share counts: a fault does the most harm in the first steps."""
+
+
+class Allowance:
+    """Budget of confirmation re-runs.
+
+    Args:
+        share: Share of the steps, 0..1.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._steps = self._spent = 0
+
+    def next_step(self) -> bool:
+        """Counts a step and returns whether it may be re-run."""
+        self._steps += 1
+        return self._share > 0 and self._spent < BURST + int(self._share * self._steps)
+
+    def spend(self) -> None:
+        """Counts a re-run."""
+        self._spent += 1
+
+
+def vanished(
+    first: Iterable[Reading], again: Iterable[Reading], suspicious: Callable[[Reading], bool]
+) -> list[Reading]:
+    """Returns the suspicious readings of the first run of a step that the second run did not confirm.
+
+    Bits are not compared: a healthy device need not repeat them. A value that was far off comes back only if it comes
+    from the data or from a device that fails each time.
+
+    Args:
+        first: Readings of the first run.
+        again: Readings of the second run; a site that is missing there is left out.
+        suspicious: Returns whether a reading is beyond its second-level limits.
+
+    Returns:
+        Readings in the order of their checks: the first one is where it began.
+    """
+    then = {reading.checkpoint: reading for reading in again}
+    return [
+        reading
+        for reading in sorted(first, key=lambda each: each.order)
+        if suspicious(reading)
+        and (other := then.get(reading.checkpoint)) is not None
+        and not suspicious(other)
+        and (has_fallen(reading, other) or has_fallen(other, reading))
+    ]
+
+
+def has_fallen(one: Reading, other: Reading) -> bool:
+    """Returns whether `other` is a fifth below `one`: a limit between nearly equal values shows nothing.
+
+    A fifth is a third of a bit: less than makes a value suspicious, and far more than two runs on one device differ by.
+    """
+    return not one.finite or other.value < 0.8 * one.value

@@ -1,0 +1,233 @@
+"""Rules and detectors of a rank: one rule per checkpoint, and detectors that look at more than one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, log2, nan
+from typing import Any, NamedTuple
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.judge.together import Together
+from asd.rules import RULES, Adaptive, Rule, StateBound, make_rule
+from asd.rules.base import largest_root
+from asd.rules.checksum import ScoreRule
+from asd.rules.kinds import KINDS, kind_of
+from asd.rules.margins import Margin
+from asd.rules.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
+from asd.verdict import Level, Verdict
+
+_SQUARE = "max_square"
+_DOES_NOT_FIT = {
+    CHECKSUM: "the matrix product does not fit its checksum",
+    TWICE: "the same call made twice gave other bits",
+}
+
+
+def statistic_of(config: Config) -> str:
+    """Returns the statistic of a tensor that is judged: `l2`, its L2 norm, or `max`, its largest magnitude."""
+    return "l2" if RULES[config.rule].feature == "l2" else "max"
+
+
+class Judged(NamedTuple):
+    """Judgement of one site in one step.
+
+    Attributes:
+        verdict: Verdict of the rule.
+        feature: Feature that the verdict is about, as named in events.
+        broken: Limit of the verdict's level that was broken; `inf` where none was, for example for a tensor that is
+            all zero for the first time.
+    """
+
+    verdict: Verdict
+    feature: str
+    broken: float = inf
+
+
+class Detectors:
+    """All rules and detectors of a rank, made as they are needed.
+
+    Args:
+        config: Names the rule and the detectors, with their thresholds.
+
+    Attributes:
+        feature: Feature that most verdicts of a checkpoint are about.
+        have_tiers: Whether sites share margins, or any detector is on: then `end_step` ends each step.
+        expected: By site, the value of an earlier attempt in the coming step: up to twice that value is
+            no first-level anomaly, unless it breaks the first absolute threshold.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._tiers = config.active_tiers
+        self.have_tiers = bool(self._tiers) or config.rule == Adaptive.name
+        self._judges: dict[str, Rule] = {}
+        self._kinds: dict[str, str] = {}
+        self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
+        self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
+        self._bound = StateBound()
+        self._together = Together()
+        self.expected: Mapping[str, float] = {}
+        self.feature: str = self._new(GRADIENT).feature
+
+    def update(self, name: str, kind: str, value: float) -> Judged:
+        """Returns the verdict on site `name` in this step."""
+        judge = self._judges.get(name)
+        if judge is None:
+            judge = self._judges[name] = self._new(kind)
+            self._kinds[name] = kind
+        verdict = judge.update(value * value if judge.feature == _SQUARE else value)
+        broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
+        return Judged(verdict, judge.feature, broken)
+
+    def rule_of(self, kind: str) -> str:
+        """Returns the name in events of the rule that judges a checkpoint of this kind."""
+        return ScoreRule.name if kind in SCORES else self._config.rule
+
+    def limit(self, name: str, kind: str = GRADIENT) -> float:
+        """Returns the largest value of site `name` that is not a first-level anomaly in the next step."""
+        judge = self._judges.get(name) or self._unseen.get(kind)
+        if judge is None:  # a site without a call is asked for in every step
+            judge = self._unseen[kind] = self._new(kind)
+        limit = _in_statistic(judge, judge.limit())
+        most = self._config.upper[0] if kind == GRADIENT else inf
+        return max(limit, min(2 * self.expected[name], most)) if name in self.expected else limit
+
+    def second_limit(self, name: str, kind: str = GRADIENT) -> float:
+        """Returns the largest value of site `name` that is not suspicious in the next step."""
+        judge = self._judges.get(name)
+        return self.limit(name, kind) if judge is None else _in_statistic(judge, judge.second_limit())
+
+    def least(self, name: str) -> float:
+        """Returns the smallest value of `name` that is not suspicious; 0 where there is none."""
+        judge = self._judges.get(name)
+        return judge.least() if judge is not None else 0.0
+
+    def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
+        """Returns the verdict about a tensor beyond its second-level limits if the same step does not show it again.
+
+        Returns:
+            It; None where nothing is suspicious. Nothing is learned.
+        """
+        name, kind = reading.checkpoint, reading.kind
+        value, second, least = unscaled(reading, loss_scale), self.second_limit(name, kind), self.least(name)
+        if least <= value <= second:
+            return None
+        called, limit = f"{KINDS[kind].name}: " if kind in KINDS else "", second
+        if value < least:
+            words, limit = f"{called}{'below what it has shown so far' if value else 'all zero'}", least
+        else:
+            words = _DOES_NOT_FIT.get(kind, f"{called}{value:.3g}, above its second-level limit of {second:.3g}")
+        verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
+        return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config), limit)
+
+    def is_broken(self, reading: Reading, loss_scale: float) -> bool:
+        """Returns whether `reading` is a first-level anomaly; nothing is learned from it."""
+        value = unscaled(reading, loss_scale)
+        return not (isfinite(value) and value <= self.limit(reading.checkpoint, reading.kind))
+
+    def cause(self, readings: Sequence[Reading], loss_scale: float) -> tuple[str, bool]:
+        """Returns what moved the sites of a step together, and whether that lasts; before any is judged."""
+        values, ranges = {}, {}
+        for reading in readings:
+            name, value = reading.checkpoint, unscaled(reading, loss_scale)
+            if reading.kind not in SCORES and value != 0.0:
+                judge = self._judges.get(name)
+                values[name] = log2(value) if isfinite(value) else inf
+                ranges[name] = judge.known if isinstance(judge, Adaptive) else (nan, nan)
+        return self._together.look(values, ranges)
+
+    def lasts(self, names: Sequence[str]) -> bool:
+        """Returns whether there are such anomalies of first level, all of them only because they have lasted."""
+        judges = [self._judges.get(name) for name in names]
+        return bool(judges) and all(isinstance(judge, Adaptive) and judge.lasts for judge in judges)
+
+    def begin_anew(self) -> None:
+        """Forgets what sites have shown so far, but not how far healthy values go: what is set still holds."""
+        self._judges, self._kinds = {}, {}
+        self._together = Together()
+
+    def judge_state(
+        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
+    ) -> tuple[Verdict, str]:
+        """Returns the verdict on weights and optimizer state, with the name of the value, `steps` after the last."""
+        verdict = self._bound.update(values, growth, steps=steps)
+        return verdict, self._bound.name
+
+    def forget_state(self) -> None:
+        """Forgets the bound on the state, after weights or optimizer state were replaced."""
+        self._bound = StateBound()
+
+    def end_step(self) -> None:
+        """Ends a step, after every checkpoint was judged."""
+        for margin in self._margins.values():
+            margin.refit()
+        for name, bias in self._judges.items():
+            if name.endswith(".bias"):
+                weight = self._judges.get(f"{name[:-4]}weight")
+                if isinstance(bias, Adaptive) and isinstance(weight, Adaptive):
+                    bias.follow(weight)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the state that a resumed run needs, ready for JSON except for `inf` and `nan`."""
+        learned = {name: kind for name, kind in self._kinds.items() if kind not in SCORES}
+        state: dict[str, Any] = {"checkpoints": {name: self._judges[name].state() for name in learned}}
+        if self.have_tiers:
+            state["tiers"] = {
+                "kinds": learned,
+                "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
+                "bound": self._bound.state(),
+            }
+        return state
+
+    @classmethod
+    def of(cls, config: Config, state: Mapping[str, Any]) -> Detectors:
+        """Makes the detectors that `state()` was made of.
+
+        Raises:
+            StateError: The state was saved with other settings, or is damaged.
+        """
+        judges = cls(config)
+        tiers = state.get("tiers")
+        if isinstance(tiers, Mapping) != judges.have_tiers:
+            raise StateError(
+                f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
+                f"{', '.join(config.active_tiers) or 'none'}."
+            )
+        kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
+        for name, values in state["checkpoints"].items():
+            judges._add(name, kinds.get(name, GRADIENT), values)
+        if isinstance(tiers, Mapping):
+            judges._restore_tiers(tiers)
+        return judges
+
+    def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
+        try:
+            judge = self._judges[name] = self._new(kind_of(kind).symbol)
+            self._kinds[name] = kind
+            judge.restore(values)
+        except ValueError as error:  # of the state, or of the kind
+            raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
+
+    def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
+        try:
+            for symbol, margin in self._margins.items():
+                margin.restore(tiers["margins"][symbol])
+            self._bound.restore(tiers["bound"])
+            self.end_step()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
+            raise StateError(f"the saved state of the tiers can't be used: {error}") from error
+
+    def _new(self, kind: str) -> Rule:
+        config = self._config
+        if kind in SCORES:
+            return ScoreRule(_DOES_NOT_FIT[kind])
+        if config.rule == Adaptive.name:
+            return Adaptive(config.upper, config.sigma, kind=kind, margin=self._margins[kind])
+        # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
+        return make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
+
+
+def _in_statistic(rule: Rule, limit: float) -> float:
+    """Returns the limit of a rule, which may judge squares, as one of the statistic that is compared."""
+    return largest_root(limit) if rule.feature == _SQUARE else limit

@@ -1,0 +1,125 @@
+"""Protections of a training, active and missing: collected from the parts as they attach, reported once."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from asd.records import fill
+from asd.rules import reading
+
+_LOG = logging.getLogger("asd")
+_MOST_TOLD = 4
+"""Reasons in one line of the log; the status file has all."""
+PLACES = {
+    reading.GRADIENT: "gradients of activations",
+    reading.WEIGHT_GRADIENT: "gradients of parameters",
+    reading.AVERAGED: "mean gradients",
+    reading.CHECKSUM: "results of matrix products",
+    reading.TWICE: "calls made twice",
+}
+"""Checked tensors of a checkpoint, by its kind."""
+_Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of texts")]
+
+
+@dataclass
+class Protections:
+    """Protections of one training.
+
+    Attributes:
+        on: Active protections, each with a few words.
+        places: Number of checkpoints by each of `PLACES`.
+        missing: Protections that a setting asks for but that are inactive or incomplete, by setting, with the reasons.
+        unseen: Checkpoints without a value in the first step, by their kind, such as the gradient of the network's own
+            input, which is never computed, and layers without data.
+    """
+
+    on: Annotated[dict[str, str], Meta(description="an object of texts")] = field(default_factory=dict)
+    places: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
+    missing: _Names = field(default_factory=dict)
+    unseen: _Names = field(default_factory=dict)
+    _told: set[tuple[str, str]] = field(default_factory=set, repr=False)
+
+    def begin(self) -> None:
+        """Forgets an earlier training, except for what was logged."""
+        self.on, self.places, self.missing, self.unseen = {}, {}, {}, {}
+
+    def has(self, **protections: str) -> None:
+        """Sets protections to a few words each; empty words remove one."""
+        for name, words in protections.items():
+            self.on[name.replace("_", " ")] = words
+        self.on = {name: words for name, words in self.on.items() if words}
+
+    def count(self, kinds: Iterable[str]) -> None:
+        """Counts the checkpoints by kind."""
+        counts = Counter(kinds)
+        self.places = {words: counts[kind] for kind, words in PLACES.items() if counts[kind]}
+
+    def lacks(self, setting: str, *reasons: str, told: bool = False) -> None:
+        """Adds reasons why a setting is inactive or incomplete; does nothing without a reason.
+
+        Args:
+            setting: Its variable, with the value if there are several.
+            *reasons: Reasons.
+            told: Whether another log line reports it already, or the user did not set it.
+        """
+        known = self.missing.setdefault(setting, []) if reasons else []
+        known += [reason for reason in reasons if reason not in known]
+        self._told |= {(setting, reason) for reason in reasons if told}
+
+    def saw_none_of(self, words: str, names: Sequence[str]) -> None:
+        """Sets the checkpoints without a value in the first step; `words` is one of `PLACES`."""
+        self.unseen.update({words: list(names)} if names else {})
+
+    def sentence(self) -> str:
+        """Returns active protections, checked tensors and missing protections, in one line."""
+        where = ", ".join(f"{count} {words}" for words, count in self.places.items())
+        checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
+        missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
+        return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
+
+    def tell_all(self) -> None:
+        """Logs the line at the start of a training."""
+        _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
+
+    def tell(self) -> None:
+        """Logs missing protections and unseen checkpoints that were not logged yet."""
+        for words, names in self.unseen.items():
+            if (words, "") not in self._told:
+                self._told.add((words, ""))
+                total = self.places.get(words, len(names))
+                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, _some(names))
+        for setting, reasons in self.missing.items():
+            new = [reason for reason in reasons if (setting, reason) not in self._told]
+            self._told |= {(setting, reason) for reason in new}
+            if new:
+                _LOG.warning("not active, or not everywhere: %s: %s", setting, _some(new))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the form in the status of a rank."""
+        missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
+        unseen = {words: list(names) for words, names in self.unseen.items()}
+        return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
+
+    @classmethod
+    def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Merges the forms of several trainings of one process."""
+        whole = cls()
+        for part in (fill(cls, part, "protections") for part in parts if part):
+            whole.on.update(part.on)
+            whole.places = dict(Counter(whole.places) + Counter(part.places))
+            for own, more in ((whole.missing, part.missing), (whole.unseen, part.unseen)):
+                for name, entries in more.items():
+                    known = own.setdefault(name, [])
+                    known += [entry for entry in entries if entry not in known]
+        return whole.to_json()
+
+
+def _some(reasons: Sequence[str]) -> str:
+    more = f"; and {len(reasons) - _MOST_TOLD} more" if len(reasons) > _MOST_TOLD else ""
+    return "; ".join(reasons[:_MOST_TOLD]) + more

@@ -1,0 +1,152 @@
+"""Events of a rank: anomalies, anomalies that follow another rank's, and problems of the detector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from asd.diagnosis.attribution import Attribution
+from asd.diagnosis.weights import Difference
+from asd.event import Event
+from asd.fault_code import NO_FAULT
+from asd.judge.detectors import Judged
+from asd.origin import Origin
+from asd.rules.reading import AVERAGED, Reading
+from asd.verdict import Level, Verdict
+
+
+class Reports:
+    """Makes the events of one rank; nobody is told of them here.
+
+    Args:
+        origin: Where the values come from.
+        rule: Which rule judges.
+        feature: What its verdicts are mostly about.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, origin: Origin, rule: str, feature: str, clock: Callable[[], float]) -> None:
+        self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
+
+    def anomaly(
+        self,
+        step: int,
+        reading: Reading,
+        judged: Judged,
+        *,
+        rule: str,
+        refused: bool,
+        evidence: str,
+        attribution: Attribution | None,
+        cause: str = "",
+    ) -> Event:
+        """Returns the event of a checkpoint that broke a limit.
+
+        Args:
+            step: Step of the anomaly.
+            reading: What it saw.
+            judged: What the rule says of that.
+            rule: Which rule it was.
+            refused: Whether the update was kept away from the weights.
+            evidence: Folder with the evidence; empty for none.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where it came
+                from several ranks and none can be named, the first of them has an anomaly without a device.
+            cause: Of `asd.event.CAUSES`, where the values show it; a training that diverges is no device's fault.
+        """
+        verdict, feature, broken = judged
+        kind, reason, nobody = "anomaly", verdict.reason, False
+        if verdict.level is Level.ERROR and attribution is not None:
+            nobody = attribution.names_nobody
+            kind = kind if attribution.origin in (None, self._origin.rank) else "follower"
+            reason = _with(reason, attribution.reason) if len(attribution.ranks) > 1 else reason
+        event = self._event(
+            kind,
+            step,
+            reason,
+            checkpoint=reading.checkpoint,
+            value=verdict.value,
+            limits=(broken,) if math.isfinite(broken) else (),
+            level=verdict.level,
+            refused=refused,
+            feature=feature,
+            rule=rule,
+            evidence=evidence,
+            cause=cause,
+        )
+        if cause == "divergence" and verdict.level is Level.ERROR and kind == "anomaly":
+            return _of_nobody(event)
+        return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
+
+    def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
+        """Returns an anomaly of values that all ranks see alike."""
+        if attribution is None:
+            reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
+            return replace(_of_nobody(event), reason=reason)
+        own, ranks = self._origin.rank, attribution.ranks
+        if own == attribution.origin or (own in ranks and not attribution.shared):
+            return event
+        reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
+        event = replace(event, reason=_with(event.reason, reason))
+        # Where nobody is named the first of them tells of it.
+        if own == min(ranks, default=0) and (attribution.names_nobody or not ranks):
+            return _of_nobody(event)
+        return replace(event, kind="follower")
+
+    def state_anomaly(self, step: int, name: str, verdict: Verdict) -> Event:
+        """Returns the event of a weight or optimizer state, called `name`, that broke a limit after `step`."""
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        words = {"checkpoint": name, "feature": "max", "key": "state"}
+        return self._event(
+            "anomaly", step, verdict.reason, value=verdict.value, limits=limits, level=verdict.level, **words
+        )
+
+    def follower(self, step: int, attribution: Attribution | None = None) -> Event:
+        """Returns the event of another rank's first-level anomaly in `step`; no value of this rank broke a limit."""
+        reason = "another rank refused the update"
+        if attribution is not None and attribution.ranks:
+            reason = f"{reason}: {attribution.reason}"
+        return self._event("follower", step, reason, refused=True)
+
+    def withheld(self, step: int, reason: str) -> Event:
+        """Returns the event of an update in `step` that was refused because of an earlier step."""
+        return self._event("follower", step, f"the update was refused, for {reason}", refused=True)
+
+    def weights_differ(self, step: int, found: Difference) -> Event:
+        """Returns the event of ranks with different weights: an anomaly on those that differ from the majority.
+
+        Where no majority is, rank 0 has one that names no device.
+        """
+        anomaly = self._origin.rank in (found.odd or (0,))
+        event = self._event(
+            "anomaly" if anomaly else "follower",
+            step,
+            f"the weights of the ranks are not alike: {found.reason}",
+            checkpoint="weights",
+            value=float(len(found.weights)),
+            limits=(0.0,),
+            level=Level.ERROR if anomaly else Level.NORMAL,
+            rule="weight_hash",
+            feature="differing",
+            key="weight_hash",  # so many in the same step of another attempt are no sign of software
+        )
+        return _of_nobody(event) if anomaly and not found.odd else event
+
+    def problem(self, step: int, checkpoint: str, reason: str) -> Event:
+        """Returns the event of a failure of the detector itself; it does not concern the device."""
+        return self._event("problem", step, reason, checkpoint=checkpoint, key=reason, code=NO_FAULT)
+
+    def _event(self, kind: str, step: int, reason: str, **more: Any) -> Event:
+        """Returns an event of this rank; without `more` it is about no value."""
+        usual = {"checkpoint": "", "value": math.nan, "limits": (), "level": Level.NORMAL, "refused": False}
+        usual |= {"rule": self._rule, "feature": self._feature, "time": self._clock()}
+        return Event(origin=self._origin, kind=kind, step=step, reason=reason, **{**usual, **more})
+
+
+def _of_nobody(event: Event) -> Event:
+    return replace(event, origin=replace(event.origin, rank=-1, device="unknown"))
+
+
+def _with(reason: str, more: str) -> str:
+    return reason if reason.endswith(more) else f"{reason}; {more}"

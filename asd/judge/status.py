@@ -1,0 +1,139 @@
+"""Counts of one rank: the numbers behind its metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+from msgspec import Meta
+
+from asd.judge.protections import Protections
+from asd.origin import FromOrigin, Origin
+from asd.records import Count, Finite, Flag, Number, Text, fill, members, plain, read
+from asd.verdict import Verdict
+
+VERSION = 1
+
+
+def _by_key(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part)
+    return dict(counts)
+
+
+def _newest(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _protections(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return Protections.together(parts) if any(parts) else {}
+
+
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+class _Together(NamedTuple):
+    """Function that merges a field of several monitors; without it the last monitor's value counts."""
+
+    of: Callable[[Sequence[Any]], Any]
+
+
+_Sum = Annotated[Count, _Together(sum)]
+_Seconds = Annotated[Finite, _Together(sum)]
+_Latest = Annotated[Finite, _Together(max)]
+_Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers"), _Together(_by_key)]
+_Pairs = Annotated[
+    dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers"), _Together(_newest)
+]
+_Protections = Annotated[dict[str, Any], Meta(description="an object"), _Together(_protections)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Status(FromOrigin):
+    """Counts of one rank since its process began.
+
+    Attributes:
+        origin: Run, rank, host and device; these are attributes of the status too.
+        pid: Number of the process.
+        machine: Host name of the process, which in a container is not `host`; empty if unknown.
+        started: Time at which the training was attached, in seconds since the epoch.
+        written: Time of the last update, in seconds since the epoch.
+        active: Whether a training runs, from before its first step to its end.
+        unjudged: Whether updates are made without being judged.
+        step: The last judged step.
+        steps: Steps judged.
+        checks: Values judged.
+        non_finite: Values among them that were not finite.
+        anomalies: Anomalies of this rank itself by level, `first` and `second`.
+        refused: Updates refused.
+        problems: Problems of the detector itself.
+        dropped: Events and steps that a sink lost, by the sink's name.
+        evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
+        last_check: Time of the last judged value, in seconds since the epoch; 0 before the first.
+        step_seconds: Time from the end of each step to the end of the next, summed.
+        check_seconds: Host time of the detector within `step_seconds`, summed.
+        checkpoints: Last value and limit of each checkpoint; either may be `inf`, the value `nan`.
+        protections: Protections of the training, see `Protections`; empty before they are known.
+    """
+
+    origin: Origin
+    pid: Count = 0
+    started: Annotated[Finite, _Together(min)] = 0.0
+    written: _Latest = 0.0
+    active: Annotated[Flag, _Together(max)] = False
+    unjudged: Annotated[Flag, _Together(max)] = False
+    step: Annotated[Count, _Together(max)] = 0
+    steps: _Sum = 0
+    checks: _Sum = 0
+    non_finite: _Sum = 0
+    anomalies: _Counts = field(default_factory=lambda: {"first": 0, "second": 0})
+    refused: _Sum = 0
+    problems: _Sum = 0
+    dropped: _Counts = field(default_factory=dict)
+    evidence_dropped: _Sum = 0
+    last_check: _Latest = 0.0
+    step_seconds: _Seconds = 0.0
+    check_seconds: _Seconds = 0.0
+    checkpoints: _Pairs = field(default_factory=dict)
+    protections: _Protections = field(default_factory=dict)
+    machine: Text = ""
+
+    def add(self, checkpoint: str, verdict: Verdict) -> None:
+        """Counts one judged value."""
+        self.checks += 1
+        self.checkpoints[checkpoint] = verdict.value, verdict.limit
+        self.non_finite += not math.isfinite(verdict.value)
+
+    @classmethod
+    def together(cls, parts: Iterable[Status]) -> Status:
+        """Merges the statuses of all monitors of a process: sums of counts, else the last value."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        hints = get_type_hints(cls, include_extras=True)
+        how = {name: note.of for name, hint in hints.items() for note in _notes(hint) if isinstance(note, _Together)}
+        return replace(parts[-1], **{name: of([getattr(part, name) for part in parts]) for name, of in how.items()})
+
+    def to_json(self) -> str:
+        """Returns one JSON object; `inf` and `nan` become strings."""
+        data = members(self) | {"checkpoints": plain(self.checkpoints)}
+        return json.dumps({"version": VERSION, **data}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Status:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            StateError: The text is not such an object; the message names the field.
+        """
+        valid = "the JSON object a rank writes"
+        status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
+        known = fill(Protections, status.protections, "protections")
+        status.protections = known.to_json() if status.protections else {}  # what is not known may be anything
+        return status

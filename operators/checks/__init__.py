@@ -1,1 +1,0 @@
-"""Check operators: the base class for users' own, and ready-made ones."""

@@ -1,0 +1,63 @@
+"""A monitor's share of the table: its sites, its guards, and the state of its gate."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mindspore import Parameter
+
+from asd.operators.gate.site import Site
+
+
+class Gate:
+    """Share of the table that belongs to one monitor.
+
+    Attributes:
+        number: Number of the gate in the table; 0 for the default gate.
+        sites: Sites of the monitor; the list stays the same object.
+        guards: Guards of the optimizers that the monitor guards.
+        optimizers: Optimizers that the monitor was attached to, guarded or not.
+        active: Whether the training of the monitor runs.
+        armed: Whether the gate refuses updates.
+        listener: Called after some unjudged updates, also when the monitor no longer exists.
+        refused: Updates that the gate had refused at the last count.
+        updated: Whether an optimizer was called between the last two reads.
+        withholds: Whether the next update is refused whatever its values are.
+        label: Empty for the first living monitor, else a unique name; None before `attach`.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sites: list[Site] = []
+        self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.active = self.armed = self.updated = self.withholds = False
+        self.refused = 0
+        self.label: str | None = None
+        self.listener: Callable[[], None] | None = None
+        self._monitor: weakref.ref[object] | None = None
+
+    def serve(self, monitor: object) -> None:
+        """Binds the gate to `monitor` and marks its training as running."""
+        self._monitor, self.active = weakref.ref(monitor), True
+
+    @property
+    def is_free(self) -> bool:
+        """Returns whether its training has ended or its monitor no longer exists."""
+        return not self.active or self._monitor is None or self._monitor() is None
+
+    def trains(self, parameters: Iterable[Parameter]) -> bool:
+        """Returns whether one of its optimizers updates one of `parameters`."""
+        own = {id(weight) for optimizer in self.optimizers for weight in getattr(optimizer, "parameters", ())}
+        return any(id(parameter) in own for parameter in parameters)
+
+    def take(self, site: Site) -> None:
+        """Takes over `site` from its previous owner."""
+        owner = site.owner() if site.owner is not None else None
+        if owner is not None and owner is not self and site in owner.sites:
+            owner.sites.remove(site)
+        site.owner, site.watched = weakref.ref(self), True
+        if site not in self.sites:
+            self.sites.append(site)

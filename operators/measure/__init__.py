@@ -1,1 +1,0 @@
-"""Measurements of tensors: taps, local gradients, the loss scale, the optimizer's state."""

@@ -1,0 +1,114 @@
+"""Reports the protections of a training: before its first step by settings and checkpoints, then by that step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.experimental import optim as experimental
+
+from asd.config import Config
+from asd.judge.monitor import Monitor
+from asd.judge.protections import PLACES
+from asd.operators.gate.guard import is_guarded
+from asd.operators.gate.site import Site
+from asd.operators.private.mixed_precision import type_of_holder
+from asd.operators.ranks.exchange import Exchange
+from asd.rules.reading import GRADIENT
+
+_ADAPTIVE = "ASD_RULE=adaptive"
+_STATE, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS:weight_hash"
+_REFUSES = {
+    "log": "first-level anomalies are reported, no update is refused",
+    "skip": "updates of first-level anomalies are refused, training goes on",
+    "stop": "updates of first-level anomalies are refused, and end training",
+}
+_REGROUPED = (
+    "in a compiled graph that casts to half precision MindSpore may round in other places, and add the gradients of a "
+    "value that several layers read in other groups, beside checked layers and updates that can be refused, as it does "
+    "beside operators that check nothing"
+)
+_HALF = (ms.float16, ms.bfloat16)
+_BY_REWRITING = ("O1", "auto")
+"""Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and set no flags."""
+
+
+def before_first_step(
+    monitor: Monitor,
+    config: Config,
+    optimizer: nn.Cell | None,
+    sites: Sequence[Site],
+    ranks: Exchange,
+    net: nn.Cell | None,
+) -> None:
+    """Reports the protections that the settings ask for, the checked tensors, and what prevents protections."""
+    found, tiers = monitor.protections, config.active_tiers
+    found.count(site.kind for site in sites)
+    found.has(
+        rule=config.rule,
+        refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) or not config.refuses else "",
+        manifests="of checkpoint files" if config.manifest else "",
+        recording="of all values" if config.record else "",
+    )
+    tell_groups(monitor, config, ranks)
+    half_weights = net is not None and any(weight.dtype in _HALF for weight in net.get_parameters())
+    found.has(rounding=_REGROUPED if config.refuses and (half_weights or _is_cast_to_half(net)) else "")
+    guards = "no optimizer was given, so no update can be refused"
+    gradients = "no optimizer was given, so gradients of parameters are not known"
+    state = "no optimizer was given, so its weights and its state are not known"
+    for setting, active, reason in (
+        ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
+        (_ADAPTIVE, config.rule != "adaptive" or optimizer is not None, gradients),
+        (_STATE, "state" not in tiers or optimizer is not None, state),
+    ):
+        found.lacks(setting, *(() if active else (reason,)))
+    _tell_rule(monitor)
+
+
+def _tell_rule(monitor: Monitor) -> None:
+    """Reports the rule, with the active tiers."""
+    config, missing = monitor.config, monitor.protections.missing
+    tiers = [each for each in config.active_tiers if f"ASD_OPTIONS=tiers:{each}" not in missing]
+    monitor.protections.has(rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""))
+
+
+def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
+    """Reports the replica groups, or why no weights are compared."""
+    found, groups = monitor.protections, ranks.groups
+    found.has(groups=groups.words)
+    found.missing.pop(_WEIGHTS, None)
+    if ranks.size > 1 and config.weight_hash and not groups.holders:
+        found.lacks(_WEIGHTS, f"no two ranks hold the same weights: {groups.source}")
+
+
+def _is_cast_to_half(net: nn.Cell | None) -> bool:
+    cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
+    return any(type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING for cell in cells)
+
+
+def _unguarded(net: nn.Cell) -> list[str]:
+    optimizers = [
+        (name, cell) for name, cell in net.cells_and_names() if isinstance(cell, nn.Optimizer | experimental.Optimizer)
+    ]
+    guarded = {id(inner) for _, cell in optimizers if is_guarded(cell) for _, inner in cell.cells_and_names()}
+    return [
+        f"optimizer {type(cell).__name__} ({name}) is not guarded: it updates its weights whatever happens"
+        for name, cell in optimizers
+        if id(cell) not in guarded
+    ]
+
+
+def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site]) -> None:
+    """Reports sites that were left out in compilation, and sites without a value in the first step."""
+    found = monitor.protections
+    found.count(site.kind for site in sites)  # sites that cannot be checked are gone
+    _tell_rule(monitor)
+    found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
+    # Where gradients accumulate, gradients of parameters may come only every few steps.
+    seen = {reading.checkpoint for reading in monitor.readings}
+    names, words = [site.name for site in sites if site.kind == GRADIENT], PLACES[GRADIENT]
+    if names and seen.isdisjoint(names):
+        found.lacks("NPU_ASD_ENABLE", f"none of {len(names)} {words} was seen in the first step")
+    else:
+        found.saw_none_of(words, [name for name in names if name not in seen])

@@ -1,0 +1,182 @@
+"""From the slots of a step to its verdicts, and back to the limits of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.diagnosis.attribution import Attribution
+from asd.errors import RankLostError
+from asd.event import Event
+from asd.operators.gate.step_record import Part, Problems, StepRecord
+from asd.operators.ranks.attribution import attribution_of
+from asd.operators.sensors.loss_scale import LossScale
+from asd.rules.reading import GRADIENT, SCORES, Reading
+from asd.rundir.manifest import Health
+
+_ADVICE = (
+    "pass loss_scale= to StepMonitor if the loss is scaled, a number or the scaler; raise NPU_ASD_UPPER_THRESH if the "
+    "gradients are so large"
+)
+_NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
+
+
+class StepReader(Part):
+    """Reader of the steps of one `StepMonitor`.
+
+    Args:
+        config: Names the detectors that are on.
+        loss_scale: A `LossScale` or what it takes.
+        health: Every event of a step is added to it.
+        problems: Reports a problem that returns in every step once.
+
+    Attributes:
+        loss_scale: Source of the loss scale.
+        scale: The loss scale of the step that is running.
+        seeks: Whether no loss scale was given and no value has been seen yet.
+
+    Raises:
+        ConfigError: `loss_scale` is not valid.
+    """
+
+    def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
+        self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
+        self.scale = 1.0
+        self.seeks = False
+        self._config, self._health, self._problems = config, health, problems
+
+    def begin(self, optimizer: nn.Cell | None) -> None:
+        """Writes the limits of the first step; what was refused before does not count.
+
+        Args:
+            optimizer: Source of the loss scale where none was given; None where one was.
+        """
+        if optimizer is not None and self.loss_scale.fixed == 1.0:
+            self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))
+            self.seeks = self.loss_scale.fixed == 1.0 and not self.monitor.step
+        self.gate.refused = self.table.refused(self.gate)
+        self.write_limits()
+
+    def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
+        """Sets the gate's limits for the next step.
+
+        Args:
+            second_level: Whether suspicious values are refused too, including those that are too small.
+            scale: The loss scale of that step; read if not given.
+        """
+        fixed = self.loss_scale.fixed if scale is None else scale
+        self.scale = self.loss_scale.read() if fixed is None else fixed
+        judges = self.monitor.judges
+        limit_of = judges.second_limit if second_level else judges.limit
+        limits, least = [], []
+        for site in self.gate.sites:
+            # Any value is above the limit of a withheld update, also that of a slot that was not written.
+            limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
+            if second_level:
+                least.append((site, judges.least(site.name)))
+        self.table.set_limits(limits, self.scale, least, self.gate)
+
+    def find_scale(self, step: StepRecord) -> None:
+        """Finds a loss scale that was not given, where the first values are too large by it."""
+        if not self.seeks:
+            return
+        step.readings = self.table.read(self.gate.sites, self.gate)
+        self.seeks, upper = not any(each.finite for each in step.readings), self._config.upper
+        found = LossScale.found_in(step.readings, upper)
+        if found is not None and self._config.rule == "adaptive":
+            self.loss_scale, step.rescaled = found, True
+            self.scale = step.scale = found.read()
+        elif any(each.kind == GRADIENT and each.value > upper[0] for each in step.readings):
+            self._problems.once(f"gradients of activations are above {upper[0]:.15g} in the first step: {_ADVICE}")
+
+    def judge(self, step: StepRecord) -> None:
+        """Judges the step that has just been made; in data parallel a call of all ranks.
+
+        It adds the events, and the first of first level. Readings of a confirmation rerun are used as they are.
+        """
+        monitor, gate = self.monitor, self.gate
+        if step.readings is None:
+            step.readings = self.table.read(gate.sites, gate)
+        if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
+            step.readings = [*step.readings, *self._wrong_elsewhere()]
+        if step.refused and self.ranks.size > 1:
+            step.attribution = self._whose_fault(step.readings)
+        outcome = monitor.judge(
+            step.number,
+            step.readings,
+            loss_scale=step.scale,
+            # The scaler skips the optimizer of a step in which it saw an overflow itself.
+            overflow_expected=self.loss_scale.dynamic and not gate.updated,
+            refused=step.refused,
+            attribution=step.attribution,
+            vanished=step.vanished,
+        )
+        if outcome.events:
+            self._add(step, outcome.events)
+        step.fatal = step.fatal or outcome.fatal
+        if step.withheld:
+            withheld = monitor.publish(monitor.reports.withheld(step.number, step.withheld))
+            self._add(step, [withheld])
+            step.fatal = step.fatal or withheld
+        if step.fatal is None and (step.refused or step.elsewhere or step.lost or step.rescaled):
+            step.fatal = self._follow(step)
+            self._add(step, [] if step.fatal is None else [step.fatal])
+        self.write_limits()
+        skipped = self.loss_scale.dynamic and not gate.updated and self.scale < step.scale  # by the loss scaler
+        if not step.readings and not skipped:
+            self._problems.once(_NOTHING)
+            monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
+
+    def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
+        step.events.extend(events)
+        for event in events:
+            self._health.add(event)
+
+    def drop_strays(self) -> list[Reading]:
+        """Removes and returns the readings that this step left at checkpoints of other monitors.
+
+        These monitors have seen no update of their own since they last read: a step that runs through their
+        network is not theirs. A step that updates both leaves both alone.
+        """
+        others = self.table.gates.others(self.gate)
+        strangers = [other for other in others if other.guards and not self.table.updates(other)]
+        return self.table.read([site for other in strangers for site in other.sites])
+
+    def _wrong_elsewhere(self) -> list[Reading]:
+        """Returns wrong results of this step at other monitors' checkpoints: they are anomalies of this step."""
+        strays = self.drop_strays()
+        return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
+
+    def _follow(self, step: StepRecord) -> Event | None:
+        """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""
+        monitor, attribution = self.monitor, step.attribution
+        if step.rescaled:
+            lost = ". The update of this step is lost" if step.refused else ""
+            about = f"all values are too large, by about {step.scale:.0f}, which looks like a loss scale"
+            monitor.problem(f"{about}, and is taken for one from now on: {_ADVICE}{lost}", cause="loss_scale")
+            return None
+        if step.elsewhere:
+            return monitor.publish(monitor.reports.follower(step.number, attribution))
+        if step.lost:
+            lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
+            monitor.problem(f"{lost}: {step.lost}")
+            return None
+        return monitor.publish(monitor.reports.follower(step.number, attribution))
+
+    def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
+        monitor = self.monitor
+        try:
+            return attribution_of(
+                self.ranks,
+                monitor.seen(readings, loss_scale=self.scale),
+                monitor.seen(readings, loss_scale=self.scale, averaged=True),
+            )
+        except RankLostError:
+            pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
+        except Exception as error:  # as in `StepMonitor.step`
+            monitor.problem(f"the ranks could not be compared: {error!r}")
+        return None

@@ -1,0 +1,153 @@
+"""Installs every check of a training: on the network, before its reducer, and around the optimizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from asd.config import Config
+from asd.errors import UnsupportedError
+from asd.judge.detectors import statistic_of
+from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
+from asd.operators.gate.site import Site
+from asd.operators.gate.step_record import Part
+from asd.operators.private.layout import remember_division, why_layers_are_unchecked
+from asd.operators.sensors.fallback import compile_without_what_fails
+from asd.operators.sensors.install import install, sites_of
+from asd.operators.sensors.optimizers import members_of
+from asd.operators.sensors.own_gradients import (
+    look_before_reduction,
+    look_in_backward_pass,
+    reducer_of,
+    weights_in,
+    weights_of,
+)
+from asd.operators.sensors.sharing import left_to_others, name_apart
+
+_LOG = logging.getLogger("asd.install")
+
+
+class Checks(Part):
+    """Checks of one `StepMonitor`."""
+
+    def __init__(self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str]) -> None:
+        self._config, self._include, self._exclude = config, include, exclude
+        self._judges_history = config.rule == "adaptive"
+        self._hooks: list[Any] = []
+
+    def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+        """Puts checks on `net`, which is not compiled yet.
+
+        The gate gets the checkpoints in place of those it had, those of check operators that no cell holds included,
+        but none that belongs to another monitor.
+
+        Args:
+            net: The network or a training cell around it; None where only check operators of others are judged.
+            optimizer: What trains it.
+        """
+        gate = self.gate
+        if net is not None:
+            remember_division(net)
+        names = {site: site.name for site in self.table.sites()}
+        sites = self._put_inside(net) if net is not None else []
+        # Check operators that no cell holds belong to the monitor that trains.
+        sites += [site for site in gate.sites if not site.claimed]
+        sites += [site for site in self.table.sites() if not (site.claimed or site.watched)]
+        theirs = left_to_others(sites, net, optimizer, gate)
+        for site in theirs:
+            site.name = names[site]
+        gate.sites[:] = []
+        for site in sites:
+            if site not in theirs:
+                self._take(site)
+
+    def _take(self, site: Site) -> None:
+        site.measure(largest=statistic_of(self._config) == "max")
+        self.gate.take(site)
+
+    def _put_inside(self, net: nn.Cell) -> list[Site]:
+        protections = self.monitor.protections
+        sites: list[Site] = []
+        try:
+            if reason := why_layers_are_unchecked():
+                protections.lacks("NPU_ASD_ENABLE", reason)
+            else:
+                compile_without_what_fails()
+                installation = install(net, include=self._include, exclude=self._exclude)
+                _LOG.info("%s", str(installation).replace("\n", "; "))
+                sites = installation.sites
+        except UnsupportedError as error:
+            if self._judges_history and next(sites_of(net), None) is None:  # gradients of parameters are checked
+                _LOG.info("no gradient of an activation is checked: %s", error)
+            else:
+                self.monitor.problem(str(error))
+                protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
+        return sites
+
+    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:
+        """Guards `optimizer`, and checks its gradients before and after their reducer, by the settings.
+
+        Args:
+            optimizer: The optimizer.
+            net: The training cell; it is searched for a reducer if none is given.
+            reducer: What takes the mean of its gradients over the ranks.
+
+        Raises:
+            ConfigError: `reducer` is not one for this optimizer.
+        """
+        reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
+        # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.
+        before = reducer is not None and are_averaged()
+        if self._config.refuses or self._judges_history:
+            for each in members_of(optimizer):
+                sites += self._guard(each, net, gradients=self._judges_history and not before)
+        for each in filter(is_guarded, members_of(optimizer)):
+            each.asd_gate.belong_to(self.gate)
+        for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
+            free.belong_to(self.gate)
+        reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
+        if before and self._judges_history and reducer is not None:
+            sites += self._before_reduction(reducer, reduced)
+        for site in sites:
+            self._take(site)
+
+    def _guard(self, optimizer: nn.Cell, net: nn.Cell | None, *, gradients: bool) -> list[Site]:
+        try:
+            parts = _has_parts(optimizer, net)
+            guard(optimizer, gradients=gradients, lower=self._config.confirm > 0, parts=parts)
+        except UnsupportedError as error:
+            self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
+        return gradient_sites(optimizer)
+
+    def look_in_backward_pass(self, net: nn.Cell, optimizer: nn.Cell | None) -> None:
+        """Looks at gradients of parameters where they arise, for a loop that clips them before the optimizer."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        if self._judges_history:
+            own, self._hooks = look_in_backward_pass(weights_in(net, optimizer), self.gate.sites)
+            for site in own:
+                if site not in self.gate.sites:
+                    self._take(site)
+
+    def tell_apart(self, net: nn.Cell | None) -> None:
+        """Gives the checkpoints names that no other monitor has; see `asd.operators.sensors.sharing`."""
+        name_apart(self.gate, self.table.gates.others(self.gate), net)
+
+    def _before_reduction(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
+        try:
+            return look_before_reduction(reducer, weights)
+        except UnsupportedError as error:  # no slot is free
+            reason = f"not all gradients are looked at before the mean over the ranks: {error}"
+            self.monitor.problem(reason)
+            self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
+        return []
+
+
+def _has_parts(optimizer: nn.Cell, net: nn.Cell | None) -> bool:
+    """Returns whether an optimizer updates shards: tensors sharded over ranks, or tensors that the network lacks."""
+    own = getattr(optimizer, "parameters", ())
+    known = {id(weight) for weight in net.get_parameters()} if net is not None else {id(weight) for weight in own}
+    return any(hasattr(weight, "to_local") or id(weight) not in known for weight in own)

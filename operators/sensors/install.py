@@ -1,0 +1,233 @@
+"""Checks a network that is already built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mindspore import nn
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.operators.gate.site import Site, is_ours
+from asd.operators.gate.slots import table
+from asd.operators.gate.tap import make_tap
+from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.layout import cells_of_other_stages
+from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.sensors.base import ASDBase
+
+_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
+_EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
+_NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
+_WRITTEN_ANEW = re.compile(r"Opt(_\d+)?$")
+"""Suffix that level O1 of amp adds to the name of a class whose source it rewrites."""
+_WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
+
+
+@dataclass
+class Installation:
+    """Result of `install`.
+
+    Attributes:
+        sites: The checkpoints, in the order of the network's cells.
+        left_out: Pairs of a cell's name and the reason why it is not checked although its class name suggests it.
+    """
+
+    sites: list[Site] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    _layers: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
+
+    @property
+    def found(self) -> list[str]:
+        """Names of the checkpoints."""
+        return [site.name for site in self.sites]
+
+    def remove(self) -> None:
+        """Takes the taps out again; a graph compiled in between keeps them."""
+        for cell, layer in self._layers:
+            take_off(cell, layer)
+            del cell.asd_tap
+        self._layers.clear()
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.found)} checkpoints: {', '.join(self.found)}"]
+        lines += [f"left out {name}: {reason}" for name, reason in self.left_out]
+        return "\n".join(lines)
+
+
+def install(
+    net: nn.Cell,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+) -> Installation:
+    """Puts a check on every norm and embedding of `net`, found by the names of their classes.
+
+    Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
+    composed ones included; the same for `Embedding`, without positional ones. Cells that hold a check operator such as
+    `LayerNormASD` are named after their place and left as they are. No parameter is added. Do it before the first step:
+    a graph that is already compiled does not change. In a pipeline each rank checks the cells of its own stage, so the
+    stages must be set by then.
+
+    Args:
+        net: The network, or the training cell around it.
+        include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their
+            class.
+        exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
+
+    Returns:
+        What was found and what was left out.
+
+    Raises:
+        ConfigError: A regular expression is not valid.
+        UnsupportedError: There is nothing to check in `net`.
+    """
+    wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
+    done = Installation()
+    cells = _cells_to_check(net)
+    for name, cell in cells:
+        operators = list(check_operators(cell, name))
+        asked_for = any(pattern.search(name) for pattern in wanted)
+        if operators:
+            for path, operator in operators:
+                operator.held_by(cell)
+                done.sites.append(_claim(operator.check_op.site, path))
+        elif not (_looks_checkable(cell) or asked_for):
+            continue
+        elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
+            done.left_out.append((name or type(cell).__name__, reason))
+        else:
+            done.sites.append(_attach(name or type(cell).__name__, cell, done))
+    if not done.sites:
+        raise _nothing_to_check(net, len(cells), done)
+    return done
+
+
+def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
+    """Returns the cells of `net` by name; leaves out other pipeline stages, and switches off their check operators."""
+    elsewhere, cells = cells_of_other_stages(net), []
+    for path, cell in net.cells_and_names():
+        if is_ours(path):
+            continue
+        if id(cell) not in elsewhere:
+            cells.append((cell_name(path), cell))
+            continue
+        for _, operator in list(check_operators(cell, path)):
+            operator.enable_check, operator.check_op.site.claimed = False, True
+    return cells
+
+
+def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:
+    if any(pattern.search(name) for pattern in unwanted):
+        return "excluded"
+    if isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
+        return "no layer of the network"
+    return _reason_against(cell) if _looks_checkable(cell) and not asked_for else None
+
+
+def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> UnsupportedError:
+    left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
+    return UnsupportedError(
+        f"{type(net).__name__} has nothing to check: none of its {cells} cells is a norm or an embedding"
+        f"{left_out}. Name cells with include=."
+    )
+
+
+def sites_of(net: nn.Cell) -> Iterator[Site]:
+    """Returns the checkpoints that are in `net` already."""
+    for name, cell in net.cells_and_names():
+        if getattr(cell, "asd_tap", None) is not None:
+            yield cell.asd_tap.site
+        for _, operator in check_operators(cell, name):
+            yield operator.check_op.site
+
+
+def cell_name(path: str) -> str:
+    """Returns the name of a cell without the wrappers that trainings put around a network."""
+    return _WRAPPERS.sub("", path)
+
+
+def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
+    """Compiles one regular expression or several; keeps those that are compiled already.
+
+    Raises:
+        ConfigError: One of them is not valid.
+    """
+    try:
+        return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
+    except re.error as error:
+        raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
+
+
+def class_name(cell: nn.Cell) -> str:
+    """Returns the name of a cell's class, by which layers are known."""
+    return _WRITTEN_ANEW.sub("", type(cell).__name__)
+
+
+def _looks_checkable(cell: nn.Cell) -> bool:
+    name = class_name(cell)
+    return bool(_NORM.search(name) or _EMBEDDING.search(name))
+
+
+def _reason_against(cell: nn.Cell) -> str | None:
+    name = class_name(cell)
+    if _NORM.search(name) and _NOT_A_NORM.search(name):
+        return f"{name} is not a normalization layer"
+    if _EMBEDDING.search(name) and _NOT_AN_EMBEDDING.search(name):
+        return f"{name} is not a table of learned vectors"
+    inner = next((type(child).__name__ for child in cell.cells() if _checkable(child)), None)
+    return f"{name} contains {inner}, which is checked instead" if inner else None
+
+
+def _checkable(cell: nn.Cell) -> bool:
+    return _looks_checkable(cell) and _reason_against(cell) is None
+
+
+def check_operators(cell: nn.Cell, path: str = "") -> Iterator[tuple[str, ASDBase]]:
+    """Returns each check operator that `cell` holds, with its name where `path` is the cell's."""
+    for name, value in vars(cell).items():
+        if isinstance(value, ASDBase) and value.enable_check and "check_op" in vars(value):
+            yield f"{path}.{name}" if path else name, value
+
+
+def _claim(site: Site, name: str) -> Site:
+    site.name, site.claimed = name, True
+    return site
+
+
+class _Uncast(CheckCell):
+    """A tap on what a cell returns: PyNative would cast it to the type that mixed precision has for that cell."""
+
+    def __init__(self, tap: Any) -> None:
+        super().__init__()
+        self.tap, self.site = tap, tap.site
+
+    def construct(self, x):
+        return self.tap(x)
+
+
+def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
+    if getattr(cell, "asd_tap", None) is not None:
+        known: Site = cell.asd_tap.site
+        return known
+    site = _claim(table().new_site(name), name)
+    # At the output, where the gradient is complete before the layer's own backward pass: no order of additions changes.
+    _swap(cell, _Uncast(make_tap(site)), done)
+    return site
+
+
+def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
+    base = type(cell)
+
+    class Tapped(base):  # type: ignore[misc, valid-type]
+        def construct(self, *args, **kwargs):
+            output = super().construct(*args, **kwargs)
+            if isinstance(output, tuple):
+                return (self.asd_tap(output[0]), *output[1:])
+            return self.asd_tap(output)
+
+    cell.asd_tap = tap
+    done._layers.append((cell, put_on(cell, Tapped)))

@@ -1,0 +1,141 @@
+"""Gradients of parameters while they are still this rank's own: before a reducer takes their mean over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, nn
+from mindspore.ops import functional as F  # noqa: N812
+
+from asd.errors import ConfigError
+from asd.operators.gate.site import Site
+from asd.operators.gate.slots import table
+from asd.operators.gate.tap import make_observer, note
+from asd.operators.private.boundary import shielded
+from asd.operators.private.class_swap import put_on
+from asd.rules.reading import WEIGHT_GRADIENT
+
+
+def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
+    """Returns the cell that averages the gradients for `optimizer` over the ranks.
+
+    Args:
+        net: The training cell, searched outside the optimizer for a reducer of as many gradients. Where each rank's
+            optimizer has only some of the weights, the reducer may be that of all.
+        optimizer: The optimizer.
+        given: The reducer, where it is known.
+
+    Returns:
+        The reducer; None where `net` has none.
+
+    Raises:
+        ConfigError: `given` is no reducer of as many gradients.
+    """
+    count = len(getattr(optimizer, "parameters", ()))
+    trained = len(weights_in(net, optimizer)) if net is not None else count
+    if given is not None:
+        if not (_reduces(given, count) or _reduces(given, trained)):
+            valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
+            raise ConfigError("reducer", type(given).__name__, valid)
+        return given
+    inside = {id(cell) for _, cell in optimizer.cells_and_names()}
+    cells = net.cells_and_names() if net is not None else ()
+    found = [cell for _, cell in cells if id(cell) not in inside]
+    return next((cell for size in (count, trained) for cell in found if _reduces(cell, size)), None)
+
+
+def weights_of(reducer: nn.Cell, optimizer: nn.Cell, net: nn.Cell | None) -> Sequence[Parameter]:
+    """Returns the weights whose gradients a reducer from `reducer_of` is called with."""
+    own: Sequence[Parameter] = getattr(optimizer, "parameters", ())
+    return own if net is None or _reduces(reducer, len(own)) else weights_in(net, optimizer)
+
+
+def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
+    """Returns the weights of a network or a training cell, without the state of its optimizer."""
+    state = {id(each) for each in optimizer.get_parameters()} if optimizer is not None else set()
+    state -= {id(each) for each in getattr(optimizer, "parameters", ())}
+    return [each for each in net.trainable_params() if id(each) not in state]
+
+
+def alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Parameter]:
+    """Returns what a replica group shares bit for bit: weights, and the state of an optimizer that has them all."""
+    own = list(getattr(optimizer, "parameters", ()))
+    if net is None:
+        return own
+    weights = weights_in(net, optimizer)
+    return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
+
+
+def _reduces(cell: nn.Cell, gradients: int) -> bool:
+    return isinstance(cell, nn.DistributedGradReducer) and len(cell.allreduce_filter) == gradients
+
+
+def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
+    """Looks at the gradient of every parameter before its reducer."""
+    present = getattr(reducer, "asd_own_gradients", None)
+    if present is not None:
+        return list(present.sites)
+    base = type(reducer)
+
+    class Looked(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args, **kwargs):
+            return super().construct(self.asd_own_gradients(gradients), *args, **kwargs)
+
+    sites = [table().new_site(weight.name, WEIGHT_GRADIENT) for weight in weights]
+    for site in sites:
+        site.claimed = True
+    reducer.asd_own_gradients = OwnGradients(sites)
+    put_on(reducer, Looked)
+    return sites
+
+
+def look_in_backward_pass(weights: Iterable[Parameter], sites: Iterable[Site]) -> tuple[list[Site], list[Any]]:
+    """Looks at the gradient of every parameter when PyNative's backward pass has it, of each micro-batch alone.
+
+    There no clipping has made a fault small, and no sum over ranks has hidden its rank.
+
+    Args:
+        weights: Parameters of the network.
+        sites: Their sites, where there are any; else they are made, each called like its parameter.
+
+    Returns:
+        The sites, and the hooks, which can be removed.
+    """
+    known = {site.name: site for site in sites}
+    found, hooks = [], []
+    for weight in weights:
+        site = known.get(weight.name) or table().new_site(weight.name, WEIGHT_GRADIENT)
+        site.claimed = True
+        hooks.append(weight.register_hook(partial(_hook, site)))
+        found.append(site)
+    return found, hooks
+
+
+@shielded
+def _hook(site: Site, gradient: Any) -> None:
+    owner = site.owner() if site.owner is not None else None
+    if owner is not None and owner.active:
+        note([site], [gradient])
+
+
+class OwnGradients(nn.Cell):
+    """The gradients as they are, after each was looked at."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__(auto_prefix=False)
+        self.sites = tuple(sites)
+        self.observe = make_observer(self.sites)
+
+    def __call__(self, gradients):
+        """Measures at once in PyNative; a graph that calls it compiles `construct`."""
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            return super().__call__(gradients)
+        note(self.sites, gradients)
+        return gradients
+
+    def construct(self, gradients):
+        """Hands the gradients on."""
+        return F.depend(gradients, self.observe(gradients))

@@ -1,0 +1,173 @@
+"""Attribution: the rank at fault is named, and nobody when that can't be told."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
+from asd.diagnosis.flow import attribute, whose_fault
+
+CHECKPOINTS = ("norm_out", "layers.1", "layers.0", "embedding")  # as the backward pass meets them
+LIMIT = 1e6
+
+
+def rank(*values):
+    return {
+        name: Seen(order, value, not value <= LIMIT)
+        for order, (name, value) in enumerate(zip(CHECKPOINTS, values, strict=True))
+    }
+
+
+HEALTHY = rank(1.0, 2.0, 3.0, 4.0)
+
+
+def test_without_a_broken_limit_nobody_is_named():
+    assert attribute({0: HEALTHY, 1: HEALTHY}) == Attribution(None, "", (), "no rank broke a limit")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_the_only_rank_that_broke_a_limit_is_named_with_its_first_checkpoint(ranks):
+    step = {each: HEALTHY for each in range(ranks)} | {1: rank(1.0, 1e9, 1e8, 1e7)}
+    found = attribute(step)
+    assert found[:3] == (1, "layers.1", ())
+    assert found.reason == "rank 1 broke its limit at layers.1; it stands 28.9 bits above the median of the others"
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_value_that_is_not_finite_stands_out_from_finite_ones(value):
+    found = attribute({0: HEALTHY, 1: HEALTHY, 2: rank(value, value, value, value)})
+    assert (found.origin, found.checkpoint) == (2, "norm_out")
+    assert found.reason.endswith("; it alone is not finite")
+
+
+def test_ranks_that_were_dragged_along_are_followers():
+    dragged = rank(1.0, 2.0, 5e6, 5e6)
+    found = attribute({0: dragged, 1: dragged, 2: rank(1.0, 1e9, 1e9, 1e9), 3: HEALTHY})
+    assert found[:3] == (2, "layers.1", (0, 1))
+
+
+def test_of_two_outliers_the_one_that_broke_first_is_the_origin_however_loud_the_other_is():
+    found = attribute({0: rank(1.0, 2.0, 1e30, 1e30), 1: HEALTHY, 2: HEALTHY, 3: rank(1.0, 1e8, 2.0, 3.0)})
+    assert found[:3] == (3, "layers.1", (0,))
+
+
+def test_two_outliers_that_are_alike_are_not_told_apart():
+    loud = rank(1e9, 1e9, 1e9, 1e9)
+    found = attribute({0: loud, 1: HEALTHY, 2: HEALTHY, 3: loud, 4: HEALTHY})
+    assert found == Attribution(None, "", (0, 3), "ranks 0, 3 broke a limit at norm_out first and stand out alike")
+
+
+@pytest.mark.parametrize("values", [(2e6, 3e6, 2.5e6, 4e6), (math.inf,) * 4, (math.nan, math.inf, math.nan, math.nan)])
+def test_when_all_ranks_rise_together_it_is_the_data_or_the_software(values):
+    found = attribute({i: rank(value, value, value, value) for i, value in enumerate(values)})
+    assert (found.origin, found.followers) == (None, (0, 1, 2, 3))
+    assert "the data or the software" in found.reason
+
+
+def test_a_limit_that_is_barely_broken_while_the_others_are_near_it_names_nobody():
+    near = rank(9e5, 9e5, 9e5, 9e5)
+    assert attribute({0: near, 1: rank(1.1e6, 9e5, 9e5, 9e5), 2: near}).origin is None
+
+
+def test_of_two_ranks_that_both_broke_a_limit_none_is_named():
+    found = attribute({0: rank(1.0, 2.0, 1e9, 1e9), 1: rank(1e9, 1e9, 1e9, 1e9)})
+    assert found[:3] == (None, "", (0, 1))
+    assert found.reason == "both of two ranks broke a limit: whose fault it was can't be told"
+
+
+def test_a_checkpoint_that_no_other_rank_has_is_named_without_a_comparison_only_if_there_is_no_other_rank():
+    own = rank(1.0, 1e9, 1e9, 1e9)
+    assert attribute({0: own})[:3] == (0, "layers.1", ())
+    assert attribute({0: own, 1: {"stage1": Seen(0, 1.0, False)}}).origin is None
+
+
+def test_of_three_ranks_a_healthy_one_does_not_inherit_the_fault_of_another():
+    found = attribute({0: rank(1e12, 1e12, 1e12, 1e12), 1: rank(1.1e6, 1e6, 1e6, 1e6), 2: HEALTHY})
+    assert found[:3] == (0, "norm_out", (1,))
+
+
+VALUES = st.one_of(st.floats(0, 1e38), st.sampled_from([math.inf, math.nan, 0.0, 1e-45]))
+STEPS = st.dictionaries(st.integers(0, 50), st.tuples(*[VALUES] * 4).map(lambda values: rank(*values)), min_size=1)
+
+
+@given(STEPS)
+def test_only_a_rank_that_broke_a_limit_is_ever_named_and_the_order_of_the_ranks_does_not_matter(step):
+    found = attribute(step)
+    broken = {each for each, values in step.items() if any(seen.broken for seen in values.values())}
+    named = set(found.followers) | ({found.origin} - {None})
+    assert named == broken
+    assert found.origin is None or step[found.origin][found.checkpoint].broken
+    assert attribute(dict(reversed(step.items()))) == found
+
+
+def test_at_least_199_of_200_random_faults_over_four_ranks_are_attributed_right():
+    random = np.random.default_rng(7)
+    right = 0
+    for _ in range(200):
+        values = np.exp(random.normal(0, 0.5, (4, 4)))
+        culprit, first = random.integers(4), random.integers(4)
+        values[culprit, first:] *= 10 ** random.uniform(6.5, 30)
+        right += attribute({i: rank(*row) for i, row in enumerate(values)}).origin == culprit
+    assert right >= 199
+
+
+def by_the_book(step):
+    """Per rank that broke a limit, its distance as its definition says it, one rank at a time."""
+    found = {}
+    for each, seen in step.items():
+        broken = sorted((one.order, name) for name, one in seen.items() if one.broken)
+        if broken:
+            name = broken[0][1]
+            values = [one[name].value for other, one in step.items() if other != each and name in one]
+            bits = sorted(math.log2(value) if math.isfinite(value) else math.inf for value in values)
+            own = math.log2(seen[name].value) if math.isfinite(seen[name].value) else math.inf
+            if bits:
+                median = bits[(len(bits) - 1) // 2]
+                found[each] = 0.0 if own == median else own - median
+    return found
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1.0, 2.0, 4.0, 2e6, 2e7, 2e9, math.inf]), min_size=4, max_size=4), max_size=9)
+)
+def test_only_who_stands_out_from_the_median_of_the_others_is_the_origin(rows):
+    step = {number: rank(*row) for number, row in enumerate(rows)}
+    found = attribute(step)
+    distances = by_the_book(step)
+    if found.origin is not None and len(step) > 1:
+        assert distances[found.origin] >= 3.3
+    if len(step) > 2 and found.ranks and found.origin is None:
+        assert "alike" in found.reason or max(distances.values()) < 3.3
+
+
+@given(
+    st.dictionaries(
+        st.text(),
+        st.builds(Seen, st.integers(0, 1 << 20), st.floats(min_value=0.0, allow_infinity=True), st.booleans()),
+    )
+)
+def test_what_a_rank_tells_the_others_arrives_exactly(seen):
+    arrived = unpack_seen(pack_seen(seen))
+    assert dict(arrived) == seen
+    assert list(arrived) == list(seen)
+
+
+def test_what_is_not_finite_arrives_too():
+    ((name, arrived),) = unpack_seen(pack_seen({"a": Seen(3, math.nan, True)})).items()
+    assert (name, arrived.order, arrived.broken) == ("a", 3, True)
+    assert math.isnan(arrived.value)
+    assert dict(unpack_seen(pack_seen({}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("bad", "origin", "ranks"), [((), None, ()), ((1,), 1, (1,)), ((0, 2), None, (0, 2)), ((0, 1, 2), None, ())]
+)
+def test_a_mean_that_is_bad_on_some_ranks_alone_tells_of_these_where_no_rank_has_a_fault_of_its_own(bad, origin, ranks):
+    means = {each: rank(1.0, 2.0, 1e30 if each in bad else 3.0, 4.0) for each in range(3)}
+    found = whose_fault(dict.fromkeys(range(3), HEALTHY), lambda: means)
+    assert (found.origin, found.ranks, found.shared) == (origin, ranks, bool(bad) and len(bad) < 3)
+    own = dict.fromkeys(range(3), HEALTHY) | {2: rank(1.0, 1e30, 1e30, 1e30)}
+    assert whose_fault(own, lambda: means).origin == 2

@@ -1,0 +1,98 @@
+"""A change of the training, a fault of one place, and one incident where others would see many."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from asd import Config, Level
+from asd.judge.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.reading import Reading
+
+PLACES = {"norm": "B", "a": "W", "b": "W", "c": "W", "d": "W"}
+"""With their kinds."""
+
+
+def watched(steps=40):
+    monitor = Monitor(Config(enable=1), Origin("run1", 0, "node7", "Ascend:3"))
+    for step in range(1, steps + 1):
+        assert judged(monitor, step) == []
+    return monitor
+
+
+def judged(monitor, step, factors=1.0, **options):
+    """The events of a step that is so many times as large as a usual one; a number for all places, or some by name."""
+    sizes = factors if isinstance(factors, dict) else dict.fromkeys(PLACES, factors)
+    usual = 1e-2 * (1 + step % 3)
+    readings = [
+        Reading(name, usual * (place + 1) * sizes.get(name, 1.0), place, kind)
+        for place, (name, kind) in enumerate(PLACES.items())
+    ]
+    return monitor.judge(step, readings, **options).events
+
+
+@pytest.mark.parametrize("to_the_end", [True, False])
+@pytest.mark.parametrize("factor", [20.0, 100.0, 2.0**13])
+def test_all_places_that_move_by_one_factor_are_a_change_that_ends_nothing(factor, to_the_end):
+    monitor = watched()
+    for step in range(41, 80):
+        events = judged(monitor, step, factor if to_the_end or step < 50 else 1.0)
+        assert {(event.level, event.cause) for event in events} <= {(Level.WARNING, "change")}
+        assert not events or step < 43
+    if to_the_end:  # and the new level is judged
+        (event,) = judged(monitor, 80, dict.fromkeys(PLACES, factor) | {"a": factor * 2.0**20})
+        assert (event.level, event.checkpoint) == (Level.ERROR, "a")
+
+
+@pytest.mark.parametrize("wrong", [("norm",), ("c",), ("b", "c", "d")])
+def test_places_that_move_alone_are_no_change_and_several_steps_in_a_row_are_one_incident(wrong):
+    monitor = watched()
+    found = [judged(monitor, step, {name: 64.0 if step != 46 else 1.0 for name in wrong}) for step in range(41, 50)]
+    assert [events[0].level.name if events else "" for events in found] == [
+        *["WARNING"] * 2,
+        *["ERROR"] * 3,
+        "",
+        *["WARNING"] * 2,
+        "ERROR",
+    ]
+    assert {(event.cause, event.device) for events in found for event in events} == {("", "Ascend:3")}
+    first = found[2][0]
+    assert [[event.incident for event in found[step]] for step in (2, 3, 4, 8)] == [
+        [""] * len(wrong),
+        [first.id] * len(wrong),
+        [first.id] * len(wrong),
+        [""] * len(wrong),
+    ]
+
+
+def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
+    monitor = watched()
+    monitor.alone = False
+    found = [(judged(monitor, step, 64.0), monitor.moved) for step in (41, 42, 43)]
+    assert [moved for _, moved in found] == [False, True, True]
+    assert {(event.level, event.cause) for event in found[-1][0]} == {(Level.ERROR, "")}
+
+
+def test_a_training_that_diverges_is_said_to_and_no_device_is_named():
+    monitor = watched()
+    rate = {name: 2.0 ** (3 + place) for place, name in enumerate(PLACES)}
+    events = [event for step in range(4) for event in judged(monitor, 41 + step, {n: f**step for n, f in rate.items()})]
+    first = [event for event in events if event.level is Level.ERROR]
+    assert {(event.cause, event.device, event.rank) for event in first} == {("divergence", "unknown", -1)}
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(64.0, True), (80.0, True), (64.0 * 3, False), (math.inf, False)])
+def test_a_training_gets_past_the_step_where_an_attempt_before_ended_with_as_much(factor, passes):
+    before = watched()
+    for step in (41, 42, 43):
+        (ended,) = judged(before, step, {"a": 64.0})
+    monitor = watched()
+    monitor.know({41: {"norm": replace(ended, value=5e6)}, 43: {"a": ended}}, 40)
+    assert monitor.judges.limit("norm") == 1e6  # what is set holds
+    for step in (41, 42):
+        judged(monitor, step, {"a": 64.0})
+    (event,) = judged(monitor, 43, {"a": factor})
+    assert (event.level, event.cause) == ((Level.WARNING, "change") if passes else (Level.ERROR, ""))
+    assert event.incident == (ended.id if passes else "")
+    assert [len(judged(monitor, step, {"a": 64.0})) for step in (44, 45, 46)] == [not passes] * 3

@@ -1,0 +1,90 @@
+"""How often a second look is taken, and what it says."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Config, Level
+from asd.judge.confirmation import BURST, Allowance, vanished
+from asd.judge.monitor import Monitor
+from asd.origin import Origin
+from asd.rules import Adaptive
+from asd.rules.reading import Reading
+
+
+def reading(name, value, kind="W"):
+    return Reading(name, value, kind=kind)
+
+
+def taught(**readings):
+    """A monitor that has seen each checkpoint at 1.0 for twenty steps."""
+    watch = Monitor(
+        Config(protection="document", enable=1, rule="adaptive"), Origin("run", 0, "host", "0"), [], clock=lambda: 0.0
+    )
+    for step in range(1, 21):
+        assert watch.judge(step, [reading(name, 1.0, kind) for name, kind in readings.items()]).events == []
+    return watch
+
+
+@given(st.floats(0, 1), st.integers(1, 10_000))
+def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, steps):
+    allowance, spent = Allowance(share), 0
+    for _ in range(steps):
+        if allowance.next_step():
+            allowance.spend()
+            spent += 1
+    assert spent <= BURST + share * steps
+    assert (spent > 0) is (share > 0)
+
+
+def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanished():
+    first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly")]
+    first[3] = reading("nearly", 6.0, "B")
+    first += [reading("fine", 1.0), reading("weight", 9.0)]
+    again = [
+        reading("gone", 1.0),
+        reading("stays", 9.0),
+        reading("fine", 9.0),
+        reading("nearly", 4.9),
+        reading("weight", 1.0),
+    ]
+    found = vanished(first, again, lambda seen: seen.value > 5)
+    assert [seen.checkpoint for seen in found] == ["gone", "weight"]
+    first[-1] = first[-1]._replace(order=-1)  # seen before all others
+    assert [seen.checkpoint for seen in vanished(first, again, lambda seen: seen.value > 5)] == ["weight", "gone"]
+
+
+@given(st.sampled_from("BWA"), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=30), st.floats(-3, 16))
+def test_above_the_second_level_limit_is_where_a_gradient_begins_to_be_a_warning(kind, sizes, bits):
+    rule = Adaptive(kind=kind)
+    for size in sizes:
+        rule.update(size)
+    first, second, size = rule.limit(), rule.second_limit(), 2.0**bits
+    verdict = rule.update(size)
+    assert second <= first
+    assert (verdict.level is Level.NORMAL or "recent smallest" in verdict.reason) is (size <= second)
+
+
+@pytest.mark.parametrize("value", [100.0, 1e9, math.nan])
+def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refused(value):
+    watch = taught(a="W", b="B")
+    first = [reading("a", value), reading("b", 1.0, "B")]
+    before = watch.state()
+    (gone,) = vanished(first, [reading("a", 1.0)], lambda seen: watch.judges.suspicion(seen, 1.0) is not None)
+    assert watch.state() == before
+    outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
+    (event,) = outcome.events
+    assert outcome.fatal is event
+    assert (event.checkpoint, event.level, event.kind, event.refused) == ("a", Level.ERROR, "anomaly", True)
+    assert event.value == value or (math.isnan(event.value) and math.isnan(value))
+    healthy = taught(a="W", b="B")
+    healthy.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")])
+    assert watch.judges.state() == healthy.judges.state()  # the first run taught it nothing
+
+
+def test_a_value_within_its_limits_is_not_suspicious():
+    watch = taught(a="W")
+    assert watch.judges.suspicion(reading("a", 1.1), 1.0) is None
+    assert watch.judges.suspicion(reading("never seen", 1e30), 1.0) is None

@@ -1,0 +1,83 @@
+"""An exception in our own code, wherever MindSpore calls us, is a problem and ends no training."""
+
+import logging
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from checked_nets import Decoder, assert_same_bits, dataset, fill, state_of, train_model
+from mindspore import nn
+from mindspore.train import CheckpointConfig, ModelCheckpoint
+
+from asd import Config
+from asd.operators import StepMonitor
+from asd.operators.gate import tap
+from asd.operators.gate.table import Table
+from asd.operators.monitor.rule_state import RuleState
+from asd.operators.monitor.step_reader import StepReader
+from asd.operators.rerun.rerun import Rerun
+from asd.operators.sensors.all_checks import Checks
+
+STEPS = 3
+
+
+def trained(folder, monitor=None):
+    net = fill(Decoder())
+    optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9)
+    saver = ModelCheckpoint("net", str(folder), CheckpointConfig(save_checkpoint_steps=1))
+    train_model(net, optimizer, dataset(range(STEPS)), *([monitor] if monitor is not None else []), saver)
+    assert len(list(folder.glob("*.ckpt"))) == STEPS
+    return state_of(net, optimizer)
+
+
+@cache
+def bare(_mode):
+    with TemporaryDirectory() as folder:
+        return trained(Path(folder))
+
+
+@pytest.mark.parametrize(
+    ("mode", "place", "name"),
+    [
+        ("graph", Checks, "put_on"),
+        ("graph", Checks, "put_around"),
+        ("graph", Table, "read"),
+        ("pynative", Table, "read"),
+        ("pynative", StepReader, "judge"),
+        ("pynative", StepReader, "write_limits"),
+        ("pynative", Checks, "put_on"),
+        ("pynative", Checks, "put_around"),
+        ("pynative", Rerun, "remember"),
+        ("pynative", RuleState, "save"),
+        ("pynative", RuleState, "save_manifest"),
+        ("pynative", tap, "statistics"),
+        ("pynative", Table, "note"),
+        ("pynative", Table, "broken"),
+    ],
+    indirect=["mode"],
+    ids=lambda each: each if isinstance(each, str) else each.__name__.rpartition(".")[2],
+)
+def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(
+    mode, place, name, tmp_path, monkeypatch, caplog
+):
+    expected = bare(mode)
+    failures = []
+
+    def fails(*_args, **_kwargs):
+        failures.append(name)
+        raise ValueError(f"the fault in {name}")
+
+    events = []
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
+    with caplog.at_level(logging.ERROR, "asd"), monkeypatch.context() as patch:
+        patch.setattr(place, name, fails)
+        found = trained(tmp_path / "checked", monitor)
+    assert failures
+    assert_same_bits(found, expected)
+    said = [event.reason for event in events if event.kind == "problem"] + [
+        each.getMessage() for each in caplog.records
+    ]
+    assert any(f"the fault in {name}" in reason for reason in said)
+    assert np.isfinite(found["norm_out.gamma"]).all()

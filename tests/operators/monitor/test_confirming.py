@@ -1,0 +1,307 @@
+"""A second look: what a device did once is healed bit for bit, and what the data did is applied as without it."""
+
+import functools
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import (
+    HIDDEN,
+    Decoder,
+    Drawing,
+    Losses,
+    Moving,
+    assert_same_bits,
+    dataset,
+    document,
+    fill,
+    ids,
+    state_of,
+    targets,
+    train_model,
+    value_and_grad_loop,
+)
+from mindspore import nn, ops
+
+from asd import AnomalyDetected, ConfigError
+from asd.injection import Fault
+from asd.operators import StepMonitor
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.gate import slots
+from asd.operators.rerun.repeatable_step import RepeatableStep
+from asd.operators.start import autostart
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 9, 7
+ENVIRONMENT = {
+    "NPU_ASD_ENABLE": "1",
+    "ASD_RULE": "adaptive",
+    "ASD_ON_ANOMALY": "skip",
+    "ASD_OPTIONS": "confirm:0.01",
+}
+SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}:elements=80"
+
+
+def settings(**more):
+    return document(**{"rule": "adaptive", "confirm": 0.01, **more})
+
+
+class Training:
+    """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
+
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, make=Moving):
+        ms.set_seed(3)
+        np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
+        self.events, self.runs, self.losses = [], 0, Losses()
+        self.net = fill(make())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.monitor = StepMonitor(config or settings(), sinks=[self.events.append], replay=False)
+        injector = FaultInjector(Fault.parse(fault)) if fault else None
+        make_anew = RepeatableStep.rerun_for_good
+
+        def count(step):
+            self.runs += 1
+            return make_anew(step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RepeatableStep, "rerun_for_good", count)
+            callbacks = [self.monitor, self.losses, *([injector] if injector else [])]
+            train_model(self.net, self.optimizer, dataset(range(1, STEPS + 1), [BAD], factor), *callbacks)
+
+    def state(self):
+        return state_of(self.net, self.optimizer)
+
+    def told(self):
+        return [(event.step, event.kind, event.level.name, event.verdict) for event in self.events]
+
+
+@functools.cache
+def healthy(_mode):
+    """Losses and state of a training in which nothing happens, made once in each mode."""
+    with pytest.MonkeyPatch.context() as patch:
+        training = Training(patch)
+    assert (training.runs, training.events) == (0, [])
+    return training.losses.bits, training.state()
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [
+        ("graph", SUSPICIOUS),
+        ("graph", f"output:norm_out:set=nan:step={BAD}"),  # which the loss shows
+        ("pynative", f"gradient:norm_out:flip=30:step={BAD}"),
+    ],
+    indirect=["mode"],
+)
+def test_what_happened_once_is_told_and_leaves_no_trace(mode, fault, monkeypatch):
+    healed = Training(monkeypatch, fault)
+    told = healed.told()
+    assert {line[:3] for line in told} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert [line[3] for line in told if line[1] == "replay"] == ["transient"]
+    losses, state = healthy(mode)
+    assert healed.runs == 1
+    assert healed.losses.bits == losses  # those of the run that counts
+    assert_same_bits(healed.state(), state)
+    assert "norm_out" in {event.checkpoint for event in healed.events}
+    assert all(event.refused for event in healed.events)
+    assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
+
+
+class Recurrent(Decoder):
+    """`nn.LSTM` holds a dropout that drops nothing; one as an operator and one as a function do neither."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.nothing = nn.LSTM(HIDDEN, HIDDEN, batch_first=True), ops.Dropout(1.0)
+
+    def construct(self, x, y):
+        x = ops.dropout(self.nothing(self.embedding(x))[0], p=0.0)
+        return ops.mean(ops.square(self.norm_out(self.lstm(x)[0]) - y))
+
+
+def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
+    healed = Training(monkeypatch, SUSPICIOUS, make=Recurrent)
+    assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert healed.runs == 1
+
+
+def no_second_look(caplog):
+    told = "not active, or not everywhere: ASD_OPTIONS:confirm: no step will be made again: "
+    return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
+
+
+class Counting(Decoder):
+    """Python counts its calls, and the count matters."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def construct(self, x, y):
+        self.calls += 1
+        return super().construct(x, y) * self.calls
+
+
+@pytest.mark.parametrize(
+    ("mode", "make", "named"),
+    [("graph", Drawing, "StandardNormal"), ("pynative", Drawing, "StandardNormal"), ("pynative", Counting, ".calls ")],
+    indirect=["mode"],
+)
+def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, make, named, monkeypatch, caplog):
+    training = Training(monkeypatch, make=make, factor=3e2)
+    [reason] = no_second_look(caplog)
+    assert named in reason
+    assert training.runs == 0
+    assert getattr(training.net, "calls", STEPS) == STEPS
+
+
+def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(monkeypatch):
+    training = Training(monkeypatch, SUSPICIOUS.replace("norm_out", "blocks.0.norm") + ":duration=9")
+    assert training.runs == 3
+    of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "blocks.0.norm"]
+    assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
+
+
+def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(monkeypatch):
+    with pytest.raises(AnomalyDetected, match="but not when the same step was made again"):
+        Training(monkeypatch, SUSPICIOUS, config=settings(on_anomaly="stop"))
+
+
+def own_loop(config, watch, bad=(BAD,)):
+    """Nine steps, the seventh or others with far too large a target, as `watch` makes them: events and status."""
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    events = []
+    monitor = StepMonitor(config, sinks=[events.append], replay=False)
+    monitor.attach(net, optimizer)
+    made = watch(monitor, value_and_grad_loop(net, optimizer))
+    for i in range(1, STEPS + 1):
+        monitor.step(made(ids(i), targets(i) * (3e2 if i in bad else 1)))
+    return events, monitor.monitor.status
+
+
+@pytest.mark.parametrize("on_anomaly", ["skip", "stop"])
+def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly):
+    def watch(monitor, step):
+        def once(x, y):
+            if slots.table().replaying:
+                raise RuntimeError("not again")
+            return step(x, y)
+
+        return monitor.watch_step(once)
+
+    events, status = own_loop(settings(on_anomaly=on_anomaly), watch, bad=(BAD, BAD + 1))
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].startswith("the update of a suspicious step is lost, and no later one is held back, for it ")
+    assert "not again" in problems[0]
+    assert {(event.step, event.kind) for event in events} == {
+        (BAD, "problem"),
+        (BAD, "anomaly"),
+        (BAD + 1, "anomaly"),
+    }
+    assert (status.steps, status.refused) == (STEPS, 1)  # the next suspicious one was applied
+
+
+def test_a_step_with_two_updates_is_not_made_again():
+    def watch(monitor, step):
+        def twice(x, y):
+            step(x, targets())
+            return step(x, y)
+
+        return monitor.watch_step(twice)
+
+    events, _ = own_loop(settings(), watch)
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].endswith("it has updated the weights once already")
+
+
+def test_an_optimizer_behind_the_declared_step_is_an_obstacle_and_no_update_is_lost():
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(net, optimizer)
+    gradients = monitor.watch_step(ms.value_and_grad(net, None, optimizer.parameters))
+    for i in range(1, STEPS + 1):
+        loss, found = gradients(ids(i), targets(i) * (3e2 if i == BAD else 1))
+        optimizer(found)
+        monitor.step(loss)
+    assert (monitor._training.rerun.again.is_repeatable, monitor.monitor.status.refused) == (False, 0)
+
+
+def test_an_unguarded_optimizer_in_the_step_is_an_obstacle():
+    net = fill(Decoder())
+    guarded, free = (nn.Adam(net.trainable_params(), 1e-3) for _ in range(2))
+    cell = nn.TrainOneStepCell(net, guarded)
+    cell.other = free
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(cell, guarded)
+    step = monitor.watch_step(cell)
+    monitor.step(step(ids(), targets()))
+    step(ids(), targets())
+    again = monitor._training.rerun.again
+    assert again.obstacle() == "optimizer Adam is not guarded, so it would update its weights again"
+    assert not again.is_repeatable
+
+
+def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before():
+    def watch(monitor, step):
+        watched, made = monitor.watch_step(step), []
+
+        def sometimes(x, y):
+            made.append(1)
+            return (step if len(made) == BAD else watched)(x, y)
+
+        return sometimes
+
+    events, status = own_loop(settings(), watch)
+    assert {event.level.name for event in events} == {"WARNING"}
+    assert status.refused == 0
+
+
+def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+    def losses(fault):
+        net = fill(Decoder())
+        cell = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3)).set_train()
+        injector = FaultInjector(Fault.parse(fault), 2)
+        found = [cell(ids(1), targets(1)).asnumpy().tobytes()]  # which puts the checks in
+        injector.attach(cell)
+        for i in range(2, STEPS + 1):
+            injector.begin_step()
+            found.append(cell(ids(i), targets(i)).asnumpy().tobytes())
+        return found, len(injector.changes)
+
+    autostart.start()
+    try:
+        struck, healthy = (losses(f"output:norm_out:set=nan:step={step}") for step in (BAD, 99))
+    finally:
+        autostart.stop()
+    assert (struck[1], healthy[1]) == (1, 0)
+    assert struck[0] == healthy[0]
+
+
+def test_one_of_save_and_restore_alone_is_an_error():
+    with pytest.raises(ConfigError, match="valid is both of save and restore, or none"):
+        StepMonitor(settings(), sinks=[]).watch_step(lambda: None, save=dict)
+
+
+class OwnCell(nn.TrainOneStepCell):
+    """May change anything."""
+
+
+@pytest.mark.parametrize(
+    ("make", "declared", "repeats"),
+    [(nn.TrainOneStepCell, False, True), (OwnCell, False, False), (OwnCell, True, True)],
+)
+def test_training_cells_of_mindspore_are_known_and_ones_of_the_user_have_to_be_declared(make, declared, repeats):
+    net = fill(Decoder())
+    cell = make(net, nn.SGD(net.trainable_params(), 1e-2)).set_train()
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    if declared:
+        monitor.watch_step(cell)
+    train_model(cell, None, dataset(range(3)), monitor)
+    assert ("ASD_OPTIONS:confirm" in monitor.monitor.protections.missing) is not repeats

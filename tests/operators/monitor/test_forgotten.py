@@ -1,0 +1,192 @@
+"""A training that forgets `step`: one refused update is all it loses, and it is told."""
+
+import gc
+import weakref
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
+from mindspore import Parameter, Tensor, nn
+
+from asd import Config
+from asd.operators import StepMonitor, guard
+from asd.operators.gate import slots
+from asd.operators.gate.tap import make_observer
+from asd.operators.start import autostart
+from asd.operators.start.unwatched import Unwatched
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 12, 4
+RULE = Config(protection="document", enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
+AFTER_REFUSAL, NEVER = "an update was refused, and the training went on", "`step` was never called"
+
+
+class Training:
+    """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
+
+    def __init__(self, config=None, *, bad=None, left_out=None, every=0, steps=STEPS):
+        net = fill(Decoder())
+        optimizer = nn.Adam(net.trainable_params(), 1e-3)
+        cell = nn.TrainOneStepCell(net, optimizer).set_train()
+        self.events, self.monitor, self.losses = [], None, {}
+        if config is not None:
+            self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False)
+            self.monitor.attach(cell, optimizer)
+        for step in range(steps):
+            if step != left_out:
+                loss = cell(ids(step), targets(step) * (1e8 if step == bad else 1))
+                self.losses[step] = loss.asnumpy().tobytes()
+            if every and step % every == 0:
+                self.monitor.step()
+        self.weights = values([*net.get_parameters(), *optimizer.get_parameters()])
+
+    def told(self):
+        assert {event.kind for event in self.events} <= {"problem"}
+        return [event.reason for event in self.events]
+
+
+def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(mode):
+    refused = slots.table().refused()
+    ours, theirs = Training(RULE, bad=BAD), Training(left_out=BAD)
+    assert slots.table().refused() == refused + 1
+    assert_same_bits(ours.weights, theirs.weights)
+    assert {step: loss for step, loss in ours.losses.items() if step != BAD} == theirs.losses
+    if mode == "graph":
+        assert ours.events == []  # Parameters can be read when the training is over, and not before
+        ours.monitor.close()
+    assert len(ours.told()) == 1
+    assert ours.told()[0].startswith(AFTER_REFUSAL)
+    assert ours.monitor.monitor.status.problems >= 1
+
+
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [(RULE, "graph"), (RULE, "pynative"), (Config(protection="document", enable=1, on_anomaly="log"), "pynative")],
+    indirect=["mode"],
+)
+def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config, mode):
+    training = Training(config)
+    if mode == "graph" or config.on_anomaly == "log":  # updates are counted by who may refuse them, in PyNative
+        assert training.events == []
+        training.monitor.close()
+    assert len(training.told()) == 1
+    assert NEVER in training.told()[0]
+    training.monitor.close()
+    assert len(training.events) == 1
+
+
+def test_a_monitor_that_nobody_holds_after_attach_is_heard_all_the_same(mode, monkeypatch):
+    ends = []
+    monkeypatch.setattr("atexit.register", ends.append)
+    net, events = fill(Decoder()), []
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    StepMonitor(RULE, sinks=[events.append], replay=False).attach(cell, optimizer)
+    gc.collect()
+    for step in range(STEPS):
+        cell(ids(step), targets(step)).asnumpy()
+    for end in ends if mode == "graph" else ():
+        end()
+    assert [NEVER in event.reason for event in events] == [True]
+
+
+def test_what_was_set_aside_is_read_together_with_what_came_later(mode):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    monitor = StepMonitor(RULE, sinks=[], replay=False)
+    monitor.attach(cell, optimizer)
+    for factor in (1, 1e8, 1):
+        cell(ids(1), targets(1) * factor).asnumpy()
+    sites = [site for site in slots.table().sites() if site.watched]
+    readings = {reading.checkpoint: reading for reading in slots.table().read(sites)}
+    assert readings["norm_out"].value > 1e3
+    assert slots.table().read(sites) == []
+
+
+def test_one_who_calls_step_now_and_then_is_told_nothing():
+    assert Training(RULE, every=5).events == []
+
+
+def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, capfd):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    autostart.start()
+    try:
+        Training()
+        gc.collect()
+    finally:
+        autostart.stop()
+    assert "problem" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("attached", [1, 2])
+def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, monkeypatch, tmp_path):
+    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(autostart, "_unwatched", Unwatched())
+    autostart.start()
+    try:
+        net, refused = fill(Decoder()), []
+        weights = net.trainable_params()
+        optimizers = [nn.SGD(part, 1e-6) for part in (weights[:3], weights[3:])]
+        monitor = StepMonitor(RULE, sinks=[], replay=False)
+        monitor.attach(net, optimizers if attached == 2 else optimizers[0])
+        gradients_of = ms.value_and_grad(net, None, weights)
+        for step in range(10):
+            loss, gradients = gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1))
+            before = values(weights)
+            optimizers[0](gradients[:3])
+            optimizers[1](gradients[3:])
+            monitor.step(loss)
+            after = values(weights)
+            refused.append(all(np.array_equal(before[name], after[name]) for name in before))
+    finally:
+        autostart.stop()
+    assert refused == [step == BAD and attached == 2 for step in range(10)]
+    told = autostart._unwatched.monitor
+    assert (told is None) == (attached == 2)
+    assert told is None or told.status.unjudged
+
+
+def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set_aside(mode):
+    training = Training(RULE, steps=1)
+    training.monitor.step()
+    table = slots.table()
+    weights = [Parameter(np.zeros(2, np.float32), name=f"w{i}") for i in range(3)]
+    optimizers = [guard(nn.SGD(ms.ParameterTuple([weight]), 1.0)) for weight in weights]
+
+    def applied(*chosen):
+        before = [weight.asnumpy().copy() for weight in weights]
+        for i in chosen:
+            optimizers[i]((Tensor(np.ones(2, np.float32)),))
+        return [not np.array_equal(weight.asnumpy(), old) for weight, old in zip(weights, before, strict=True)]
+
+    site = table.new_site("site")
+    observe = make_observer([site])
+    table.set_limits([(site, 1.0)], 1.0)
+    table.arm(True)
+    observe((Tensor(np.full(2, 5.0, np.float32)),)).asnumpy()
+    assert applied(0, 1, 2) == [False, False, False]
+    assert applied(0, 1, 2) == [True, True, True]
+    observe((Tensor(np.full(2, 5.0, np.float32)),)).asnumpy()
+    assert applied(0, 1) == [False, False, False]
+    table.read([site])
+    assert applied(2, 0, 1) == [True, True, True]
+
+
+@pytest.mark.parametrize("rule", ["threshold", "adaptive"])
+def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[], replay=True)
+    monitor.attach(net, optimizer)
+    gate, held = optimizer.asd_gate.gate, weakref.ref(monitor)
+    assert not gate.is_free
+    gc.disable()  # what is in a circle would stay until a collection, and its gate with it
+    try:
+        del monitor
+        assert held() is None
+        assert gate.is_free
+    finally:
+        gc.enable()

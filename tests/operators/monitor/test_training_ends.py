@@ -1,0 +1,143 @@
+"""What a training leaves behind when it ends, however it ends, and what the next one of its process takes up."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore as ms
+import pytest
+from checked_nets import Decoder, dataset, fill, train_model
+from mindspore import nn
+from mindspore.train import Callback, Model
+
+from asd import Config, RankLostError
+from asd.operators import StepMonitor
+from asd.operators.gate import guard_state
+from asd.operators.monitor import step_monitor
+from asd.rundir.names import status_file
+
+pytestmark = pytest.mark.usefixtures("clean")
+LOOP = """
+import sys
+sys.path.insert(0, {tests!r})
+import mindspore as ms
+from checked_nets import Decoder, fill, ids, targets
+from mindspore import nn
+from asd.operators import StepMonitor
+
+ms.set_context(mode=1)
+net = fill(Decoder())
+optimizer = nn.Adam(net.trainable_params(), 1e-3)
+step = nn.TrainOneStepCell(net, optimizer)
+monitor = StepMonitor()
+monitor.attach(step, optimizer)
+monitor.step(step(ids(0), targets(0)))
+print("a step is made", flush=True)
+{ending}
+"""
+
+
+class Ends(Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_step_end(self, run_context):
+        if run_context.original_args().cur_step_num == self.step:
+            raise ZeroDivisionError("in a callback")
+
+
+def status(folder):
+    return json.loads(status_file(folder, 0).read_text())
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("raise ZeroDivisionError", 1), ("raise KeyboardInterrupt", -signal.SIGINT)],
+    ids=["exception", "interrupt"],
+)
+def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monkeypatch, ending, code):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    monkeypatch.setenv("ASD_RUN_DIR", str(tmp_path))
+    program = LOOP.format(tests=str(Path(__file__).parents[1]), ending=ending)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as training:
+        assert training.stdout.readline() == "a step is made\n"
+        training.communicate(timeout=60)
+    assert training.returncode == code
+    assert not status(tmp_path)["active"]
+    assert status(tmp_path)["steps"] == 1
+
+
+def test_a_training_of_which_a_rank_is_lost_ends_without_a_word_to_the_device_that_waits_for_it(monkeypatch):
+    net = fill(Decoder())
+    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    monitor._training.judging.ranks.lost = RankLostError(0, (1,), 25.0, "rank 1 is stopped")
+    monkeypatch.setattr(guard_state, "write", lambda *_: pytest.fail("it would wait for ever"))
+    monitor.close()
+    assert not monitor.monitor.status.active
+
+
+def test_the_status_says_that_model_train_has_ended_by_an_exception(tmp_path):
+    net = fill(Decoder())
+    monitor = StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)))
+    with pytest.raises(ZeroDivisionError):
+        train_model(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), monitor, Ends(2))
+    assert (status(tmp_path)["active"], status(tmp_path)["steps"]) == (False, 2)
+    assert not monitor.monitor.status.active
+
+
+def test_a_monitor_for_each_model_train_goes_on_quietly_with_what_the_one_before_learned(tmp_path):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    model, events = Model(net, optimizer=optimizer), []
+    config = Config(protection="document", enable=1, rule="adaptive", run_dir=str(tmp_path))
+    monitors = [StepMonitor(config, sinks=[events.append]) for _ in range(2)]
+    for number, monitor in enumerate(monitors):
+        model.train(1, dataset(range(4 * number, 4 * number + 4)), callbacks=[monitor], dataset_sink_mode=False)
+    assert events == []
+    assert monitors[1].monitor.step == 8
+    assert monitors[1].monitor.state()["checkpoints"]["norm_out"]["trace"]["n"] == 8
+
+
+def test_with_other_settings_it_starts_anew_quietly_and_what_is_tainted_stays_so(tmp_path):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    model, events = Model(net, optimizer=optimizer), []
+    first, same, other = (
+        StepMonitor(Config(protection="document", enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append])
+        for rule in ("threshold", "threshold", "silent_check_v3")
+    )
+    model.train(1, dataset(range(2)), callbacks=[first], dataset_sink_mode=False)
+    first._training.health.taint(2)
+    model.train(1, dataset(range(2)), callbacks=[same], dataset_sink_mode=False)
+    assert same._training.health.tainted_from == 2
+    model.train(1, dataset(range(2)), callbacks=[other], dataset_sink_mode=False)
+    assert (events, other.monitor.status.steps) == ([], 2)
+
+
+def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_told_so(tmp_path):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    optimizer.global_step.set_data(ms.Tensor([7], ms.int32))  # as a loaded checkpoint does
+    events = []
+    StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(
+        net, optimizer
+    )
+    assert [event.reason for event in events] == [
+        "resumed at step 7 without a rule state of that step. The rules start anew."
+    ]
+
+
+def test_a_mistyped_variable_is_named_once_with_the_one_to_use(monkeypatch, caplog):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    monkeypatch.setenv("ASD_RUL", "adaptive")
+    step_monitor._name_unknown_variables.cache_clear()
+    StepMonitor(sinks=[])
+    StepMonitor(sinks=[])
+    (line,) = [line for line in caplog.messages if "ASD_RUL " in line]
+    assert line.endswith(" ASD_RULE")
