@@ -12,7 +12,7 @@ if importlib.util.find_spec("mindspore") is None:
 
 HERE = Path(__file__).parent
 # for checked_nets.py, and for what one test has of another
-sys.path[:0] = [str(HERE), *sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})]
+sys.path[:0] = [str(HERE), *sorted({str(path.parent) for path in HERE.rglob("test_*.py")})]
 
 MODES = {"graph": 0, "pynative": 1}
 
