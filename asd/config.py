@@ -40,7 +40,7 @@ class Config:
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         device: Number of the device this process computes on, for example `3`; if empty, that of MindSpore.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detectors that are on; empty for none, None for those that `protection` switches on.
+        detectors: Names of the detectors that are on; empty for none, None for those that `protection` switches on.
         record: Whether the feature values of every step are recorded for `asd tune`.
         confirm: Share of the steps, 0..1, that may be re-run before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
@@ -61,7 +61,7 @@ class Config:
     manifest: bool = _BY_PROTECTION
     device: str = ""
     weight_hash: int = 16
-    tiers: tuple[str, ...] | None = None
+    detectors: tuple[str, ...] | None = None
     record: bool = False
     confirm: float = _BY_PROTECTION
     node: str = ""
@@ -146,10 +146,10 @@ class Config:
         return self.enable == 3
 
     @property
-    def active_tiers(self) -> tuple[str, ...]:
-        """The tiers that are on: `tiers`, or what the rule brings; only `adaptive` brings any."""
-        if self.tiers is not None:
-            return self.tiers
+    def active_detectors(self) -> tuple[str, ...]:
+        """The detectors that are on: `detectors`, or what the rule brings; only `adaptive` brings any."""
+        if self.detectors is not None:
+            return self.detectors
         return ("state",) if self.rule == "adaptive" else ()
 
     @property
@@ -241,7 +241,7 @@ def _given_by(environ: Mapping[str, str]) -> dict[str, Any]:
 def _in_force(
     setting: Variable, name: str, config: Config, given: Mapping[str, Any], *, is_empty: bool = False
 ) -> Setting:
-    value = config.active_tiers if setting.field == "tiers" else getattr(config, setting.field)
+    value = config.active_detectors if setting.field == "detectors" else getattr(config, setting.field)
     is_brought = "protection" in given and setting.field in brought_by(config.protection, given)
     source = "environment" if setting.field in given else "ASD_PROTECTION" if is_brought else "default"
     note = " (set, but empty: counts as unset)" if is_empty else ""

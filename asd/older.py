@@ -1,6 +1,9 @@
-"""Sentences that earlier versions stored as state: read once and converted, and understood nowhere else."""
+"""Sentences and names that earlier versions stored: read once and converted, and understood nowhere else."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 _BY_HANDLER = {"it had no fault for": "quiet", "its strikes turned out to be software or data": "acquitted"}
 _ENDINGS = _BY_HANDLER | {
@@ -21,6 +24,11 @@ _CAUSES = {
     "the replay of": "replay",
 }
 _WANTS_TEST = "; it is given back after a stress test that it passes"
+
+
+def renamed(data: Any) -> Any:
+    """Returns saved data with the key `detectors`, which was `tiers` before version 1.0."""
+    return {"detectors": data["tiers"], **data} if isinstance(data, Mapping) and "tiers" in data else data
 
 
 def recovered_by(rule: object, reason: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite, log2, nan
 from typing import Any, NamedTuple
 
+from asd import older
 from asd.config import Config
 from asd.errors import StateError
 from asd.judge.together import Together
@@ -52,15 +53,15 @@ class Detectors:
 
     Attributes:
         feature: Feature that most verdicts of a checkpoint are about.
-        have_tiers: Whether sites share margins, or any detector is on: then `end_step` ends each step.
+        have_detectors: Whether sites share margins, or any detector is on: then `end_step` ends each step.
         expected: By site, the value of an earlier attempt in the coming step: up to twice that value is
             no first-level anomaly, unless it breaks the first absolute threshold.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._tiers = config.active_tiers
-        self.have_tiers = bool(self._tiers) or config.rule == Adaptive.name
+        self._detectors = config.active_detectors
+        self.have_detectors = bool(self._detectors) or config.rule == Adaptive.name
         self._judges: dict[str, Rule] = {}
         self._kinds: dict[str, str] = {}
         self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
@@ -172,8 +173,8 @@ class Detectors:
         """Returns the state that a resumed run needs, ready for JSON except for `inf` and `nan`."""
         learned = {name: kind for name, kind in self._kinds.items() if kind not in SCORES}
         state: dict[str, Any] = {"checkpoints": {name: self._judges[name].state() for name in learned}}
-        if self.have_tiers:
-            state["tiers"] = {
+        if self.have_detectors:
+            state["detectors"] = {
                 "kinds": learned,
                 "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
                 "bound": self._bound.state(),
@@ -188,17 +189,17 @@ class Detectors:
             StateError: The state was saved with other settings, or is damaged.
         """
         judges = cls(config)
-        tiers = state.get("tiers")
-        if isinstance(tiers, Mapping) != judges.have_tiers:
+        detectors = older.renamed(state).get("detectors")
+        if isinstance(detectors, Mapping) != judges.have_detectors:
             raise StateError(
-                f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
-                f"{', '.join(config.active_tiers) or 'none'}."
+                f"the saved state is of a run {'without' if detectors is None else 'with'} detectors; this run has "
+                f"{', '.join(config.active_detectors) or 'none'}."
             )
-        kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
+        kinds = detectors.get("kinds", {}) if isinstance(detectors, Mapping) else {}
         for name, values in state["checkpoints"].items():
             judges._add(name, kinds.get(name, GRADIENT), values)
-        if isinstance(tiers, Mapping):
-            judges._restore_tiers(tiers)
+        if isinstance(detectors, Mapping):
+            judges._restore_detectors(detectors)
         return judges
 
     def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
@@ -209,14 +210,14 @@ class Detectors:
         except ValueError as error:  # of the state, or of the kind
             raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
 
-    def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
+    def _restore_detectors(self, detectors: Mapping[str, Any]) -> None:
         try:
             for symbol, margin in self._margins.items():
-                margin.restore(tiers["margins"][symbol])
-            self._bound.restore(tiers["bound"])
+                margin.restore(detectors["margins"][symbol])
+            self._bound.restore(detectors["bound"])
             self.end_step()
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
-            raise StateError(f"the saved state of the tiers can't be used: {error}") from error
+            raise StateError(f"the saved state of the detectors can't be used: {error}") from error
 
     def _new(self, kind: str) -> Rule:
         config = self._config

@@ -144,7 +144,7 @@ class Monitor:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
         if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
             self.judges.begin_anew()
-        if self.judges.have_tiers:
+        if self.judges.have_detectors:
             self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()

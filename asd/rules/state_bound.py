@@ -100,7 +100,7 @@ class StateBound:
         Raises:
             StateError: The state is damaged. The bound is then unchanged.
         """
-        what = "tier state"
+        what = "detector state"
         values = saved_keys(what, state, ("largest", "last", "updates"))
         largest, last = (_checked(what, values[key]) for key in ("largest", "last"))
         updates = saved_count(what, "updates", values["updates"])

@@ -6,7 +6,7 @@ a line:
 
 - `asd_recording`: the version of this format, 3
 - `run`, `rank`: as in events
-- `rule`, `tiers`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
+- `rule`, `detectors`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
 - `checkpoints`: their names and kinds, `[["backbone.norm", "B"], ...]`
 - `steps`: the steps, in the order in which they were made
 - `left_out`: per index into `steps` why the step is not healthy: `first`, `second` (the level of an event) or
@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
+from asd import older
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
@@ -37,7 +38,7 @@ from asd.rundir.names import value_files
 VERSION: Final = 3
 MAX_LINE: Final = 64 << 20
 """Bytes of the longest line that is read or written."""
-_SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
+_SETTINGS = ("rule", "detectors", "upper", "sigma", "on_anomaly")
 
 
 class RecordedStep(NamedTuple):
@@ -160,7 +161,7 @@ class Recording:
                 except (ValueError, RecursionError):
                     continue
                 try:
-                    line = fill(_Line, floats(data, "values"), "record")
+                    line = fill(_Line, floats(older.renamed(data), "values"), "record")
                     _settings(line)
                 except ValueError as error:
                     raise StateError(f"{path}, line {number} is no record of feature values: {error}") from error
@@ -181,7 +182,7 @@ class _Line:
     ]
     values: Annotated[list[list[float | None]], Meta(description="a list of numbers and null for each step")]
     rule: Any = None
-    tiers: Any = None
+    detectors: Any = None
     upper: Any = None
     sigma: Any = None
     on_anomaly: Any = None

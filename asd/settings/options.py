@@ -10,16 +10,18 @@ from asd.settings.values import FLAG, SHARE, count, names
 from asd.settings.variable import Variable
 
 ASD_OPTIONS = "ASD_OPTIONS"
-TIERS = ("state", "checksum")
+DETECTORS = ("state", "checksum")
+_FORMER = {"tiers": "detectors"}
+"""Names of options before version 1.0, each with the one of today."""
 _MOST_STEPS = 10**9 - 1
 
 
 OPTIONS = (
     Variable(
-        "tiers",
-        "tiers",
-        names(TIERS),
-        "which detector tiers are on beside the rule, `state+checksum` or one of them, empty for none; if not given, "
+        "detectors",
+        "detectors",
+        names(DETECTORS),
+        "which detectors are on beside the rule, `state+checksum` or one of them, empty for none; if not given, "
         "both with `ASD_PROTECTION=full` and rule `adaptive`, `state` with `document` and rule `adaptive`, else none",
     ),
     Variable(
@@ -81,7 +83,8 @@ def _pairs(text: str) -> dict[str, str]:
     given = {}
     for item in filter(None, map(str.strip, text.split(","))):
         name, colon, value = item.partition(":")
-        if not colon or name.strip() not in known:
+        name = _FORMER.get(name.strip(), name.strip())
+        if not colon or name not in known:
             raise ConfigError(ASD_OPTIONS, item, f"it must be name:value pairs with the names {', '.join(known)}")
-        given[name.strip()] = value.strip()
+        given[name] = value.strip()
     return given

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PROTECTIONS: Final = ("full", "document")
-_TIERS = ("state", "checksum")
+_DETECTORS = ("state", "checksum")
 _SHARE_MADE_AGAIN = 0.01
 
 
 def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of `Config` that a protection sets; fields in `given` are the user's and left out.
 
-    `full` leaves out parts that do not fit the user's other settings: another rule has no tiers and no suspicions, and
-    without refusals no step is re-run.
+    `full` leaves out parts that do not fit the user's other settings: another rule has no detectors and no suspicions,
+    and without refusals no step is re-run.
 
     >>> brought_by("full", {"on_anomaly": "log"})
-    {'rule': 'adaptive', 'tiers': ('state', 'checksum'), 'replay': False, 'manifest': True, \
+    {'rule': 'adaptive', 'detectors': ('state', 'checksum'), 'replay': False, 'manifest': True, \
 'confirm': 0.0}
     """
     full = protection == "full"
     rule = given.get("rule", "adaptive" if full else "threshold")
     brought = {"rule": rule}
     if full and rule == "adaptive":
-        brought["tiers"] = _TIERS
+        brought["detectors"] = _DETECTORS
     refuses = given.get("on_anomaly") != "log"
     looks_again = full and refuses and rule == "adaptive"
     brought |= {

@@ -42,7 +42,7 @@ def propose(
 
     Args:
         source: Returns all steps, from the beginning at every call.
-        config: The rule, its tiers and today's thresholds.
+        config: The rule, its detectors and today's thresholds.
         first: Accepted first-level anomalies per check.
         second: Accepted anomalies of either level per check.
 

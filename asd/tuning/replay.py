@@ -110,7 +110,7 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
 
     Args:
         steps: Steps in the order in which each rank made them.
-        config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint are not used.
+        config: The rule, its detectors and thresholds. Detectors that look at more than one checkpoint are not used.
         measure: Whether scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})

@@ -35,8 +35,8 @@ SETTINGS = {
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
     "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
-    "tiers": (
-        "启用哪些检测层，例如 `state+checksum`，可留空；规则为 `adaptive` 时，"
+    "detectors": (
+        "启用哪些检测器，例如 `state+checksum`，可留空；规则为 `adaptive` 时，"
         "`ASD_PROTECTION` 为 `full` 默认两者都启用，为 `document` 默认只启用 `state`；其他规则默认不启用"
     ),
 }
@@ -57,5 +57,5 @@ VALID = {
     "record": "`0`、`1`",
     "ASD_DEVICE": "设备编号，例如 `3`",
     "weight_hash": "步数，或 `0`",
-    "tiers": "`state`、`checksum` 中的任意几个，以 `+` 连接",
+    "detectors": "`state`、`checksum` 中的任意几个，以 `+` 连接",
 }

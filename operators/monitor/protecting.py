@@ -18,7 +18,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.rules.reading import GRADIENT
 
 _ADAPTIVE = "ASD_RULE=adaptive"
-_STATE, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS:weight_hash"
+_STATE, _WEIGHTS = "ASD_OPTIONS=detectors:state", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, training goes on",
@@ -43,7 +43,7 @@ def before_first_step(
     net: nn.Cell | None,
 ) -> None:
     """Reports the protections that the settings ask for, the checked tensors, and what prevents protections."""
-    found, tiers = monitor.protections, config.active_tiers
+    found, detectors = monitor.protections, config.active_detectors
     found.count(site.kind for site in sites)
     found.has(
         rule=config.rule,
@@ -60,17 +60,17 @@ def before_first_step(
     for setting, active, reason in (
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
         (_ADAPTIVE, config.rule != "adaptive" or optimizer is not None, gradients),
-        (_STATE, "state" not in tiers or optimizer is not None, state),
+        (_STATE, "state" not in detectors or optimizer is not None, state),
     ):
         found.lacks(setting, *(() if active else (reason,)))
     _tell_rule(monitor)
 
 
 def _tell_rule(monitor: Monitor) -> None:
-    """Reports the rule, with the active tiers."""
+    """Reports the rule, with the active detectors."""
     config, missing = monitor.config, monitor.protections.missing
-    tiers = [each for each in config.active_tiers if f"ASD_OPTIONS=tiers:{each}" not in missing]
-    monitor.protections.has(rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""))
+    detectors = [each for each in config.active_detectors if f"ASD_OPTIONS=detectors:{each}" not in missing]
+    monitor.protections.has(rule=config.rule + (f" with detectors {', '.join(detectors)}" if detectors else ""))
 
 
 def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:

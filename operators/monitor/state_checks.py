@@ -11,7 +11,7 @@ from asd.operators.sensors.optimizer_state import FLOATS, OptimizerState
 from asd.operators.sensors.state_reading import EVERY, StateReading
 from asd.rundir.manifest import Health
 
-_SETTING = "ASD_OPTIONS=tiers:state"
+_SETTING = "ASD_OPTIONS=detectors:state"
 
 
 class StateChecks(Part):

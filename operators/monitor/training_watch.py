@@ -224,7 +224,7 @@ class TrainingWatch:
     def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         if self.config.refuses:
             self.rerun.watch(net, optimizer)
-        if "state" in self.config.active_tiers:
+        if "state" in self.config.active_detectors:
             self.state.watch(optimizer, net)
             self._probe.watch(getattr(optimizer, "parameters", ()))
             self._vendor.watch()

@@ -16,7 +16,7 @@ from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, tensor
 
-_STEPS, _BAD = 28, 26  # as many as the tiers need to know a training
+_STEPS, _BAD = 28, 26  # as many as the detectors need to know a training
 _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
 
 

@@ -125,7 +125,7 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(option, text, listed):
 
 @pytest.mark.parametrize("item", ["record", "recrod:1", "=1", "record=1", ":1"])
 def test_an_item_of_the_options_that_is_no_pair_of_a_known_name_is_refused_with_the_names(item):
-    with pytest.raises(ConfigError, match="name:value pairs with the names tiers, confirm, replay, ") as caught:
+    with pytest.raises(ConfigError, match="name:value pairs with the names detectors, confirm, replay, ") as caught:
         Config.from_env({"ASD_OPTIONS": f"replay:1, {item}"})
     assert (caught.value.variable, caught.value.value) == ("ASD_OPTIONS", item)
 
@@ -183,11 +183,11 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         manifest=not replay,
         record=replay,
         device="2",
-        tiers=("state", "checksum"),
+        detectors=("state", "checksum"),
         protection="document",
     )
     options = {
-        "tiers": "state+checksum",
+        "detectors": "state+checksum",
         "confirm": "0",
         "replay": str(int(replay)),
         "weight_hash": str(config.weight_hash),
@@ -239,29 +239,33 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
         ({}, ("state", "checksum")),
         ({"ASD_PROTECTION": "document"}, ()),
         ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("state",)),
-        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:"}, ()),
+        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "detectors:"}, ()),
         ({"ASD_RULE": "combined"}, ()),
-        ({"ASD_OPTIONS": "tiers:state"}, ("state",)),
-        ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "tiers:checksum+state"}, ("checksum", "state")),
+        ({"ASD_OPTIONS": "detectors:state"}, ("state",)),
+        ({"ASD_OPTIONS": "tiers:state"}, ("state",)),  # before version 1.0
+        ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "detectors:checksum+state"}, ("checksum", "state")),
     ],
 )
-def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
-    assert Config.from_env(environ).active_tiers == expected
+def test_detectors_come_with_the_adaptive_rule_or_by_name(environ, expected):
+    assert Config.from_env(environ).active_detectors == expected
 
 
 @pytest.mark.parametrize(
     ("environ", "valid"),
     [
-        ({"ASD_OPTIONS": "tiers:all"}, "some of state, checksum, each once"),
-        ({"ASD_OPTIONS": "tiers:state+state"}, "each once"),
-        ({"ASD_OPTIONS": "tiers:state+"}, "with \\+ between them"),
-        ({"ASD_OPTIONS": "tiers:adaptive"}, "some of state, checksum"),
+        ({"ASD_OPTIONS": "detectors:all"}, "some of state, checksum, each once"),
+        ({"ASD_OPTIONS": "detectors:state+state"}, "each once"),
+        ({"ASD_OPTIONS": "detectors:state+"}, "with \\+ between them"),
+        ({"ASD_OPTIONS": "detectors:adaptive"}, "some of state, checksum"),
     ],
 )
-def test_tiers_that_are_unknown_are_refused(environ, valid):
+def test_detectors_that_are_unknown_are_refused(environ, valid):
     with pytest.raises(ConfigError, match=valid) as caught:
         Config.from_env(environ)
-    assert (caught.value.variable, f"tiers:{caught.value.value}") == ("ASD_OPTIONS: tiers", environ["ASD_OPTIONS"])
+    assert (caught.value.variable, f"detectors:{caught.value.value}") == (
+        "ASD_OPTIONS: detectors",
+        environ["ASD_OPTIONS"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -339,13 +343,13 @@ FULL = ("adaptive", ("state", "checksum"), 0.01, True, True)
         ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
         ({"ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
         ({"ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
-        ({"ASD_OPTIONS": "tiers:state"}, ("adaptive", ("state",), 0.01, True, True)),
+        ({"ASD_OPTIONS": "detectors:state"}, ("adaptive", ("state",), 0.01, True, True)),
         ({"ASD_OPTIONS": "replay:0,confirm:0"}, (*FULL[:2], 0.0, False, True)),
     ],
 )
 def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
     config = Config.from_env(environ)
-    assert (config.rule, config.active_tiers, config.confirm, config.replay, config.manifest) == brought
+    assert (config.rule, config.active_detectors, config.confirm, config.replay, config.manifest) == brought
     assert config == dataclasses.replace(config)  # a copy keeps what the switch brought
 
 
@@ -353,7 +357,7 @@ def test_the_switch_does_the_same_from_python_and_says_where_its_values_come_fro
     assert Config() == Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
     sources = {each.name: each.source for each in describe({"ASD_PROTECTION": "full", "ASD_RULE": "adaptive"})}
     assert {name for name, source in sources.items() if source == "ASD_PROTECTION"} == {
-        f"ASD_OPTIONS:{name}" for name in ("confirm", "manifest", "replay", "tiers")
+        f"ASD_OPTIONS:{name}" for name in ("confirm", "manifest", "replay", "detectors")
     }
     assert sources["ASD_RULE"] == "environment"
     assert {each.source for each in describe({})} == {"default"}

@@ -79,7 +79,7 @@ def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, style, m
     assert (done.code, done.result) == (0, bare.result)
     for what in (
         "rule: adaptive",
-        "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=tiers:checksum",
+        "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum",
         "bounds on weights",
         "second look: of 1 %",
         "replay: of refused steps",

@@ -67,7 +67,7 @@ def _text(run_dir: Path, config: Config, proposal: Proposal) -> str:
     lines = [
         f"{run_dir}: {today.checks:,} values of {len(checkpoints)} checkpoints on {len(ranks)} ranks, {today.steps:,} "
         f"steps in all; left out: {left_out or 'no'} steps",
-        f"rule {config.rule}{' with tiers ' if config.active_tiers else ''}{','.join(config.active_tiers)}",
+        f"rule {config.rule}{' with detectors ' if config.active_detectors else ''}{','.join(config.active_detectors)}",
         "",
         aligned([("test", "judged", "largest", "where", "proposed"), *_rows(proposal)]),
         "",

@@ -27,7 +27,7 @@ _EVERY = 16
 """Steps from one with sampled results to the next: a comparison may be slower than a small layer."""
 _PARTS = 4
 """Parts of the layers, of which a rerun checks one: all of them may take several times as long as the step."""
-_TIER = "ASD_OPTIONS=tiers:checksum"
+_DETECTOR = "ASD_OPTIONS=detectors:checksum"
 _ONLY = "sampled results: in PyNative only"
 _PURE = re.compile(
     r"mindspore\.(nn\.layer\.(activation|basic|conv|dense|embedding|math|normalization|padding|pooling)"
@@ -51,14 +51,14 @@ class Sampling(Part):
     The step's number decides which are due: they are the same on all ranks, and in a resumed training.
 
     Args:
-        config: Results are sampled by the tier `checksum`.
+        config: Results are sampled by the detector `checksum`.
         exclude: Regular expressions on names of cells; matching cells are left out.
         problems: Reports each problem once.
     """
 
     def __init__(self, config: Config, exclude: str | Iterable[str], problems: Problems) -> None:
-        self._is_wanted = "checksum" in config.active_tiers
-        self._is_told = config.rule == "adaptive"  # which brings the tier; with another rule somebody asked for it
+        self._is_wanted = "checksum" in config.active_detectors
+        self._is_told = config.rule == "adaptive"  # which brings the detector; with another rule somebody asked for it
         self._exclude, self._problems = exclude, problems
         self._places: list[Place] = []
         self._groups: list[list[Place]] = []
@@ -110,7 +110,7 @@ class Sampling(Part):
         if self._places and not any(place.is_called for place in self._places):
             self.gate.sites[:] = [site for site in self.gate.sites if site.kind not in SCORES]
             self.remove()
-            self.monitor.protections.lacks(_TIER, f"{_ONLY}; Python calls none of the layers")
+            self.monitor.protections.lacks(_DETECTOR, f"{_ONLY}; Python calls none of the layers")
             self.monitor.protections.has(sampled_results="")
 
     def begin_step(self, step: int) -> None:
@@ -143,7 +143,7 @@ class Sampling(Part):
             place.calls = MOST_CALLS
 
     def _lacks(self, reason: str) -> None:
-        self.monitor.protections.lacks(_TIER, reason, told=self._is_told)
+        self.monitor.protections.lacks(_DETECTOR, reason, told=self._is_told)
 
 
 def repeats(cell: nn.Cell) -> bool:

@@ -21,7 +21,7 @@ def suspicion(judges, value):
 
 
 def step(judges, random, number):
-    """One healthy step that every tier sees, and what they said."""
+    """One healthy step that every detector sees, and what they said."""
     own = judges.update("layer", "B", random.uniform(0.8, 1.2))
     state = judges.judge_state({"max_weight": random.uniform(0.8, 1.2)})
     judges.end_step()
@@ -35,7 +35,7 @@ def trained(steps=40):
     return judges
 
 
-def test_a_resumed_run_goes_on_in_every_tier_as_if_it_had_never_stopped():
+def test_a_resumed_run_goes_on_in_every_detector_as_if_it_had_never_stopped():
     first = trained()
     second = Detectors.of(CONFIG, json.loads(json.dumps(first.state())))
     assert second.state() == first.state()
@@ -47,7 +47,7 @@ def test_a_resumed_run_goes_on_in_every_tier_as_if_it_had_never_stopped():
 
 def test_the_end_of_a_step_fits_the_margins_of_all_kinds():
     judges = trained()
-    margins = judges.state()["tiers"]["margins"]
+    margins = judges.state()["detectors"]["margins"]
     assert {kind: margin["count"] for kind, margin in margins.items()} == {**dict.fromkeys(KINDS, 0), "B": 37}
 
 
@@ -84,19 +84,19 @@ def test_a_bias_that_was_rounding_may_become_a_gradient_as_large_as_its_weights(
         ("bound", 3),
     ],
 )
-def test_a_damaged_saved_state_of_tiers_or_one_without_a_part_is_refused(key, damaged):
+def test_a_damaged_saved_state_of_detectors_or_one_without_a_part_is_refused(key, damaged):
     state = trained(3).state()
-    state["tiers"][key] = damaged
+    state["detectors"][key] = damaged
     if damaged is None:
-        del state["tiers"][key]
-    with pytest.raises(StateError, match="the saved state of the tiers can't be used"):
+        del state["detectors"][key]
+    with pytest.raises(StateError, match="the saved state of the detectors can't be used"):
         Detectors.of(CONFIG, state)
 
 
-def test_a_state_of_a_run_with_other_tiers_is_refused_by_name():
-    with pytest.raises(StateError, match="is of a run with tiers; this run has none"):
+def test_a_state_of_a_run_with_other_detectors_is_refused_by_name():
+    with pytest.raises(StateError, match="is of a run with detectors; this run has none"):
         Detectors.of(PLAIN, trained(3).state())
-    with pytest.raises(StateError, match=f"is of a run without tiers; this run has {', '.join(CONFIG.active_tiers)}"):
+    with pytest.raises(StateError, match=f"without detectors; this run has {', '.join(CONFIG.active_detectors)}"):
         Detectors.of(CONFIG, Detectors(PLAIN).state())
 
 

@@ -240,9 +240,9 @@ def averaged(value, order=5):
 
 
 def test_a_mean_over_the_ranks_blames_the_rank_whose_own_value_broke_a_limit_and_no_other():
-    tiers = Config(protection="document", enable=1, rule="adaptive", upper=(1000, 100))
+    detectors = Config(protection="document", enable=1, rule="adaptive", upper=(1000, 100))
     for rank, own, kinds in ((3, 1.0, ["follower"]), (3, 2e6, ["anomaly", "anomaly"])):
-        watch = monitor(config=tiers)
+        watch = monitor(config=detectors)
         taught = [[reading("a", 1.0), averaged(1.0)] for _ in range(9)]
         for step, readings in enumerate(taught, 1):
             assert watch.judge(step, readings).events == []

@@ -11,11 +11,11 @@ from asd.origin import Origin
 from asd.rules.reading import CHECKSUM, TWICE, Reading
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
-TIERS = ("state", "checksum")
+DETECTORS = ("state", "checksum")
 CONFIGS = {
     "threshold": Config(protection="document", enable=1),
-    "tier alone": Config(protection="document", enable=1, tiers=("checksum",)),
-    "adaptive": Config(protection="document", enable=1, rule="adaptive", tiers=TIERS),
+    "detector alone": Config(protection="document", enable=1, detectors=("checksum",)),
+    "adaptive": Config(protection="document", enable=1, rule="adaptive", detectors=DETECTORS),
 }
 
 
@@ -34,10 +34,11 @@ def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_t
     assert event.checkpoint == "dense.checksum"
 
 
-@pytest.mark.parametrize("tiers", [("checksum",), ("state",)])
-def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
+@pytest.mark.parametrize("detectors", [("checksum",), ("state",)])
+def test_the_rule_adaptive_judges_gradients_whatever_other_detectors_are_on(detectors):
     alone, beside = (
-        Monitor(Config(protection="document", enable=1, rule="adaptive", tiers=each), ORIGIN) for each in ((), tiers)
+        Monitor(Config(protection="document", enable=1, rule="adaptive", detectors=each), ORIGIN)
+        for each in ((), detectors)
     )
     for step in range(1, 40):
         for watch in (alone, beside):

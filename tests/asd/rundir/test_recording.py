@@ -138,7 +138,7 @@ def good_line(**changes):
         "run": "job",
         "rank": 0,
         "rule": "threshold",
-        "tiers": [],
+        "detectors": [],
         "upper": [100, 10],
         "sigma": [100, 10],
         "on_anomaly": "stop",

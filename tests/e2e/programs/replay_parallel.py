@@ -47,9 +47,9 @@ def strike(gradient):
 
 
 class Net(nn.Cell):
-    def __init__(self, judged_by_tiers):
+    def __init__(self, judged_by_detectors):
         super().__init__()
-        self.extra = Parameter(Tensor(np.eye(8), ms.float32)) if judged_by_tiers else None
+        self.extra = Parameter(Tensor(np.eye(8), ms.float32)) if judged_by_detectors else None
         self.broken = gradient_fault(strike)
         self.embedding = nn.Embedding(16, 8)
         self.first, self.bn, self.norm, self.last = (
@@ -73,8 +73,8 @@ def train(told, replay):
     story = told
     ms.set_seed(1)
     np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
-    judged_by_tiers = story.startswith("weight gradient")
-    net = Net(judged_by_tiers)
+    judged_by_detectors = story.startswith("weight gradient")
+    net = Net(judged_by_detectors)
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     train_step = nn.TrainOneStepCell(net, optimizer).set_train()
     events = []
@@ -84,7 +84,7 @@ def train(told, replay):
             enable=1,
             on_anomaly="skip",
             upper=(10**6, 10**5) if story.endswith("changed") else (1000, 100),
-            rule="adaptive" if judged_by_tiers else "threshold",
+            rule="adaptive" if judged_by_detectors else "threshold",
             confirm=0.01 if replay == "confirm" else 0.0,
         ),
         sinks=[events.append],
@@ -94,12 +94,12 @@ def train(told, replay):
     sibling_runs.operators_are_divided = (lambda: True) if replay == "own" else DIVIDED
     monitor.attach(train_step, optimizer)
     injector = None
-    if STORIES[story] and not judged_by_tiers:
+    if STORIES[story] and not judged_by_detectors:
         injector = FaultInjector(Fault.parse(STORIES[story]))
         injector.attach(train_step)
     step = monitor.watch_step(train_step, audit=story.endswith("audited"))
     losses, digests = [], []
-    for number in range(1, 24 if story.endswith("audited") else 10 if judged_by_tiers else 7):
+    for number in range(1, 24 if story.endswith("audited") else 10 if judged_by_detectors else 7):
         if injector is not None:
             injector.begin_step()
         if story == "weights apart" and number == 3 and rank == 1:

@@ -69,8 +69,8 @@ def said(caplog):
 
 
 def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
-    tiers = ALL if mode == "pynative" else ("state",)  # results are sampled in PyNative only
-    config = Config(protection="document", enable=1, rule="adaptive", tiers=tiers, confirm=0.01, replay=True)
+    detectors = ALL if mode == "pynative" else ("state",)  # results are sampled in PyNative only
+    config = Config(protection="document", enable=1, rule="adaptive", detectors=detectors, confirm=0.01, replay=True)
     found = train(config, make=lambda weights: nn.Adam(weights, [1e-3, 1e-3]))  # rates are a tensor of the optimizer
     assert said(logging.WARNING) == []
     (line,) = said(logging.INFO)
@@ -118,7 +118,7 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
             "optimizer Adam (optimizer) is not guarded: it updates its weights whatever happens",
         ],
         "ASD_RULE=adaptive": ["no optimizer was given, so gradients of parameters are not known"],
-        "ASD_OPTIONS=tiers:state": ["no optimizer was given, so its weights and its state are not known"],
+        "ASD_OPTIONS=detectors:state": ["no optimizer was given, so its weights and its state are not known"],
         "ASD_OPTIONS:confirm": ["no step will be made again: no optimizer was given"],
     }
     assert "refusal" not in found["on"]
@@ -139,12 +139,12 @@ def test_a_second_optimizer_of_the_training_cell_is_told(said):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_moments_that_were_not_found_are_told(said, hidden):
     found = train(
-        Config(protection="document", enable=1, rule="adaptive", tiers=("state",)),
+        Config(protection="document", enable=1, rule="adaptive", detectors=("state",)),
         make=lambda weights: Bare(weights, hidden=hidden),
     )
     assert found["on"]["state"] == "bounds on weights, no moments were found"
     reason = "what the optimizer keeps under names that are no weight's is not read: running"
-    assert found["missing"] == ({"ASD_OPTIONS=tiers:state": [reason]} if hidden else {})
+    assert found["missing"] == ({"ASD_OPTIONS=detectors:state": [reason]} if hidden else {})
 
 
 class Unused(Decoder):
@@ -180,14 +180,14 @@ def test_the_command_line_tells_it_from_the_status_file(graph, tmp_path, capsys)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"asd: no training has left its status in {tmp_path}.\n"
     net = fill(Decoder())
-    config = Config(protection="document", enable=1, rule="adaptive", tiers=("checksum",), run_dir=str(tmp_path))
+    config = Config(protection="document", enable=1, rule="adaptive", detectors=("checksum",), run_dir=str(tmp_path))
     train_model(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), StepMonitor(config))
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("rank 0 on CPU:0, run ")
     assert printed[0].endswith(", step 3, has ended")
     assert printed[1].startswith("  checked are 4 gradients of activations, 15 gradients of parameters; rule: ")
-    assert printed[2:] == ["  not active: ASD_OPTIONS=tiers:checksum: sampled results: in PyNative only"]
+    assert printed[2:] == ["  not active: ASD_OPTIONS=detectors:checksum: sampled results: in PyNative only"]
     assert main(["env", "--training", "--json", "--run-dir", str(tmp_path)]) == 0
     (rank,) = json.loads(capsys.readouterr().out)["training"]
     assert (rank["rank"], rank["active"], rank["protections"]["places"]["gradients of parameters"]) == (0, False, 15)

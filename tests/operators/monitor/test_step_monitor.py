@@ -250,7 +250,7 @@ def test_a_step_that_the_scaler_skips_is_no_problem_where_all_checks_are_at_the_
     optimizer = nn.SGD(net.trainable_params(), 1e-3)
     scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1000)
     events = []
-    monitor = StepMonitor(Config(enable=1, tiers=("state",)), sinks=[events.append], loss_scale=scaler)
+    monitor = StepMonitor(Config(enable=1, detectors=("state",)), sinks=[events.append], loss_scale=scaler)
     monitor.attach(net, optimizer)
     ms.value_and_grad(net, None, optimizer.parameters)(ids(), targets())
     if overflows:

@@ -210,7 +210,7 @@ def train_mixture(monitor=None):
 
 def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(mode):
     losses, weights = train_mixture()
-    config = Config(protection="document", enable=1, rule="adaptive", tiers=("state", "checksum"))
+    config = Config(protection="document", enable=1, rule="adaptive", detectors=("state", "checksum"))
     checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)

@@ -26,10 +26,10 @@ def large(monkeypatch):
 class Training:
     """A small network that Adam trains."""
 
-    def __init__(self, tmp_path, on_anomaly="log", tiers=("state",)):
+    def __init__(self, tmp_path, on_anomaly="log", detectors=("state",)):
         self.net = fill(nn.SequentialCell(nn.Dense(8, 16), nn.LayerNorm((16,))))
         optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
-        config = document(rule="adaptive", on_anomaly=on_anomaly, tiers=tiers, run_dir=str(tmp_path))
+        config = document(rule="adaptive", on_anomaly=on_anomaly, detectors=detectors, run_dir=str(tmp_path))
         self.monitor = StepMonitor(config, sinks=[])
         self.monitor.attach(self.net, optimizer)
         self._step = nn.TrainOneStepCell(self.net, optimizer)
@@ -72,7 +72,7 @@ def test_an_answer_is_right_for_weights_of_any_size_and_one_zero_in_it_is_wrong(
 
 
 def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path, large):
-    ours, plain = Training(tmp_path), Training(tmp_path, tiers=())
+    ours, plain = Training(tmp_path), Training(tmp_path, detectors=())
     for _ in range(ROUND):
         assert ours.step() == plain.step() == []
     assert_same_bits(values(ours.net.get_parameters()), values(plain.net.get_parameters()))

@@ -1,4 +1,4 @@
-"""Which tensors of an optimizer the tier `state` reads, whatever the optimizer and whoever holds it."""
+"""Which tensors of an optimizer the detector `state` reads, whatever the optimizer and whoever holds it."""
 
 import mindspore as ms
 import numpy as np

@@ -197,23 +197,23 @@ def test_in_graph_mode_nothing_is_sampled_and_the_status_says_so(graph):
     run = Run(Perceptron)
     protections = run.monitor.monitor.protections
     assert type(run.net.last) is nn.Dense
-    assert protections.missing["ASD_OPTIONS=tiers:checksum"] == ["sampled results: in PyNative only"]
-    assert protections.on["rule"] == "adaptive with tiers state"
+    assert protections.missing["ASD_OPTIONS=detectors:checksum"] == ["sampled results: in PyNative only"]
+    assert protections.on["rule"] == "adaptive with detectors state"
 
 
 def test_what_is_called_in_a_jitted_function_is_not_sampled_and_that_is_said_after_the_first_step(caplog):
     run = Run(Perceptron)
     protections = run.monitor.monitor.protections
-    assert protections.on["rule"] == "adaptive with tiers state, checksum"
+    assert protections.on["rule"] == "adaptive with detectors state, checksum"
     bare = Run(Perceptron, monitored=False)
     x = Tensor(normal(2, WIDTH))
     found = jitted(run.net)(x)
     assert np.array_equal(found.asnumpy(), jitted(bare.net)(x).asnumpy())
     run.monitor.step(found.sum())
     assert type(run.net.last) is nn.Dense
-    assert protections.on["rule"] == "adaptive with tiers state"
+    assert protections.on["rule"] == "adaptive with detectors state"
     assert "sampled results" not in protections.on
-    assert "tiers:checksum: sampled results: in PyNative only; Python calls none of the layers" in caplog.text
+    assert "detectors:checksum: sampled results: in PyNative only; Python calls none of the layers" in caplog.text
     assert "results of matrix products" not in protections.places
 
 

@@ -1,4 +1,4 @@
-"""The tiers in a training: what is checked, what it changes, and what a fault in each place is called."""
+"""The detectors in a training: what is checked, what it changes, and what a fault in each place is called."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("clean")
 
 
 class Training:
-    """A decoder that is trained by Adam, with the tiers of `config` or unchecked."""
+    """A decoder that is trained by Adam, with the detectors of `config` or unchecked."""
 
     def __init__(self, config=None):
         self.net = fill(Decoder())
@@ -35,7 +35,7 @@ class Training:
 
 
 def adaptive(tmp_path, **more):
-    return document(rule="adaptive", tiers=("state",), run_dir=str(tmp_path), **more)
+    return document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path), **more)
 
 
 def test_every_kind_is_checked_and_nothing_is_changed(mode, tmp_path):
