@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -10,9 +11,11 @@ from mindspore import nn
 from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.private import patches
 from asd.operators.private.boundary import shielded
+from asd.operators.rerun.repeatable_step import Step
 
 _TRAINER = "mindformers.pynative"
 _GROUP = "trainer"
+_STEPS = ("training_step", "training_pp_step")
 
 
 class TrainerMonitor(StepMonitor):
@@ -21,6 +24,16 @@ class TrainerMonitor(StepMonitor):
     Version 2 passes a callback its settings and its state, and all else by name. It has no place between gradients and
     optimizer, so the optimizer's own call is guarded, and each gradient is measured before it is clipped.
     """
+
+    _trainer_step: TrainerStep | None = None
+
+    def make(self, trainer: Any, call: Any, args: Any, kwargs: Any) -> Any:
+        """Returns the result of a step of `trainer`, which is declared with its batches as arguments."""
+        if self._trainer_step is None or self._trainer_step.trainer is not trainer:
+            self._trainer_step = TrainerStep(trainer)
+        step = self._trainer_step
+        run = functools.partial(call, trainer, *args, **kwargs)
+        return self._training.make(Step(step.again, (step.read(), run)), step.first)
 
     @shielded
     def on_train_begin(self, run_context: Any, state: Any = None, **training: Any) -> None:
@@ -51,8 +64,63 @@ class TrainerMonitor(StepMonitor):
     on_begin = on_end = on_epoch_begin = on_epoch_end = on_step_begin = _pass
 
 
+class TrainerStep:
+    """Step of a Trainer that can be re-run: its batches are read before it, in the Trainer's order.
+
+    Attributes:
+        trainer: The Trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self._skipped = self._counts()
+
+    def _counts(self) -> tuple[int, int]:
+        return getattr(self.trainer, "_consecutive_skipped_steps", 0), getattr(self.trainer.state, "skipped_steps", 0)
+
+    def read(self) -> tuple[Any, ...]:
+        """Returns the batches of the next step."""
+        self._skipped = self._counts()
+        return tuple(self.trainer._next_batch() for _ in range(self.trainer.num_accumulation_steps))
+
+    def first(self, batches: tuple[Any, ...], run: Any) -> Any:
+        """Runs the step on these batches."""
+        self.trainer._next_batch = iter(batches).__next__
+        try:
+            return run()
+        finally:
+            del self.trainer._next_batch
+
+    def again(self, batches: tuple[Any, ...], run: Any) -> Any:
+        """Re-runs the step: what the Trainer records of it stays that of the first run."""
+        trainer, recorder = self.trainer, self.trainer.monitor
+        trainer.monitor = _Unrecorded()
+        trainer._consecutive_skipped_steps, trainer.state.skipped_steps = self._skipped
+        try:
+            return self.first(batches, run)
+        finally:
+            trainer.monitor = recorder
+
+
+class _Unrecorded:
+    def should_record(self, key: str) -> bool:
+        return False
+
+    def record(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+def _as_declared(call: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Declares a step of a Trainer to its monitor, except where ranks share out the data by collectives."""
+    ours = (each for each in trainer.callback_handler.callbacks if isinstance(each, TrainerMonitor))
+    monitor = next(ours, None)
+    if monitor is None or trainer._uses_data_balance():
+        return call(trainer, *args, **kwargs)
+    return monitor.make(trainer, call, args, kwargs)
+
+
 def put_first(make: Any = None) -> None:
-    """Calls our callback before all others, so that no callback saves the result of a refused step.
+    """Calls our callback before all others, so that no callback saves the result of a refused step; declares steps.
 
     mindformers puts callbacks of a yaml after its own, which save checkpoints.
 
@@ -72,6 +140,9 @@ def put_first(make: Any = None) -> None:
 
     patches.put_back(_GROUP)
     patches.wrap(CallbackHandler, "__init__", first, _GROUP)
+    trainer = getattr(sys.modules.get(f"{_TRAINER}.trainer.trainer"), "Trainer", None)
+    for name in _STEPS if trainer is not None else ():
+        patches.wrap(trainer, name, _as_declared, _GROUP)
 
 
 def _as_one(model: Any) -> nn.Cell:
