@@ -12,7 +12,7 @@ from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.private.layout import operators_are_divided
+from asd.operators.private.layout import local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 
 SMALL = 1 << 18
@@ -80,12 +80,6 @@ class Statistics(CheckCell):
     def finish(self, found):
         """Completes the stacked results of `one`."""
         return _CAST(_SQRT(2.0 * found), ms.float32) if self.on_cpu and not self.largest else found
-
-
-def local(tensor: Any) -> Tensor:
-    """Returns this rank's shard of a tensor that may be sharded over the ranks."""
-    part = getattr(tensor, "to_local", None)
-    return part() if part is not None else tensor
 
 
 def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:

@@ -18,7 +18,7 @@ from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.statistics import Statistics, statistics
 from asd.operators.private.boundary import shielded
-from asd.operators.private.layout import is_pipeline, operators_are_divided
+from asd.operators.private.layout import is_pipeline, local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.private.names import find
 
@@ -194,7 +194,7 @@ def _hook_on(site: Site) -> ops.HookBackward:
 @shielded
 def note(sites: Sequence[Site], gradients: Sequence[Any]) -> None:
     """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first."""
-    pairs = [each for each in zip(sites, gradients, strict=False) if each[1].size > 0][::-1]
+    pairs = [each for each in zip(sites, gradients, strict=False) if local(each[1]).size > 0][::-1]
     if pairs:
         sites, gradients = zip(*pairs, strict=True)
         table().note(sites, statistics(gradients, largest=sites[0].largest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import nn
+from mindspore import Tensor, nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
 from asd.operators.private.names import find
@@ -77,3 +77,9 @@ def cells_of_other_stages(net: nn.Cell) -> set[int]:
         if stage_of[path] != own:
             others.add(id(cell))
     return others
+
+
+def local(tensor: Any) -> Tensor:
+    """Returns this rank's shard of a tensor that may be sharded over the ranks."""
+    part = getattr(tensor, "to_local", None)
+    return part() if part is not None else tensor

@@ -14,6 +14,7 @@ from mindspore.ops import auto_generate
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.diagnosis.weights import Difference, compare_some, together
+from asd.operators.private.layout import local
 from asd.operators.ranks.exchange import Exchange
 
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
@@ -119,8 +120,8 @@ def odd_numbers() -> np.ndarray:
 
 
 def hashes_of(tensors: Iterable[Tensor]) -> list[int]:
-    """Returns a hash of the bits of each tensor, of any shape and type; all are read back in one transfer."""
-    sums = [_sums(each) for each in tensors]
+    """Returns a hash of the bits of each tensor, of any shape and type, of a sharded one of this rank's shard."""
+    sums = [_sums(local(each)) for each in tensors]
     if not sums:
         return []
     found = _CONCAT(sums).asnumpy().view(np.uint32).tolist()

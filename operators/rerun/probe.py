@@ -14,9 +14,9 @@ import numpy as np
 from mindspore import Parameter, Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.gate.statistics import local
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.cells import without_gradients
+from asd.operators.private.layout import local
 from asd.operators.rerun.pieces import PIECES
 from asd.operators.rerun.work import SHAPE, Work, operands_of
 from asd.rundir.manifest import Health

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
+from asd.operators.private.layout import local
 from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
@@ -56,12 +57,12 @@ class OptimizerState:
         self.unknown: list[str] = []
         # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
         kept = dict(optimizer.parameters_and_names())
-        sizes = {name: parameter.size for name, parameter in kept.items() if id(parameter) in trained}
+        sizes = {name: local(parameter).size for name, parameter in kept.items() if id(parameter) in trained}
         for name, parameter in kept.items():
             if name in sizes or parameter.dtype not in FLOATS:
                 continue
             group, weight = _split(name, sizes)
-            if parameter.size == 1 and sizes.get(weight) != 1:
+            if local(parameter).size == 1 and sizes.get(weight) != 1:
                 continue  # a counter, or a rate
             if not group:
                 self.unknown.append(parameter.name)

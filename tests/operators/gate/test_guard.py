@@ -310,7 +310,7 @@ def test_values_that_nobody_asks_for_do_not_pile_up(monkeypatch):
 
 
 class Divided(Tensor):
-    """A gradient of which this rank holds a part."""
+    """A gradient of which this rank holds a part, with the habits of a DTensor of hyper-parallel."""
 
     def __init__(self, whole, part):
         super().__init__(whole)
@@ -318,6 +318,12 @@ class Divided(Tensor):
 
     def to_local(self):
         return self.part
+
+    def size(self, dim=None):
+        return self.shape if dim is None else self.shape[dim]
+
+    def view(self, *args):
+        raise NotImplementedError("only a local part has a view")
 
 
 def test_of_gradients_that_are_divided_over_ranks_a_rank_judges_its_own_part():

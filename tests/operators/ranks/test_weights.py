@@ -41,6 +41,9 @@ def test_numpy_computes_the_hash_of_a_device(dtype, shape):
 def test_a_large_weight_is_hashed_in_blocks():
     words = np.random.default_rng(2).integers(-(2**31), 2**31, 2 * BLOCK + 5).astype(np.int32)
     assert hashes_of([Tensor(words.view(np.float32))]) == [numpy_hash(words)]
+    whole = Tensor(np.zeros(words.size, np.float32))
+    whole.to_local = lambda: Tensor(words.view(np.float32))  # as a DTensor, of which this rank holds a shard
+    assert hashes_of([whole]) == [numpy_hash(words)]
 
 
 def test_rows_that_are_swapped_or_copied_and_any_flipped_bit_change_the_hash():
