@@ -1,8 +1,9 @@
 """Compares the dumps of two runs and says where they part; where bits decide it names the operator.
 
 The run under test (`npu`) stands against a trusted one (`bench`), of MindSpore or of PyTorch. Every input and output
-becomes a row of a csv file; what is there is never overwritten. At the end one sentence says where the runs part. With
-`--gradients` the records of two gradient monitors are compared, and the step is named where these part.
+becomes a row of a csv file, and an HTML page shows the network as a tree, open where the runs part. No file is
+overwritten. At the end one sentence says where the runs part. With `--gradients` the records of two gradient monitors
+are compared, and the step is named where these part.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ def run(args: argparse.Namespace) -> int:
     if args.gradients:
         return gradients.run(args)
     from asd.dumps.compare.runs import compare_runs
+    from asd.exporters.report.comparison import render
 
     request = _request(args)
     told = _tell if request.log or args.is_print_compare_log else None
     layer = _file("layer_mapping", args.layer_mapping)
-    outcome = compare_runs(request, Path(args.output_path), layer, told, (args.step, args.rank))
+    outcome = compare_runs(request, Path(args.output_path), layer, told, (args.step, args.rank), render)
     if args.json:
         print(json.dumps({**_facts(outcome), "notes": outcome.notes}, indent=1))
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError
 
+Draw = Callable[[Any, Sequence[CallRows], Mapping[str, str | None], str], str]
+"""Called with a pair, its calls, the module around each, and the answer in words."""
 _SURENESS = [Answer.DO_NOT_PART, Answer.CANNOT_TELL]
 
 
@@ -123,6 +125,7 @@ def compare_runs(
     layer: Path | None = None,
     told: Callable[[CallRows], None] | None = None,
     only: tuple[int | None, int | None] = (None, None),
+    draw: Draw | None = None,
 ) -> ComparisonOutcome:
     """Compares every rank of every step that both runs have.
 
@@ -132,6 +135,7 @@ def compare_runs(
         layer: Layer mapping file, or None.
         told: Called with every call that was compared.
         only: Step and rank to compare; None for all.
+        draw: Returns the page about the pair that differs first; it is written beside its csv.
 
     Raises:
         ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
@@ -144,16 +148,25 @@ def compare_runs(
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
-    done = [
-        _compare_pair(request, layer, told, Pair(*key), files, output / f"{name.format(stamp)}.csv", carried)
-        for (key, files), name in zip(pairs.items(), names, strict=True)
-    ]
+    done, drawn = [], None
+    for (key, files), name in zip(pairs.items(), names, strict=True):
+        target = output / f"{name.format(stamp)}.csv"
+        pair, calls, parents = _compare_pair(request, layer, told, Pair(*key), files, target, carried)
+        done.append(pair)
+        if drawn is None or ComparisonOutcome(done, []).first is pair:
+            drawn = pair, calls, parents
     if not any(pair.compared for pair in done):
         why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
         raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
     _across_steps(done)
     _across_ranks(done)
-    return ComparisonOutcome(done, notes)
+    outcome = ComparisonOutcome(done, notes)
+    if draw is not None and drawn is not None:
+        page = drawn[0].files[0].with_suffix(".html")
+        with new_file(page) as file:
+            file.write(draw(*drawn, outcome.sentence).encode(errors="backslashreplace"))
+        drawn[0].files.append(page)
+    return outcome
 
 
 def _chosen(found: dict[Any, Path], path: Path, only: tuple[int | None, int | None]) -> dict[Any, Path]:
@@ -205,7 +218,7 @@ def _compare_pair(
     files: tuple[Path, Path],
     target: Path,
     carried: dict[int | None, float],
-) -> Pair:
+) -> tuple[Pair, list[CallRows], Mapping[str, str | None]]:
     tested = read_dump(files[0], request.tested_data)
     trusted = read_dump(files[1], request.trusted_data)
     matching = match_with(tested, trusted, layer)
@@ -231,7 +244,7 @@ def _compare_pair(
         for call in calls:
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
-    return pair
+    return pair, calls, {**trusted.parents, **tested.parents}
 
 
 def _count(pair: Pair, call: CallRows) -> None:
