@@ -2,10 +2,18 @@
 
     python -m benchmarks.held_out --number 7            all of it; hours on 2 cores
     python -m benchmarks.held_out --quick --check       a part of it, and 1 when detection got worse
-    python -m benchmarks.held_out --kinds lasting --modes graph --folder out    what is in `out` is not run again
+    python -m benchmarks.held_out --kinds lasting --modes graph --folder out --minutes 60 --json part.json
+                                                        an hour of it; the same command goes on where it ended
+    python -m benchmarks.held_out --ranks 2 --kinds memory link     jobs of two ranks, of which one is bad, or the link
+    python -m benchmarks.held_out --noise 0.2 --kinds core          last bits of sums are drawn anew in each call
+    python -m benchmarks.held_out --merge part.json other.json --json sum.json
 
-A device is bad: one kind of operator gives wrong results in all that the process computes, in graph mode and PyNative,
-in the training and in what detection computes itself; or memory loses bits. A fault is harmful when the training
+A device is bad: its results are wrong in all that the process computes, in graph mode and PyNative, in the training and
+in what detection computes itself; or memory loses bits; or a link delivers something else to all. Kinds of faults:
+
+{kinds}
+
+A fault is harmful when the training
 without detection ends with a loss 1 % above that of its healthy twin, or with weights that are apart by 5 % of the way
 they went. Harmful ones are run once more, each in a process of its own, as a user would.
 """
@@ -17,11 +25,13 @@ import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -40,11 +50,13 @@ TRAININGS = (
     *(f"{name}-pynative-float32" for name in ("coder", "convolutions", "patches", "experts", "graph")),
     "coder-pynative-float16",
 )
+FIRST = ("single", "intermittent", "lasting", "range", "memory")
 QUICK = (
     *("coder-graph-float32", "experts-graph-float32", "convolutions-graph-float32", "patches-graph-float16"),
     *("coder-pynative-float32", "convolutions-pynative-float32"),
 )
-DRAWN = {"single": 40, "intermittent": 12, "lasting": 8, "range": 8, "memory": 16}
+DRAWN = {"single": 40, "memory": 16, "gate": 96, "core": 16, "link": 12} | dict.fromkeys(("intermittent", "place"), 12)
+DRAWN = dict.fromkeys(KINDS, 8) | DRAWN
 """Faults for each training; a third of that in PyNative, whose steps take longer."""
 ENVIRONMENT = {
     **{"GLOG_v": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -65,6 +77,9 @@ class Plan(NamedTuple):
         quick: Whether a fault that stays is looked at for fewer steps in PyNative.
         folder: Of the lines of JSON and the run folders.
         healthy: Steps of a training without a fault, or 0: as many as of one with a fault.
+        ranks: Of each job.
+        noise: Share of the numbers of sums whose last bit is drawn anew in each call.
+        ends: When no more is begun, as `time.monotonic` has it.
     """
 
     number: int
@@ -73,17 +88,33 @@ class Plan(NamedTuple):
     quick: bool
     folder: Path
     healthy: int = 0
+    ranks: int = 1
+    noise: float = 0.0
+    ends: float = float("inf")
 
     def spec(self, training: str, **more: Any) -> dict[str, Any]:
         """For a process."""
         slow = "-pynative-" in training
         horizon = 60 if slow and self.quick else 200
-        return {"training": training, "number": self.number, "horizon": horizon, **more}
+        about = {"training": training, "number": self.number, "horizon": horizon}
+        return about | {"ranks": self.ranks, "noise": self.noise} | more
+
+    def about(self, training: str) -> dict[str, Any]:
+        """For the rows of a training."""
+        told = {"training": training, "mode": training.split("-")[1], "number": self.number}
+        return told | {"ranks": self.ranks, "noise": self.noise}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is up."""
+        return time.monotonic() >= self.ends
 
     def drawn(self, training: str) -> dict[str, int]:
         """How many faults of each kind."""
         share = 3 if "-pynative-" in training else 1
-        return {"control": 1} | {kind: -(-DRAWN[kind] // share) for kind in self.kinds}
+        return {"control": 1} | {
+            kind: -(-DRAWN[kind] // share) for kind in self.kinds if kind != "link" or self.ranks > 1
+        }
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -97,11 +128,23 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def process(spec: dict[str, Any], more: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """A process of the benchmark, with nothing in its environment that tells a detector anything but `more`."""
+def process(spec: dict[str, Any], more: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A process or a job of ranks, with nothing in its environment that tells a detector anything but `more`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD"))}
-    command = [sys.executable, "-m", "benchmarks.held_out.train", json.dumps(spec)]
-    return subprocess.run(command, env=clean | ENVIRONMENT | more, capture_output=True, text=True)
+    clean |= ENVIRONMENT | {"PYTHONPATH": str(RESULTS.parents[2])} | more
+    words = ["-m", "benchmarks.held_out.train"]
+    if spec["ranks"] > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        count, program = spec["ranks"], str(Path(__file__).with_name("train.py"))
+        words = ["-m", "mindspore.parallel.cluster.run", f"--worker_num={count}", f"--local_worker_num={count}"]
+        words += [f"--master_port={port}", "--log_dir=logs", "--join=True", program]
+        clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return subprocess.run(
+        [sys.executable, *words, json.dumps(spec)], env=clean, cwd=folder, capture_output=True, text=True
+    )
 
 
 def harm(plan: Plan, training: str) -> list[dict[str, Any]]:
@@ -114,7 +157,7 @@ def harm(plan: Plan, training: str) -> list[dict[str, Any]]:
     if wanted - done:
         out.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")  # without half a line
         spec = plan.spec(training, watched=False, kinds=kinds, done=sorted(done), out=str(out))
-        ended = process(spec, {})
+        ended = process(spec, {}, plan.folder / "jobs" / training)
         if ended.returncode:
             raise SystemExit(f"{training} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
     return [row for row in lines(out) if row["fault"] in wanted]
@@ -129,24 +172,37 @@ def watched(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         spec = plan.spec(training, watched=True, fault=row.get("drawn"), healthy=plan.healthy, out=str(out))
-        ended = process(spec, {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(folder)})
+        ended = process(spec, {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(folder)}, folder)
         if not out.exists():
             raise SystemExit(f"{name} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
         (folder / "ended").write_text(f"{ended.returncode}\n{ended.stderr[-2000:]}", encoding="utf-8")
     code = int((folder / "ended").read_text(encoding="utf-8").split("\n", 1)[0])
-    return lines(out)[-1] | {"code": code, "events": events(folder), "checks": checks(folder)}
+    told = {each["rank"]: each for each in lines(out)}
+    rank = max((row.get("drawn") or {"rank": 0})["rank"], 0)
+    own = told.get(rank) or next(iter(told.values())) | {"strike": row["strike"], "strikes": None}  # it was ended
+    own["applied"] = any(each.get("applied") for each in told.values())
+    return own | {"code": code, "events": events(folder), "checks": checks(folder)}
 
 
 def one_case(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     """A fault, with whether it was found."""
     told = watched(plan, training, row)
     strike = told["strike"] and told["strike"]["step"]
-    if row["kind"] == "single" and told["strike"] != row["strike"]:
+    if row["kind"] in {"single", "place"} and _call(told["strike"], plan.noise) != _call(row["strike"], plan.noise):
         return row | {"another_call": True}  # what was found says nothing about the call that did harm
-    row |= found(told["events"], strike, "CPU:0") | {"code": told["code"], "wrong_results": told["strikes"]}
-    if row["kind"] == "intermittent" and (row["steps"] is not None or told["strikes"] >= MANY):
+    rank = row["drawn"]["rank"]
+    row |= found(told["events"], strike, "" if rank < 0 else f"CPU:{rank}")
+    row |= {"code": told["code"], "wrong_results": told["strikes"]}
+    if row["kind"] == "gate":
+        row["applied"] = told["applied"]
+    if row["kind"] == "intermittent" and (row["steps"] is not None or (told["strikes"] or 0) >= MANY):
         row["in_many"] = row["steps"] is not None  # else it was not wrong as often as that
     return row
+
+
+def _call(strike: dict[str, Any] | None, noise: float) -> dict[str, Any]:
+    """The call that a strike met, and what was right there where no noise is."""
+    return {name: value for name, value in (strike or {}).items() if not noise or name not in {"before", "changed"}}
 
 
 def one_healthy(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -154,8 +210,8 @@ def one_healthy(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any
     told = watched(plan, training, {"fault": "healthy"})
     alarms = sum(event["level"] == "first" for event in told["events"])
     both = min(len(told["losses"]), len(row["losses"]))
-    equal = both > 0 and told["losses"][:both] == row["losses"][:both]
-    return {"training": training, "steps": told["step"], "checks": told["checks"], "alarms": alarms, "equal": equal}
+    equal = plan.noise > 0 or (both > 0 and told["losses"][:both] == row["losses"][:both])
+    return plan.about(training) | {"steps": told["step"], "checks": told["checks"], "alarms": alarms, "equal": equal}
 
 
 def chosen(plan: Plan, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -168,67 +224,129 @@ def chosen(plan: Plan, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 def run(plan: Plan, trainings: tuple[str, ...], workers: int) -> dict[str, Any]:
-    """All trainings of a plan; the rows of every fault, and the healthy ones."""
+    """Trainings of a plan, as many as its time allows; the rows of every fault, and the healthy ones."""
+
+    def begun(each: Callable[..., Any], *more: Any) -> Any:
+        return None if plan.is_over else each(plan, *more)
+
     with ThreadPoolExecutor(workers) as pool:
         rows, healthy = [], []
         work: list[tuple[Any, ...]] = []
-        for training, all_rows in zip(trainings, pool.map(lambda each: harm(plan, each), trainings), strict=True):
-            first, *struck = all_rows
-            told = {"training": training, "mode": training.split("-")[1]}
-            faults = [told | row | {"kind": row["drawn"]["kind"]} for row in struck]
+        harms = pool.map(lambda each: begun(harm, each), trainings)
+        for training, all_rows in zip(trainings, harms, strict=True):
+            if not all_rows:
+                continue
+            first, *struck = sorted(all_rows, key=lambda row: row["fault"] != "healthy")
+            faults = [plan.about(training) | row | {"kind": row["drawn"]["kind"]} for row in struck]
             run_again = list(chosen(plan, (row for row in faults if row["kind"] != "control")))
             work += [(one_healthy, training, first), *((one_case, training, row) for row in run_again)]
             rows += [row for row in faults if row not in run_again]
+        work.sort(key=lambda each: each[2]["fault"].split()[-1].zfill(4))  # where time is short, some of each
         print(f"{len(work)} trainings with detection", file=sys.stderr, flush=True)
-        for done, row in zip(work, pool.map(lambda each: each[0](plan, *each[1:]), work), strict=True):
-            (healthy if done[0] is one_healthy else rows).append(row)
-    controls = [row for row in rows if row["kind"] == "control"]
+        left = 0
+        for done, row in zip(work, pool.map(lambda each: begun(*each), work), strict=True):
+            left += row is None
+            if done[0] is one_healthy:
+                healthy += [row] if row else []
+            else:
+                rows.append(row or done[2])
+        if left:
+            print(f"{left} of them are left: the same command with --folder goes on", file=sys.stderr)
+    return summed(rows, healthy)
+
+
+def summed(rows: list[dict[str, Any]], healthy: list[dict[str, Any]]) -> dict[str, Any]:
+    """The result of all rows, with the trainings that a last bit harmed beside."""
+    harmed = [row["training"] for row in rows if row["kind"] == "control" and row["harmful"]]
     rows = [row for row in rows if row["kind"] != "control"]
-    harmed = [row["training"] for row in controls if row["harmful"]]
     return summary(rows, healthy) | {"harmed_by_the_last_bit": harmed, "trainings": healthy, "rows": rows}
 
 
-def main() -> int:
-    """Runs, prints and writes; 1 when `--check` finds that detection got worse."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def merged(paths: Iterable[Path]) -> dict[str, Any]:
+    """The sum of several results, with where each is from."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    rows = [row for part in parts for row in part["rows"]]
+    twice = Counter(tuple(row.get(each) for each in ("number", "training", "fault", "ranks", "noise")) for row in rows)
+    if twice and max(twice.values()) > 1:
+        raise SystemExit(f"{twice.most_common(1)[0][0]} is in two of the results; pass each once.")
+    told = summed(rows, [each for part in parts for each in part["trainings"]])
+    told["harmed_by_the_last_bit"] = [each for part in parts for each in part["harmed_by_the_last_bit"]]
+    kept = ("command", "commit", "mindspore", "machine")
+    return {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
+
+
+def commit() -> str:
+    """The commit of this checkout, and whether files differ from it."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(words, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
+    kinds = "\n".join(f"    {kind:13} {words}" for kind, words in KINDS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__.replace("{kinds}", kinds), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--number", type=int, default=20261127, help="networks, seeds, schedules and faults follow from it"
     )
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of faults (default: all)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=FIRST, help="of faults (default: the first five)")
     parser.add_argument("--modes", nargs="+", choices=("graph", "pynative"), default=("graph", "pynative"))
+    parser.add_argument("--trainings", nargs="+", choices=TRAININGS, metavar="NAME", help="such as coder-graph-float32")
     parser.add_argument(
         "--cases", type=int, help="most harmful faults of a kind and training to run (default: 8; quick: 2)"
     )
     parser.add_argument("--quick", action="store_true", help="six trainings, shorter ones in PyNative")
     parser.add_argument("--healthy", type=int, default=0, metavar="STEPS", help="of each training without a fault")
+    parser.add_argument("--ranks", type=int, choices=range(1, 9), default=1, help="of each job (default: %(default)s)")
+    parser.add_argument("--noise", type=float, default=0.0, help="share of sums whose last bit is drawn in each call")
     parser.add_argument("--workers", type=int, choices=(1, 2), default=2, help="processes (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which nothing more is begun")
     parser.add_argument("--folder", type=Path, help="keeps what was run; what is there already is not run again")
     parser.add_argument("--json", type=Path, help="write the result there")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="sum these results, and run nothing")
     parser.add_argument(
         "--check", action="store_true", help="end with 1 when detection got worse than in benchmarks/results"
     )
-    options = parser.parse_args()
-    cases = options.cases or (2 if options.quick else 8)
-    if options.number < 0 or cases < 1 or options.healthy < 0:
-        parser.error("--number and --healthy are at least 0 and --cases at least 1")
+    options = parser.parse_args(arguments)
+    options.cases = options.cases or (2 if options.quick else 8)
+    if options.number < 0 or options.cases < 1 or options.healthy < 0 or not 0 <= options.noise <= 1:
+        parser.error("--number and --healthy are at least 0, --cases at least 1, --noise from 0 to 1")
+    return options
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """What a run of the command found, and where it is from."""
+    modes = tuple(f"-{mode}-" for mode in options.modes)
+    every = options.trainings or (QUICK if options.quick else TRAININGS)
+    trainings = tuple(each for each in every if any(mode in each for mode in modes))
+    about = {
+        "command": f"python -m benchmarks.held_out {' '.join(sys.argv[1:])}",
+        "commit": commit(),
+        "mindspore": version("mindspore"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
     with tempfile.TemporaryDirectory() as made:
         folder = (options.folder or Path(made)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(options.number, tuple(options.kinds), cases, options.quick, folder, options.healthy)
-        modes = tuple(f"-{mode}-" for mode in options.modes)
-        trainings = tuple(
-            each for each in (QUICK if options.quick else TRAININGS) if any(mode in each for mode in modes)
-        )
-        result = run(plan, trainings, options.workers)
+        mine = f"{about['commit']} {options.number} {options.ranks} {options.noise}"
+        kept = folder / "made_by"
+        if kept.exists() and kept.read_text(encoding="utf-8") != mine:
+            raise SystemExit(f"{folder} has runs of another commit, number, ranks or noise; pass another --folder.")
+        kept.write_text(mine, encoding="utf-8")
+        plan = Plan(options.number, tuple(options.kinds), options.cases, options.quick, folder, options.healthy)
+        plan = plan._replace(ranks=options.ranks, noise=options.noise, ends=time.monotonic() + 60 * options.minutes)
+        return about | run(plan, trainings, options.workers)
+
+
+def main() -> int:
+    """Runs or merges, prints and writes; 1 when `--check` finds that detection got worse."""
+    options = options_of(None)
+    result = merged(options.merge) if options.merge else measured(options)
     print(table(result))
-    quick = " --quick" * options.quick
-    about = {
-        "command": f"python -m benchmarks.held_out{quick} --number {options.number}",
-        "mindspore": version("mindspore"),
-    }
-    about |= {"machine": f"{platform.machine()}, {os.cpu_count()} cores"}
     if options.json:
-        options.json.write_text(json.dumps(about | result, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     broken = regressions(result, json.loads(RESULTS.read_text(encoding="utf-8"))) if options.check else []
     print("".join(f"error: {sentence}\n" for sentence in broken), end="")
     return int(bool(broken))

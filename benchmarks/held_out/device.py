@@ -26,17 +26,28 @@ PARTS = (
 )
 """Folders of headers in MindSpore's wheel."""
 LIBRARIES = ("core", "common", "hardware_abstract")
+NOISY = (
+    "MatMul BatchMatMul MatMulExt Dense Conv2D Conv2DBackpropInput Conv2DBackpropFilter ReduceSum ReduceMean SumExt"
+    " MeanExt BiasAddGrad UnsortedSegmentSum LayerNormGrad BatchNorm BatchNormGrad"
+)
+"""Kernels whose sums a device makes in another order in each call, as long as nobody asks for determinism."""
+
+
+EXTENTS = ("element", "four", "row", "periodic", "quarter", "range", "all", "tile row", "tile column", "rare")
+VALUES = ("zero", "flip", "stuck", "infinite", "not a number", "one", "stale", "shifted")
+"""What of a result is struck, and what becomes of it; a fault has their numbers."""
 
 
 class Broken(ctypes.Structure):
-    """What is wrong with a device; the fields are those of `Fault` in `device.cpp`."""
+    """A fault of a device; the fields are those of `Fault` in `device.cpp`."""
 
     _fields_ = (
         ("names", ctypes.c_char * 2048),
-        *((name, ctypes.c_int64) for name in ("first", "last", "bytes", "call")),
+        *((name, ctypes.c_int64) for name in ("first", "last", "bytes", "call", "cycle", "most")),
         ("chance", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_int32) for name in ("extent", "value", "period", "exponent")),
+        *((name, ctypes.c_int32) for name in ("core", "cores", "rows", "columns", "types")),
         ("place", ctypes.c_double),
         ("bit", ctypes.c_double),
         ("mask", ctypes.c_uint32),
@@ -83,10 +94,16 @@ class Device:
         self._library.device_calls.restype = ctypes.c_char_p
         self._library.device_strikes.restype = ctypes.c_int64
         self._library.device_step.argtypes = (ctypes.c_int64, ctypes.c_bool)
+        self._library.device_break.argtypes = (ctypes.POINTER(Broken), ctypes.c_int64)
+        self._library.device_noise.argtypes = (ctypes.c_char_p, ctypes.c_double, ctypes.c_uint64)
 
-    def break_down(self, broken: Broken | None) -> None:
-        """What is wrong from now on, or that nothing is."""
-        self._library.device_break(None if broken is None else ctypes.byref(broken))
+    def break_down(self, *broken: Broken) -> None:
+        """Has these faults from now on, and no other."""
+        self._library.device_break((Broken * len(broken))(*broken), len(broken))
+
+    def shake(self, share: float, seed: int, names: str = NOISY) -> None:
+        """Draws the last bit of a share of the numbers anew in each call; sums that are exact keep theirs."""
+        self._library.device_noise(f" {names} ".encode(), share, seed)
 
     def begin(self, step: int, *, listing: bool = False) -> None:
         """Tells it the step; a step that is made again is the same one. `listing`: it notes each call."""

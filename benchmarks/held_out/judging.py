@@ -11,6 +11,8 @@ from benchmarks._wilson import per_million, wilson
 from benchmarks.held_out.faults import MANY
 
 COLUMNS = {"own": "own step, refused", "in_20": "within 20", "in_200": "within 200"}
+MORE = {"not_refused": "told, not refused", "named": "device named"}
+"""Counts beside the shares: faults whose first event refused nothing, and those with the right name."""
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -32,29 +34,38 @@ def found(told: Sequence[dict[str, Any]], strike: int | None, device: str) -> di
     Args:
         told: Events of the run folder.
         strike: The step of the first wrong result, or None when there was none.
-        device: The only device that may be named.
+        device: The only device that may be named; "" where it is none's fault.
     """
     alarms = sorted((event["step"], not event["refused"]) for event in told if event["level"] == "first")
     early = [step for step, _ in alarms if strike is None or step < strike]
     after = [(step - strike, refused_not) for step, refused_not in alarms if strike is not None and step >= strike]
     late = after[0][0] if after else None
+    named = {event["device"] for event in told if event["level"] == "first"}
     return {
         "alarms_too_early": len(early),
         "steps": late,
         "own": bool(after and late == 0 and not after[0][1]),
         "in_20": late is not None and late < 20,
         "in_200": late is not None and late < 200,
-        "named_wrongly": sorted({event["device"] for event in told if event["level"] == "first"} - {device}),
+        "not_refused": bool(after and after[0][1]),
+        "named": device in named,
+        "named_wrongly": sorted(named - {device, "", "unknown"}),
     }
+
+
+def group_of(row: dict[str, Any]) -> str:
+    """Mode and kind, and how many ranks and which noise if not one and none."""
+    ranks, noise = row.get("ranks", 1), row.get("noise", 0)
+    return f"{row['mode']} {row['kind']}" + f", {ranks} ranks" * (ranks > 1) + ", noise" * bool(noise)
 
 
 def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of each mode and kind how many struck, harmed and were found, and the alarms of healthy trainings."""
     groups: dict[str, Any] = {}
-    for mode, kind in sorted({(row["mode"], row["kind"]) for row in rows}):
-        some = [row for row in rows if (row["mode"], row["kind"]) == (mode, kind)]
+    for name in sorted({group_of(row) for row in rows}):
+        some = [row for row in rows if group_of(row) == name]
         run = [row for row in some if "own" in row]
-        groups[f"{mode} {kind}"] = {
+        groups[name] = {
             "drawn": len(some),
             "struck": sum(row["strikes"] > 0 for row in some),
             "harmful": sum(row["harmful"] for row in some),
@@ -63,6 +74,8 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
                 each: {"found": (hits := sum(row[each] for row in run)), "wilson": wilson(hits, len(run))}
                 for each in COLUMNS
             },
+            **{each: sum(row.get(each, False) for row in run) for each in MORE},
+            **({"applied": sum(row["applied"] for row in run)} if any("applied" in row for row in run) else {}),
         }
     alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
     return {
@@ -84,14 +97,24 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
 def _aims(rows: Sequence[dict[str, Any]], mode: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the groups do not tell apart, each with its share."""
     run = [row for row in rows if row["mode"] == mode and "own" in row]
-    once = [row for row in run if row["kind"] == "single"]
+    once, links = ([row for row in run if row["kind"] == kind] for kind in ("single", "link"))
     for words, hits in (
         ("single, own step, where the loss suffers", [row["own"] for row in once if _loss_suffers(row)]),
         ("single, own step, where only weights do", [row["own"] for row in once if not _loss_suffers(row)]),
         (f"intermittent, within {MANY} wrong results", [row["in_many"] for row in run if "in_many" in row]),
+        ("core, within 60", [_within(row, 60) for row in run if row["kind"] == "core"]),
+        (
+            "link, own step, zeros and stale parts",
+            [row["own"] for row in links if "shifted" not in row["drawn"]["what"]],
+        ),
+        ("link, one element, within 16", [_within(row, 16) for row in links if "shifted" in row["drawn"]["what"]]),
     ):
         if hits:
             yield f"{mode} {words}", {"found": sum(hits), "of": len(hits), "wilson": wilson(sum(hits), len(hits))}
+
+
+def _within(row: dict[str, Any], steps: int) -> bool:
+    return row["steps"] is not None and row["steps"] < steps
 
 
 def _loss_suffers(row: dict[str, Any]) -> bool:
@@ -108,17 +131,23 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
             shares.append(
                 f"{group[each]['found']} of {group['run']} ({low:.0%} to {high:.0%})" if group["run"] else "-"
             )
-        rows.append((name, f"{group['struck']} of {group['drawn']}", str(group["harmful"]), *shares))
+        more = [str(group.get(each, 0)) for each in MORE]
+        rows.append((name, f"{group['struck']} of {group['drawn']}", str(group["harmful"]), *shares, *more))
     return rows
 
 
 def table(result: dict[str, Any]) -> str:
     """For a terminal."""
-    head = ("mode, kind", "struck", "harmful", *COLUMNS.values())
+    head = ("mode, kind", "struck", "harmful", *COLUMNS.values(), *MORE.values())
     rows = [head, *rows_of(result)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [f"{name}: {aim['found']} of {aim['of']}" for name, aim in result["aims"].items()]
+    lines += [
+        f"{name}: {group['applied']} of {group['run']} huge gradients were applied"
+        for name, group in result["groups"].items()
+        if "applied" in group
+    ]
     quiet, other = result["healthy"], ", ".join(result["healthy"]["other_bits"]) or "none"
     lines.append(
         f"healthy: {quiet['alarms']} first-level alarms in {quiet['checks']:,} checks and {quiet['steps']:,} steps of "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -23,6 +24,7 @@ DEVICE = Device()  # before MindSpore
 
 import mindspore as ms  # noqa: E402
 from mindspore import nn  # noqa: E402
+from mindspore.communication import get_rank, init  # noqa: E402
 from mindspore.train import Callback  # noqa: E402
 
 from benchmarks.held_out.networks import BATCH, NETWORKS  # noqa: E402
@@ -31,14 +33,24 @@ SCHEDULE = 300
 SHORT = 40
 LONG = 3000
 """Steps of a schedule; steps that are looked at after a fault that is there once, and one that comes and goes."""
+BRIEF = ("single", "memory", "control", "gate")
+"""Kinds that strike once."""
+GREW = 1e4
+"""Times that the largest number of the state grows where a gradient of 1e30 was applied, at least."""
 
 
 class Training:
     """A network with its optimizer and data, as a number and the training's name draw them."""
 
-    def __init__(self, name: str, number: int, steps: int) -> None:
+    def __init__(self, name: str, number: int, steps: int, ranks: int = 1) -> None:
         network, mode, precision = name.split("-")
         ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+        ms.set_device("CPU")
+        self.rank = 0
+        if ranks > 1:
+            init()
+            ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+            self.rank = get_rank()
         if mode == "pynative":
             ms.runtime.launch_blocking()  # where threads wait for one another, a step takes ten times as long
         random = np.random.default_rng([number, zlib.crc32(name.encode())])
@@ -53,11 +65,13 @@ class Training:
             self.weights, lambda most: rates(random, most, steps)
         )
         self.model = ms.Model(self.net, optimizer=self.optimizer)
-        self.columns = NETWORKS[network].data(np.random.default_rng(int(random.integers(2**31))), BATCH * SCHEDULE)
+        self.columns = NETWORKS[network].data(
+            np.random.default_rng(int(random.integers(2**31))), BATCH * SCHEDULE * ranks
+        )
 
     def data(self, begin: int, end: int) -> Any:
         """The batches of the steps from `begin`, before `end`; the first is step 1."""
-        rows = np.arange((begin - 1) * BATCH, (end - 1) * BATCH) % (SCHEDULE * BATCH)
+        rows = np.arange((begin - 1) * BATCH, (end - 1) * BATCH) % (SCHEDULE * BATCH) + self.rank * SCHEDULE * BATCH
         chosen = tuple(each[rows] for each in self.columns)
         return ms.dataset.NumpySlicesDataset(chosen, ["x", "y"], shuffle=False).batch(BATCH)
 
@@ -111,20 +125,24 @@ class Conductor(Callback):
     """Tells the device the step, changes memory, keeps losses."""
 
     def __init__(
-        self, training: Training, begin: int, fault: Fault | None, listed: int = 0, most: int = FOR_EVER
+        self, training: Training, begin: int, fault: Fault | None, listed: int = 0, most: int = FOR_EVER, ranks: int = 1
     ) -> None:
         super().__init__()
+        self.together = ranks > 1  # no rank ends before the others
         self.most = most  # wrong results, after which the training ends
         self.training, self.step, self.fault, self.listed = training, begin - 1, fault, listed
         self.losses: list[float] = []
         self.calls: list[tuple[str, int, int]] = []
         self.in_memory = ""
+        self.greatest = 0.0
 
     def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002
         self.step += 1
         DEVICE.begin(self.step, listing=self.step == self.listed)
-        if self.fault and self.fault.where in MEMORY and self.step == self.fault.details["first"]:
-            self.lose(self.fault)
+        if self.fault and self.step == self.fault.details["first"]:
+            self.greatest = greatest(self.training)
+            if self.fault.where in MEMORY and self.fault.rank == self.training.rank:
+                self.lose(self.fault)
 
     def lose(self, fault: Fault) -> None:
         """Changes bits of a number in memory, by its address."""
@@ -138,16 +156,23 @@ class Conductor(Callback):
         if self.step == self.listed:
             self.calls = DEVICE.calls()
         self.losses.append(float(run_context.original_args().net_outputs.asnumpy()))
-        if self.fault and (not np.isfinite(self.losses[-1]) or DEVICE.strikes()[0] >= self.most):
+        broken = not np.isfinite(self.losses[-1]) or DEVICE.strikes()[0] >= self.most
+        if self.fault and broken and not self.together:
             run_context.request_stop()
 
 
-def run(training: Training, begin: int, end: int, fault: Fault | None, *more: Any, listed: int = 0) -> Conductor:
+def run(training: Training, begin: int, end: int, fault: Fault | None, ranks: int, listed: int = 0) -> Conductor:
     """Trains the steps from `begin`, before `end`."""
-    conductor = Conductor(training, begin, fault, listed)
-    DEVICE.break_down(fault.broken() if fault and fault.where not in MEMORY else None)
-    training.model.train(1, training.data(begin, end), callbacks=[conductor, *more], dataset_sink_mode=False)
+    conductor = Conductor(training, begin, fault, listed, ranks=ranks)
+    DEVICE.break_down(*(fault.broken(training.rank) if fault else ()))
+    training.model.train(1, training.data(begin, end), callbacks=[conductor], dataset_sink_mode=False)
     return conductor
+
+
+def greatest(training: Training) -> float:
+    """The largest number of all that a step changes; infinite where one is no finite number."""
+    most = max(float(np.abs(each.asnumpy().astype(np.float64)).max(initial=0)) for each in training.state())
+    return most if np.isfinite(most) else float("inf")
 
 
 def reached(training: Training) -> list[np.ndarray]:
@@ -176,28 +201,30 @@ def struck(conductor: Conductor) -> dict[str, Any]:
 
 
 def plain(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-    """Without detection: the right device, then each fault from where it begins."""
-    long, kinds, done = spec["horizon"], spec["kinds"], spec["done"]
-    training = Training(spec["training"], spec["number"], 0)
+    """Without detection: the right device, then each fault from where it begins; a rank writes what struck it."""
+    long, kinds, done, ranks = spec["horizon"], spec["kinds"], spec["done"], spec["ranks"]
+    training = Training(spec["training"], spec["number"], 0, ranks)
     first, begun = training.first, reached(training)
-    ends = {kind: first + (SHORT if kind in {"single", "memory", "control"} else long) for kind in kinds}
-    before = run(training, 1, first, None)
+    ends = {kind: first + (SHORT if kind in BRIEF else long) for kind in kinds}
+    before = run(training, 1, first, None, ranks)
     held = [np.array(each.asnumpy(), order="C") for each in training.state()]
     losses, twins, calls = {}, {}, []
     for end in sorted(set(ends.values())):
         put_back(training, held)
-        healthy = run(training, first, end, None, listed=first)
+        healthy = run(training, first, end, None, ranks, listed=first)
         calls, losses[end], twins[end] = healthy.calls, healthy.losses, reached(training)
-    if "healthy" not in done:
+    if "healthy" not in done and training.rank == 0:
         whole = before.losses + losses[max(ends.values())]
         write({"fault": "healthy", "first": first, "losses": whole, "calls": len(calls)})
     for kind, count in kinds.items():
-        for fault in drawn(kind, count, first, calls, spec["number"], spec["training"]):
+        for fault in drawn(kind, count, first, calls, spec["number"], spec["training"], ranks):
             if f"{kind} {fault.number}" in done:
                 continue
             put_back(training, held)
             end = ends[kind]
-            conductor = run(training, first, end, fault)
+            conductor = run(training, first, end, fault, ranks)
+            if training.rank != max(fault.rank, 0):
+                continue
             moved = apart(reached(training), twins[end], begun)
             last = np.mean(conductor.losses[-10:]), np.mean(losses[end][-10:])
             finite = bool(np.isfinite([*last, moved]).all())
@@ -218,22 +245,29 @@ def watched(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> No
 
     fault = Fault(**spec["fault"]) if spec["fault"] else None
     kind = fault.kind if fault else ""
-    lengths = {"": max(spec["horizon"], spec["healthy"]), "single": SHORT, "memory": SHORT, "intermittent": LONG}
+    lengths = {"": max(spec["horizon"], spec["healthy"]), "intermittent": LONG} | dict.fromkeys(BRIEF, SHORT)
     length = lengths.get(kind, spec["horizon"])
-    training = Training(spec["training"], spec["number"], length + SCHEDULE)
+    training = Training(spec["training"], spec["number"], length + SCHEDULE, spec["ranks"])
     end = training.first + length
-    conductor = Conductor(training, 1, fault, most=MANY if kind == "intermittent" else FOR_EVER)
-    DEVICE.break_down(fault.broken() if fault and fault.where not in MEMORY else None)
+    most = MANY if kind == "intermittent" else FOR_EVER
+    conductor = Conductor(training, 1, fault, most=most, ranks=spec["ranks"])
+    DEVICE.break_down(*(fault.broken(training.rank) if fault else ()))
     try:
         training.model.train(1, training.data(1, end), callbacks=[conductor, StepMonitor()], dataset_sink_mode=False)
     finally:
-        write({"step": conductor.step, "losses": conductor.losses} | struck(conductor))
+        row = {"rank": training.rank, "step": conductor.step, "losses": conductor.losses} | struck(conductor)
+        if kind == "gate":
+            row["applied"] = greatest(training) > GREW * conductor.greatest > 0
+        write(row)
 
 
 def main() -> None:
     """Does what the specification says."""
     spec = json.loads(sys.argv[1])
     out = Path(spec["out"])
+    if spec["noise"]:
+        place = f"{spec['training']} {spec['watched']} {spec.get('fault')} {os.environ.get('RANK_ID')}"
+        DEVICE.shake(spec["noise"], spec["number"] ^ zlib.crc32(place.encode()))
 
     def write(row: dict[str, Any]) -> None:
         with out.open("a", encoding="utf-8") as file:
