@@ -80,6 +80,7 @@ class Plan(NamedTuple):
         ranks: Of each job.
         noise: Share of the numbers of sums whose last bit is drawn anew in each call.
         ends: When no more is begun, as `time.monotonic` has it.
+        most: Faults of a kind and training that are drawn, at most.
     """
 
     number: int
@@ -91,6 +92,7 @@ class Plan(NamedTuple):
     ranks: int = 1
     noise: float = 0.0
     ends: float = float("inf")
+    most: int = 10**6
 
     def spec(self, training: str, **more: Any) -> dict[str, Any]:
         """For a process."""
@@ -112,9 +114,8 @@ class Plan(NamedTuple):
     def drawn(self, training: str) -> dict[str, int]:
         """How many faults of each kind."""
         share = 3 if "-pynative-" in training else 1
-        return {"control": 1} | {
-            kind: -(-DRAWN[kind] // share) for kind in self.kinds if kind != "link" or self.ranks > 1
-        }
+        kinds = [kind for kind in self.kinds if kind != "link" or self.ranks > 1]
+        return {"control": 1} | {kind: min(self.most, -(-DRAWN[kind] // share)) for kind in kinds}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -297,6 +298,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--cases", type=int, help="most harmful faults of a kind and training to run (default: 8; quick: 2)"
     )
+    parser.add_argument("--draw", type=int, default=10**6, metavar="N", help="at most, of each kind and training")
     parser.add_argument("--quick", action="store_true", help="six trainings, shorter ones in PyNative")
     parser.add_argument("--healthy", type=int, default=0, metavar="STEPS", help="of each training without a fault")
     parser.add_argument("--ranks", type=int, choices=range(1, 9), default=1, help="of each job (default: %(default)s)")
@@ -311,8 +313,14 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     options.cases = options.cases or (2 if options.quick else 8)
-    if options.number < 0 or options.cases < 1 or options.healthy < 0 or not 0 <= options.noise <= 1:
-        parser.error("--number and --healthy are at least 0, --cases at least 1, --noise from 0 to 1")
+    if (
+        options.number < 0
+        or options.cases < 1
+        or options.healthy < 0
+        or options.draw < 1
+        or not 0 <= options.noise <= 1
+    ):
+        parser.error("--number and --healthy are at least 0, --cases and --draw at least 1, --noise from 0 to 1")
     return options
 
 
@@ -336,7 +344,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             raise SystemExit(f"{folder} has runs of another commit, number, ranks or noise; pass another --folder.")
         kept.write_text(mine, encoding="utf-8")
         plan = Plan(options.number, tuple(options.kinds), options.cases, options.quick, folder, options.healthy)
-        plan = plan._replace(ranks=options.ranks, noise=options.noise, ends=time.monotonic() + 60 * options.minutes)
+        plan = plan._replace(
+            most=options.draw, ranks=options.ranks, noise=options.noise, ends=time.monotonic() + 60 * options.minutes
+        )
         return about | run(plan, trainings, options.workers)
 
 
