@@ -84,10 +84,11 @@ uint64_t hash_of(const void *data, size_t size, uint64_t hash) {
   return mixed(hash);
 }
 
-// How many of its inputs an optimizer's kernel computes anew, in place; 0 for all other kernels.
+// How many of its inputs a kernel computes anew, in place; 0 for all others.
 size_t in_place(const std::string &name) {
-  static const std::map<std::string, size_t> known = {{"Adam", 3},         {"AdamWeightDecay", 3}, {"ApplyMomentum", 2},
-                                                      {"ApplyAdagrad", 2}, {"ApplyRMSProp", 3},    {"SGD", 1}};
+  static const std::map<std::string, size_t> known = {
+      {"Adam", 3},   {"AdamWeightDecay", 3}, {"ApplyMomentum", 2}, {"ApplyAdagrad", 2}, {"ApplyRMSProp", 3}, {"SGD", 1},
+      {"Assign", 1}, {"AssignAdd", 1},       {"AssignSub", 1},     {"ScatterMax", 1},   {"InplaceCopy", 1}};
   const auto found = known.find(name);
   return found == known.end() ? 0 : found->second;
 }
