@@ -13,9 +13,9 @@ in what detection computes itself; or memory loses bits; or a link delivers some
 
 {kinds}
 
-A fault is harmful when the training
-without detection ends with a loss 1 % above that of its healthy twin, or with weights that are apart by 5 % of the way
-they went. Harmful ones are run once more, each in a process of its own, as a user would.
+A fault is harmful when the training without detection ends with a loss 1 % above that of its healthy twin, or with
+weights that are apart by 5 % of the way they went. Harmful ones are run once more, each in a process or a job of its
+own, as a user would.
 """
 
 from __future__ import annotations
@@ -272,15 +272,19 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
         raise SystemExit(f"{twice.most_common(1)[0][0]} is in two of the results; pass each once.")
     told = summed(rows, [each for part in parts for each in part["trainings"]])
     told["harmed_by_the_last_bit"] = [each for part in parts for each in part["harmed_by_the_last_bit"]]
-    kept = ("command", "commit", "mindspore", "machine")
+    kept = ("command", "commit", "detection", "mindspore", "machine")
     return {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
 
 
-def commit() -> str:
-    """The commit of this checkout, and whether files differ from it."""
-    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(words, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+def commits() -> dict[str, str]:
+    """The commit of this checkout, with whether files differ from it, and the last one that changed detection."""
+    words = {"commit": "describe --always --dirty --exclude=*", "detection": "log -1 --format=%h -- asd operators"}
+    root = RESULTS.parents[2]
+    told = {
+        name: subprocess.run(["git", *each.split()], cwd=root, capture_output=True, text=True, check=False).stdout
+        for name, each in words.items()
+    }
+    return {name: text.strip() or "unknown" for name, text in told.items()}
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -331,7 +335,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     trainings = tuple(each for each in every if any(mode in each for mode in modes))
     about = {
         "command": f"python -m benchmarks.held_out {' '.join(sys.argv[1:])}",
-        "commit": commit(),
+        **commits(),
         "mindspore": version("mindspore"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
