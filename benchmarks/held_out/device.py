@@ -2,6 +2,12 @@
 
 It has to be loaded before MindSpore. Everything that a process computes passes it, in both modes: forward and backward
 pass, updates, and what a detector computes of its own.
+
+    device = Device()
+    import mindspore
+    device.break_down(broken("MatMul", core=3, cores=24, rows=8, columns=16), broken("ReduceSum", value="one", types=2))
+    device.shake(0.2, seed=7)
+    device.begin(step)
 """
 
 from __future__ import annotations
@@ -53,6 +59,19 @@ class Broken(ctypes.Structure):
         ("mask", ctypes.c_uint32),
         ("stuck", ctypes.c_float),
     )
+
+
+def broken(names: str, extent: str = "all", value: str = "zero", **more: float) -> Broken:
+    """Returns a fault of these kernels, in each call of each step unless `more` says otherwise.
+
+    Args:
+        names: Of kernels, as MindSpore has them, with spaces between.
+        extent: One of `EXTENTS`. `tile row`, `tile column` and `rare` (one of `period` bit patterns) are of a core.
+        value: One of `VALUES`; `stale` takes the step before's, so that steps have to be begun.
+        more: Fields of `Broken`. `core`, `cores`, `rows` and `columns` choose what one core makes.
+    """
+    known = {"last": 2**40, "bytes": -1, "call": -1, "chance": 1.0, "mask": 1, "period": 1} | more
+    return Broken(names=f" {names} ".encode(), extent=EXTENTS.index(extent), value=VALUES.index(value), **known)
 
 
 class _Strike(ctypes.Structure):
