@@ -28,6 +28,8 @@ KINDS = {
 }
 """Kinds of faults, each with what it strikes."""
 CHIP = ("core", "lane", "values", "rare")
+ANYWAY = (*CHIP, "link", "gate")
+"""Kinds that are to be found whether they harm a training or not."""
 CORES, TILE = 24, (8, 16)
 """Cores of a kind, and rows and columns of a tile of a product; vector cores take runs of at least 64 numbers."""
 
