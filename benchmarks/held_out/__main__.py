@@ -37,7 +37,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.held_out.faults import ANYWAY, KINDS, MANY
+from benchmarks.held_out.faults import ANYWAY, KINDS, MANY, ONE_CALL
 from benchmarks.held_out.judging import checks, events, found, regressions, summary, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
@@ -172,7 +172,10 @@ def watched(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     if not (folder / "ended").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        spec = plan.spec(training, watched=True, fault=row.get("drawn"), healthy=plan.healthy, out=str(out))
+        fault = row.get("drawn")
+        if fault and fault["kind"] in ONE_CALL and row["strike"] and not plan.noise:
+            fault = fault | {"details": fault["details"] | {"before": row["strike"]["before"]}}
+        spec = plan.spec(training, watched=True, fault=fault, healthy=plan.healthy, out=str(out))
         ended = process(spec, {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(folder)}, folder)
         if not out.exists():
             raise SystemExit(f"{name} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
@@ -191,7 +194,7 @@ def one_case(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     strike = told["strike"] and told["strike"]["step"]
     if row["kind"] in ANYWAY:
         strike = row["drawn"]["details"]["first"]  # the first wrong result may be one that a detector asked for
-    if row["kind"] in {"single", "place"} and _call(told["strike"], plan.noise) != _call(row["strike"], plan.noise):
+    if row["kind"] in ONE_CALL and _call(told["strike"], plan.noise) != _call(row["strike"], plan.noise):
         return row | {"another_call": True}  # what was found says nothing about the call that did harm
     rank = row["drawn"]["rank"]
     row |= found(told["events"], strike, "" if rank < 0 else f"CPU:{rank}")
@@ -204,8 +207,9 @@ def one_case(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(strike: dict[str, Any] | None, noise: float) -> dict[str, Any]:
-    """The call that a strike met, and what was right there where no noise is."""
-    return {name: value for name, value in (strike or {}).items() if not noise or name not in {"before", "changed"}}
+    """The call that a strike met: by what was right there, where noise is by its number."""
+    left_out = ("before", "changed") if noise else ("call",)
+    return {name: value for name, value in (strike or {}).items() if name not in left_out}
 
 
 def one_healthy(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,9 @@ class Broken(ctypes.Structure):
 
     _fields_ = (
         ("names", ctypes.c_char * 2048),
-        *((name, ctypes.c_int64) for name in ("first", "last", "bytes", "call", "cycle", "most")),
+        *((name, ctypes.c_int64) for name in ("first", "last", "bytes", "call", "cycle")),
+        ("before", ctypes.c_uint64),
+        ("most", ctypes.c_int64),
         ("chance", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_int32) for name in ("extent", "value", "period", "exponent")),

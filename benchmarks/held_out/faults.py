@@ -30,6 +30,8 @@ KINDS = {
 CHIP = ("core", "lane", "values", "rare")
 ANYWAY = (*CHIP, "link", "gate")
 """Kinds that are to be found whether they harm a training or not."""
+ONE_CALL = ("single", "place", "gate")
+"""Kinds that begin with one call, which detection must not move to another."""
 CORES, TILE = 24, (8, 16)
 """Cores of a kind, and rows and columns of a tile of a product; vector cores take runs of at least 64 numbers."""
 

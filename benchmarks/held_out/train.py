@@ -222,7 +222,7 @@ def plain(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None
                 continue
             put_back(training, held)
             end = ends[kind]
-            conductor = run(training, first, end, fault, ranks)
+            conductor = run(training, first, end, fault._replace(second=None), ranks)
             if training.rank != max(fault.rank, 0):
                 continue
             moved = apart(reached(training), twins[end], begun)
