@@ -67,6 +67,10 @@ ENVIRONMENT = {
 }
 
 
+class _OverError(Exception):
+    """No process is begun any more; what was run counts."""
+
+
 class Plan(NamedTuple):
     """What is run.
 
@@ -106,10 +110,10 @@ class Plan(NamedTuple):
         told = {"training": training, "mode": training.split("-")[1], "number": self.number}
         return told | {"ranks": self.ranks, "noise": self.noise}
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its time is up."""
-        return time.monotonic() >= self.ends
+    def begin(self) -> None:
+        """Raises `_OverError` where its time is up."""
+        if time.monotonic() >= self.ends:
+            raise _OverError
 
     def drawn(self, training: str) -> dict[str, int]:
         """How many faults of each kind."""
@@ -156,6 +160,7 @@ def harm(plan: Plan, training: str) -> list[dict[str, Any]]:
     rows = lines(out)
     done = {row["fault"] for row in rows}
     if wanted - done:
+        plan.begin()
         out.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")  # without half a line
         spec = plan.spec(training, watched=False, kinds=kinds, done=sorted(done), out=str(out))
         ended = process(spec, {}, plan.folder / "jobs" / training)
@@ -170,6 +175,7 @@ def watched(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     folder = plan.folder / "runs" / name.replace(" ", "-")
     out = folder / "told.jsonl"
     if not (folder / "ended").exists():
+        plan.begin()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         fault = row.get("drawn")
@@ -234,7 +240,10 @@ def run(plan: Plan, trainings: tuple[str, ...], workers: int) -> dict[str, Any]:
     """Trainings of a plan, as many as its time allows; the rows of every fault, and the healthy ones."""
 
     def begun(each: Callable[..., Any], *more: Any) -> Any:
-        return None if plan.is_over else each(plan, *more)
+        try:
+            return each(plan, *more)
+        except _OverError:
+            return None
 
     with ThreadPoolExecutor(workers) as pool:
         rows, healthy = [], []
