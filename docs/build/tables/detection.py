@@ -61,15 +61,33 @@ def headline(language: str = "en") -> str:
 
 def found_faults() -> str:
     """Of each mode and kind of fault what struck, harmed and was found, with Wilson's intervals."""
+    return _kinds("held_out")
+
+
+def found_chip() -> str:
+    """The same of the faults that a chip, its links and a gate have."""
+    return _kinds("chip")
+
+
+def _kinds(results: str) -> str:
     rows = []
-    for name, group in result("held_out")["groups"].items():
+    for name, group in result(results)["groups"].items():
         shares = []
         for column in ("own", "in_20", "in_200"):
             low, high = group[column]["wilson"]
             share = f"{group[column]['found']} of {group['run']} ({percent(low)} to {percent(high)})"
             shares.append(share if group["run"] else "-")
-        rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares))
-    head = ("mode, kind", "struck", "harmful", "own step, refused", "within 20 steps", "within 200 steps")
+        told = str(group.get("not_refused", "-"))
+        rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares, told))
+    head = (
+        "mode, kind",
+        "struck",
+        "harmful",
+        "own step, refused",
+        "within 20 steps",
+        "within 200 steps",
+        "not refused",
+    )
     return table(head, rows)
 
 
