@@ -297,7 +297,7 @@ void launched(const std::string &name, const Tensors &inputs, const Tensors &out
       if (fault.before) {
         const auto *one = floats[fault.seed % floats.size()];
         if (hash_of(one->device_ptr(), one->size(), one->size()) != fault.before) continue;
-        fault.before = 0;
+        if (faults.size() == 1) fault.before = 0;  // beside another fault each such call is struck: also an audit's
         fault.call = which;
       }
       if (which != fault.call) continue;
