@@ -148,7 +148,7 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder; valid is one that this user can write"):
+    with pytest.raises(ConfigError, match="is no folder"):
         train(DebuggerConfig(tmp_path / "file", "grad_probe"))
 
 
@@ -162,7 +162,7 @@ def test_what_an_earlier_run_left_is_moved_aside(clean, tmp_path):
 
 def test_what_cannot_be_monitored_is_refused(clean, tmp_path):
     monitor = GradientMonitor(DebuggerConfig(tmp_path, "grad_probe"))
-    with pytest.raises(ConfigError, match="an optimizer with a list of parameters"):
+    with pytest.raises(ConfigError, match="a list of parameters"):
         monitor.monitor(Net())
     _, optimizer, _ = prepared(DebuggerConfig(tmp_path, "grad_probe"))
     with pytest.raises(ConfigError, match="one monitor records one optimizer"):
@@ -182,6 +182,4 @@ def test_a_list_may_name_parameters_that_another_optimizer_has(clean, tmp_path, 
         GradientMonitor(DebuggerConfig(tmp_path, "grad_probe", param_list=(known, "x"))).monitor(
             nn.SGD(net.trainable_params(), 0.1)
         )
-    assert [record.message for record in caplog.records] == [
-        "param_list names what is no parameter of the optimizer: x."
-    ]
+    assert [said.rpartition(": ")[2] for said in caplog.messages] == ["x."]

@@ -128,9 +128,7 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
     StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(
         net, optimizer
     )
-    assert [event.reason for event in events] == [
-        "resumed at step 7 without a rule state of that step. The rules start anew."
-    ]
+    assert [event.reason.startswith("resumed at step 7 ") for event in events] == [True]
 
 
 def test_a_mistyped_variable_is_named_once_with_the_one_to_use(monkeypatch, caplog):

@@ -51,4 +51,4 @@ def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
     assert len(list(sites_of(net))) == checked
     told = str(monitor.monitor.protections.to_json())
-    assert ("a search for strategies would divide the network in another way" in told) == (not checked)
+    assert ("a search for strategies" in told) == (not checked)

@@ -256,7 +256,7 @@ class ScaledCheck(IntegerCheck):
 
 
 def test_an_integer_tensor_is_refused_with_one_sentence(mode, enabled):
-    with pytest.raises(TypeError, match="check_op got a tensor that is not a floating-point one: it has no gradient"):
+    with pytest.raises(TypeError, match="not a floating-point one"):
         IntegerCheck()(ids()).asnumpy()
 
 
@@ -271,16 +271,16 @@ class Headless(ASDBase):
 
 
 def test_what_is_easily_forgotten_is_refused_with_one_sentence(enabled):
-    with pytest.raises(ConfigError, match=r"^cls has the value 'Gather', .* valid is the class of an operator;"):
+    with pytest.raises(ConfigError, match="^cls has the value 'Gather'"):
         ASDBase(P.Gather())
-    with pytest.raises(AttributeError, match=r"^Headless has .*: its __init__ has to call super\(\).__init__ first"):
+    with pytest.raises(AttributeError, match=r"^Headless .* super\(\).__init__ first"):
         Headless()
-    with pytest.raises(TypeError, match="^check_op got None for one of its four Parameters: take them from generate_"):
+    with pytest.raises(TypeError, match="^check_op got None .* generate_"):
         UnheldCheck()(targets()).asnumpy()
 
 
 def test_a_loss_scale_is_refused_with_one_sentence(mode, enabled):
-    with pytest.raises(ValueError, match="check_op takes None as loss_scale: give the loss scale to StepMonitor"):
+    with pytest.raises(ValueError, match="check_op .* loss_scale: .* StepMonitor"):
         ScaledCheck()(targets()).asnumpy()
 
 
