@@ -216,12 +216,8 @@ def test_an_agent_speaks_of_its_own_node_only(cluster):
     cluster.start_handler()
     wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
     wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 1)
-    port = cluster.ports["node7"]
-    refusals = [line for line in cluster.said() if "may speak of" in line]
-    assert refusals == [
-        f"asd handler: the agent at 127.0.0.1:{port} may speak of devices of node7 alone, and give none back; what "
-        "else it tells is refused, such as the replay of a device of 'node8'."
-    ]
+    (refusal,) = [line for line in cluster.said() if "'node8'" in line]
+    assert f"the agent at 127.0.0.1:{cluster.ports['node7']} " in refusal
     assert verdict("node8").id not in cluster.taken_in()
 
 
@@ -233,11 +229,8 @@ def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(clus
     wait_for(lambda: listens(port))
     cluster.name_agents("node7")
     cluster.start_handler()
-    line = wait_for(lambda: [line for line in cluster.said() if "certificate" in line])
-    assert len(line) == 1
-    assert line[0].startswith(
-        f"asd handler: the agent of node7 at 127.0.0.1:{port} is not heard: its certificate is refused: "
-    )
+    (line,) = wait_for(lambda: [line for line in cluster.said() if "certificate" in line])
+    assert f"the agent of node7 at 127.0.0.1:{port} " in line
     assert cluster.taken_in() == set()
 
 
@@ -267,10 +260,7 @@ def test_an_agent_that_is_down_is_said_once_and_counted_and_what_it_kept_comes_l
     wait_for(lambda: {each.id for each in told} <= cluster.taken_in())
     wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
     assert cluster.read("SELECT id FROM seen ORDER BY n") == [each.id for each in (first, *told)]
-    said = [line for line in cluster.said() if " heard" in line]
-    assert said[0].startswith(f"asd handler: the agent of node7 at {place} is not heard: ")
-    assert said[1].startswith(f"asd handler: the agent of node7 at {place} is heard again, after ")
-    assert len(said) == 2
+    assert ["heard again" in line for line in cluster.said() if f" {place} is" in line] == [False, True]
 
 
 def test_once_takes_in_what_the_agents_have_and_tells_by_its_exit_code_that_one_is_missing(cluster):

@@ -65,7 +65,7 @@ def test_one_flipped_bit_of_one_of_three_ranks_is_found_by_the_next_comparison_a
     assert len({each[2]["digest"] for each in steps}) == 1
     *others, [anomaly] = events(runner, 3)
     reason = anomaly["reason"]
-    assert reason == "the weights of the ranks are not alike: rank 2 differs from the other 2 in last.weight"
+    assert all(word in reason for word in ("rank 2 differs", "last.weight"))
     assert (anomaly["rank"], anomaly["step"], anomaly["checkpoint"], anomaly["level"]) == (2, 4, "weights", "first")
     assert (anomaly["value"], anomaly["rule"], anomaly["refused"]) == (1.0, "weight_hash", False)
     assert [[(event["kind"], event["level"], event["reason"]) for event in each] for each in others] == [
@@ -77,16 +77,16 @@ def test_one_flipped_bit_of_one_of_three_ranks_is_found_by_the_next_comparison_a
 @pytest.mark.parametrize(
     ("story", "who"),
     [
-        ("parts", "ranks 0, 1 differ in first.weight: which one is wrong can't be told"),
-        ("labels", "rank 1 differs from the other 2 in first.weight"),
+        ("parts", "ranks 0, 1 differ in first.weight"),
+        ("labels", "rank 1 differs from the other 2"),
     ],
 )
 def test_ranks_of_unlike_parts_or_with_layers_of_their_own_compare_what_they_share(runner, story, who):
     code, steps = train_together(runner, 3, "graph", story, "skip")
     assert code != 0
     assert [each[-1]["step"] for each in steps] == [4] * 3
-    reasons = {event["reason"] for each in events(runner, 3) for event in each}
-    assert reasons == {f"the weights of the ranks are not alike: {who}"}
+    (reason,) = {event["reason"] for each in events(runner, 3) for event in each}
+    assert who in reason
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_only_a_checkpoint_after_the_last_comparison_that_found_all_alike_is_tai
     assert code != 0
     assert [[step["step"] for step in each] for each in steps] == [[1, 2, 3, 4, 5, 6]] * 2
     [[anomaly], [follower]] = events(runner, 2)
-    assert anomaly["reason"].endswith("the two ranks differ in last.weight: which one is wrong can't be told")
+    assert "differ in last.weight" in anomaly["reason"]
     assert (anomaly["kind"], anomaly["rank"], anomaly["device"]) == ("anomaly", -1, "unknown")
     assert (follower["kind"], follower["rank"]) == ("follower", 1)
     tainted = {step: load_manifest(manifest_path(runner.folder / f"step{step}.ckpt")).tainted_from for step in (2, 4)}
@@ -109,7 +109,6 @@ def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
     assert [len(each) for each in steps] == [6, 6]
     for [problem] in events(runner, 2):
         assert (problem["kind"], problem["step"]) == ("problem", 1)
-        assert problem["reason"].startswith("weights are not compared over the ranks, for they began unlike: the two")
 
 
 def test_ranks_of_two_launchers_find_one_name(runner):
@@ -153,9 +152,7 @@ def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(r
     what, least, most = ("has died", 1, 10) if story == "kill" else ("is stopped", 24, 40)
     assert least < lost["waited"] < most
     sentence = next(line for line in log.read_text().splitlines() if line.startswith("asd.errors.RankLostError: "))
-    assert sentence.startswith("asd.errors.RankLostError: rank 0 gave up an exchange of the ranks after ")
-    assert sentence.endswith(f" {what}.")
-    assert "rank 1 (process " in sentence
+    assert all(word in sentence for word in ("rank 0 ", "rank 1 (process ", what))
 
 
 def _workers(parent, *, all_of=False):
@@ -182,3 +179,13 @@ def test_what_is_seen_behind_a_reduce_scatter_is_refused_and_names_nobody(runner
     assert [[step["step"] for step in told(log) if step["refused"]] for log in logs] == [[8], [8]]
     found = [event for each in events(runner, 2) for event in each if event["step"] == 8]
     assert {event["rank"] for event in found if event["kind"] == "anomaly"} == {named}
+
+
+@pytest.mark.slow
+def test_two_ranks_dump_apart(runner):
+    done, _ = runner.ranks("dumped_ranks.py", runner.folder / "dump")
+    assert done.code == 0, done
+    for rank in (0, 1):
+        dump = json.loads((runner.folder / "dump" / "step0" / f"rank{rank}" / "dump.json").read_text())
+        (given,) = dump["data"]["Cell.model.Dense.forward.0"]["input_args"]
+        assert given["Max"] == rank
