@@ -13,15 +13,7 @@ from asd.injection import PATTERNS, TARGETS, Fault
 
 TYPES = ("float16", "float32", "float64")
 SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
-AMOUNTS = {
-    "flip": 9,
-    "scale": 1e30,
-    "set": math.inf,
-    "stick": math.nan,
-    "noise": 0.5,
-    "factor": 4.0,
-    "zero": 2,
-}
+AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "noise": 0.5, "factor": 4.0, "zero": 2}
 
 WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
 FINITE = ("scale", "noise", "factor")

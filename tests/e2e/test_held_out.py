@@ -1,81 +1,12 @@
 """The benchmark of detection: bad devices really strike, harm is measured, and what is counted."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 from benchmarks._wilson import per_million, wilson
-from benchmarks.held_out import __main__ as benchmark
 from benchmarks.held_out.faults import KINDS, drawn
 from benchmarks.held_out.judging import COLUMNS, found, regressions, summary, table
 
 CALLS = [("MatMul", 2048, 0), ("MatMul", 2048, 1), ("Softmax", 512, 0), ("Gather", 4, 0), ("Adam", 256, 0)]
-WITHOUT = """
-import runpy, sys, types
-
-class Nothing:
-    begin = break_down = lambda *_, **__: None
-    calls, strikes = (lambda _: []), (lambda _: (0, None))
-
-sys.modules["benchmarks.held_out.device"] = types.SimpleNamespace(Device=Nothing, Broken=dict)
-runpy.run_module("benchmarks.held_out.train", run_name="__main__")
-"""
-ANYWHERE = """
-from benchmarks.held_out.device import Broken, Device
-device = Device()
-import mindspore as ms, numpy as np
-ones = ms.Tensor(np.ones((4, 4), np.float32))
-device.break_down(Broken(names=b" MatMul ", last=9, bytes=-1, chance=1.0))
-for product in (ms.ops.MatMul(), ms.jit(ms.ops.MatMul())):
-    print(*map(int, product(ones, ones).asnumpy().ravel()))
-"""
-
-
-def python(*words):
-    environment = os.environ | benchmark.ENVIRONMENT | {"PYTHONPATH": str(benchmark.RESULTS.parents[2])}
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_a_right_device_changes_no_bit_and_a_bad_one_changes_one_call_or_whatever_is_computed(mode, tmp_path):
-    def rows(out, kinds, *program):
-        spec = {"training": f"coder-{mode}-float32", "number": 7, "horizon": 40, "kinds": kinds, "done": []}
-        python(*program, json.dumps(spec | {"watched": False, "out": str(tmp_path / out)}))
-        return benchmark.lines(tmp_path / out)
-
-    healthy, *faults = rows("with", {"single": 4}, "-m", "benchmarks.held_out.train")
-    without = rows("without", {"single": 0}, "-c", WITHOUT)
-    assert healthy["losses"] == without[0]["losses"]
-    for row in faults:
-        assert (row["strikes"], row["strike"]["changed"] > 0) == (1, True)
-        assert (row["strike"]["step"], row["strike"]["kernel"]) == (healthy["first"], row["drawn"]["details"]["names"])
-    assert any(row["moved"] != 0 for row in faults)
-    assert python("-c", ANYWHERE)[-2:] == ["0 " + " ".join("4" * 15)] * 2
-
-
-@pytest.mark.slow
-def test_harm_is_measured_by_a_twin_and_what_was_run_is_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark, "DRAWN", {"lasting": 4, "memory": 2})
-    plan = benchmark.Plan(7, ("lasting", "memory"), 1, quick=True, folder=tmp_path)
-    training = "coder-graph-float32"
-    healthy, control, *faults = benchmark.harm(plan, training)
-    assert len(healthy["losses"]) == healthy["first"] - 1 + 200
-    assert (control["fault"], control["strikes"], control["harmful"]) == ("control 0", 1, False)
-    assert all(row["strike"]["step"] == healthy["first"] for row in faults if row["strikes"])
-    for row in faults:
-        assert row["harmful"] == (row["loss"] is None or row["loss"] > 0.01 or row["moved"] > 0.05)
-    assert any(row["harmful"] for row in faults)
-    path = tmp_path / f"{training}.jsonl"
-    before = path.read_text().splitlines()
-    path.write_text("\n".join([*before[:-2], before[-2][:40]]))  # as a process leaves it that was killed
-    again = benchmark.harm(plan, training)
-    assert sorted(map(json.dumps, again)) == sorted(map(json.dumps, [healthy, control, *faults]))
 
 
 @pytest.mark.parametrize("kind", KINDS)

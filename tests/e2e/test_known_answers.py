@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from asd.cli import main
 from asd.exporters.run_files.event_log import read_events
 
 PROGRAM = """
@@ -24,19 +25,26 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
+def handled(runner, capsys, outcome, shown):
+    """Whether the handler tells of this outcome, and `asd devices` then shows that."""
+    run = str(runner.folder / "run")
+    assert main(["handler", "--once", "--run-dir", run]) == 0
+    assert capsys.readouterr().out.startswith(f"{outcome} on {socket.gethostname()}: ")
+    assert main(["devices", "--run-dir", run]) == 0
+    return shown in capsys.readouterr().out
+
+
+def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, capsys):
     done = runner.asd("selftest", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
     assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
     assert (result["machine"]["device"], result["failed"], result["counts"]["wrong"]) == ("CPU:1", False, 0)
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert (told.id, told.kind, told.device, told.verdict) == (result["event"], "stress", "CPU:1", "")
-    handled = runner.asd("handler", "--once", "--run-dir", "run")
-    assert handled.out.startswith(f"passed: CPU:1 on {socket.gethostname()}: ")
-    assert "  passed 20" in runner.asd("devices", "--run-dir", "run").out
+    assert handled(runner, capsys, "passed: CPU:1", "  passed 20")
 
 
-def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner):
+def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner, capsys):
     done = runner.run(
         sys.executable, "-c", PROGRAM, "selftest", "--device", "CPU:0", "--seconds", "0", "--run-dir", "run"
     )
@@ -45,15 +53,8 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
     assert sentence.startswith("CPU:0 computed wrongly: factors, Mul, seed 0, ")
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert all(word in where for word in (told.id, "run/events-stress.jsonl"))
-    assert (told.checkpoint, told.value, told.verdict, told.reason) == (
-        "factors.Mul",
-        262144.0,
-        "persistent",
-        sentence,
-    )
-    handled = runner.asd("handler", "--once", "--run-dir", "run")
-    assert handled.out.startswith(f"isolated: CPU:0 on {socket.gethostname()}: ")
-    assert "  failed 20" in runner.asd("devices", "--run-dir", "run").out
+    assert (told.checkpoint, told.value, told.verdict, told.reason) == ("factors.Mul", 262144.0, "persistent", sentence)
+    assert handled(runner, capsys, "isolated: CPU:0", "  failed 20")
 
 
 @pytest.mark.slow

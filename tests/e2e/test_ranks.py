@@ -75,11 +75,7 @@ def test_one_flipped_bit_of_one_of_three_ranks_is_found_by_the_next_comparison_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("story", "who"),
-    [
-        ("parts", "ranks 0, 1 differ in first.weight"),
-        ("labels", "rank 1 differs from the other 2"),
-    ],
+    ("story", "who"), [("parts", "ranks 0, 1 differ in first.weight"), ("labels", "rank 1 differs from the other 2")]
 )
 def test_ranks_of_unlike_parts_or_with_layers_of_their_own_compare_what_they_share(runner, story, who):
     code, steps = train_together(runner, 3, "graph", story, "skip")

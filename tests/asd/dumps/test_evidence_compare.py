@@ -55,11 +55,7 @@ def write_both(tmp_path, arrays, change=None, **kwargs):
 
 @pytest.mark.parametrize(
     ("mode", "kwargs"),
-    [
-        ("tensor", {}),
-        ("statistics", {"task": "statistics"}),
-        ("md5", {"task": "statistics", "md5": True}),
-    ],
+    [("tensor", {}), ("statistics", {"task": "statistics"}), ("md5", {"task": "statistics", "md5": True})],
 )
 def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arrays, mode, kwargs):
     write_both(tmp_path, arrays, **kwargs)

@@ -13,14 +13,8 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.gradient_table import row, write_step
 
 GRADIENT = np.array([[-2.0, -1.0, 0.0], [0.5, 1.0, 3.0]], np.float32)
-HEAD = {
-    "L0": b"param_name,MD5,max,min,norm,shape\r\n",
-    "L1": b"param_name,max,min,norm,shape\r\n",
-}
-ROW = {
-    "L0": b'w,c4e89550,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
-    "L1": b'w,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
-}
+HEAD = {"L0": b"param_name,MD5,max,min,norm,shape\r\n", "L1": b"param_name,max,min,norm,shape\r\n"}
+ROW = {"L0": b'w,c4e89550,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n', "L1": b'w,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n'}
 
 
 def options(tmp_path, **more):

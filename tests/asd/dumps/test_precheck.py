@@ -66,10 +66,7 @@ def test_a_backward_pass_without_its_forward_pass_is_no_call(tmp_path):
     ("entry", "sentence"),
     [
         ({"input_args": {}}, "{} stands"),
-        (
-            {"input_args": [{"type": "mindspore.Tensor", "dtype": "Float32", "shape": [-1]}]},
-            "[-1]",
-        ),
+        ({"input_args": [{"type": "mindspore.Tensor", "dtype": "Float32", "shape": [-1]}]}, "[-1]"),
         ({"input_args": [{"type": "int", "value": "1"}]}, "'1' stands where the dump says int"),
         ({"input_args": [{"type": "module", "value": "os"}]}, "'module'"),
         ({"input_args": [{"type": "torch.Tensor", "dtype": "x", "shape": []}]}, "it is a call of PyTorch"),

@@ -11,7 +11,10 @@ from asd.operators import StepMonitor
 
 pytestmark = pytest.mark.usefixtures("clean")
 PARTS = 4
-ORDERS = ["add", "clip, add", "add, clip", "scale, add", "clip, scale, add"]
+ORDERS = [
+    *("add, clip", "clip, scale, add"),
+    *(pytest.param(order, marks=pytest.mark.slow) for order in ("add", "clip, add", "scale, add")),
+]
 
 
 class Training:

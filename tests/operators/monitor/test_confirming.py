@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from checked_nets import (
     HIDDEN,
+    PYNATIVE,
+    SLOW,
     Decoder,
     Drawing,
     Losses,
@@ -33,12 +35,7 @@ from asd.operators.start import autostart
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 9, 7
-ENVIRONMENT = {
-    "NPU_ASD_ENABLE": "1",
-    "ASD_RULE": "adaptive",
-    "ASD_ON_ANOMALY": "skip",
-    "ASD_OPTIONS": "confirm:0.01",
-}
+ENVIRONMENT = {"NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_OPTIONS": "confirm:0.01"}
 SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}:elements=80"
 
 
@@ -88,7 +85,7 @@ def healthy(_mode):
     ("mode", "fault"),
     [
         ("graph", SUSPICIOUS),
-        ("graph", f"output:norm_out:set=nan:step={BAD}"),  # which the loss shows
+        pytest.param("graph", f"output:norm_out:set=nan:step={BAD}", marks=SLOW),  # which the loss shows
         ("pynative", f"gradient:norm_out:flip=30:step={BAD}"),
     ],
     indirect=["mode"],
@@ -119,6 +116,7 @@ class Recurrent(Decoder):
         return ops.mean(ops.square(self.norm_out(self.lstm(x)[0]) - y))
 
 
+@PYNATIVE
 def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
     healed = Training(monkeypatch, SUSPICIOUS, make=Recurrent)
     assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
@@ -144,7 +142,11 @@ class Counting(Decoder):
 
 @pytest.mark.parametrize(
     ("mode", "make", "named"),
-    [("graph", Drawing, "StandardNormal"), ("pynative", Drawing, "StandardNormal"), ("pynative", Counting, ".calls ")],
+    [
+        pytest.param("graph", Drawing, "StandardNormal", marks=SLOW),
+        ("pynative", Drawing, "StandardNormal"),
+        ("pynative", Counting, ".calls "),
+    ],
     indirect=["mode"],
 )
 def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, make, named, monkeypatch, caplog):

@@ -6,7 +6,7 @@ import weakref
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
+from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, values
 from mindspore import Parameter, Tensor, nn
 
 from asd import Config
@@ -46,6 +46,7 @@ class Training:
         return [event.reason for event in self.events]
 
 
+@GRAPH
 def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(mode):
     refused = slots.table().refused()
     ours, theirs = Training(RULE, bad=BAD), Training(left_out=BAD)

@@ -210,13 +210,6 @@ class NothingToCheck(nn.Cell):
         return ops.mean(ops.square(self.dense(y)))
 
 
-def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told():
-    run = Run(config(), make=NothingToCheck)
-    run.train(dataset(3))
-    assert len(run.reasons()) == 2
-    assert run.reasons()[1].startswith(NOTHING)
-
-
 @pytest.mark.parametrize(("scale", "skips"), [(2.0**15, True), (2.0**15, False), (1.0, True)])
 def test_an_overflow_is_second_level_where_the_scaler_skips_it_and_its_scale_can_still_fall(scale, skips):
     net = fill(Decoder())

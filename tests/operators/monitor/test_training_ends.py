@@ -55,8 +55,10 @@ def status(folder):
 
 @pytest.mark.parametrize(
     ("ending", "code"),
-    [("raise ZeroDivisionError", 1), ("raise KeyboardInterrupt", -signal.SIGINT)],
-    ids=["exception", "interrupt"],
+    [
+        pytest.param("raise ZeroDivisionError", 1, id="exception", marks=pytest.mark.slow),
+        pytest.param("raise KeyboardInterrupt", -signal.SIGINT, id="interrupt"),
+    ],
 )
 def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monkeypatch, ending, code):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")

@@ -81,9 +81,7 @@ def test_a_class_of_any_maker_is_found_by_the_end_of_its_name(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("ClipGradNorm", "LocalNorm", "Norm", "RotaryEmbedding", "SinusoidalPositionEmbedding", "TimestepEmbedding"),
-    ],
+    [*("ClipGradNorm", "LocalNorm", "Norm", "RotaryEmbedding", "SinusoidalPositionEmbedding", "TimestepEmbedding")],
 )
 def test_false_friends_are_left_out_with_the_reason(name):
     installation = install(Holder(norm=nn.LayerNorm((HIDDEN,)), it=named(name)))

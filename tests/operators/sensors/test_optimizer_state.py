@@ -3,7 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, fill, ids, targets
+from checked_nets import SLOW, Decoder, fill, ids, targets
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental import optim
 
@@ -90,7 +90,9 @@ def test_what_an_optimizer_keeps_under_no_weights_name_is_told():
     assert (state.moments, state.unknown) == ([], ["running", "hidden"])
 
 
-@pytest.mark.parametrize(("held", "mode"), [(True, "graph"), (False, "pynative")], indirect=["mode"])
+@pytest.mark.parametrize(
+    ("held", "mode"), [(True, "graph"), pytest.param(False, "pynative", marks=SLOW)], indirect=["mode"]
+)
 def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_optimizer(mode, held, tmp_path):
     net = fill(Decoder())
     optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
