@@ -190,7 +190,7 @@ def cluster(tmp_path):
         print(log.name, log.read_text(), sep="\n")
 
 
-def test_a_node_that_joins_the_file_is_pulled_from_but_speaks_of_itself_only_and_one_that_left_is_not(cluster):
+def test_who_is_in_the_file_is_pulled_from_speaks_of_itself_only_and_is_missed_while_it_is_down(cluster):
     for node in ("node7", "node8"):
         cluster.start_agent(node)
     cluster.name_agents("node7")
@@ -209,6 +209,15 @@ def test_a_node_that_joins_the_file_is_pulled_from_but_speaks_of_itself_only_and
     cluster.write(verdict("node8", "Ascend:4", rank=4))
     wait_for(lambda: len(cluster.isolations()) == 2)
     assert cluster.isolations() == [("node8", "Ascend:3"), ("node8", "Ascend:4")]
+    place = f"127.0.0.1:{cluster.ports['node8']}"
+    cluster.kill("node8")
+    wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 1)
+    assert cluster.metric(f'asd_handler_agent_up{{agent="{place}"}}') == 0
+    cluster.write(verdict("node8", "Ascend:5", rank=5))
+    cluster.start_agent("node8")
+    wait_for(lambda: len(cluster.isolations()) == 3)
+    wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
+    assert ["heard again" in line for line in cluster.said() if f" {place} is" in line] == [False, True]
 
 
 def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(cluster):
