@@ -76,17 +76,8 @@ class Cluster:
 
     def start_agent(self, node, *options):
         port = self.port_of(node)
-        self.agents[node] = start(
-            self.folder / f"{node}.err",
-            "exporter",
-            "--run-dir",
-            self.run_dir(node),
-            "--port",
-            port,
-            "--web-config",
-            self.folder / f"{node}.yml",
-            *options,
-        )
+        given = ("--run-dir", self.run_dir(node), "--port", port, "--web-config", self.folder / f"{node}.yml")
+        self.agents[node] = start(self.folder / f"{node}.err", "exporter", *given, *options)
 
     def run_dir(self, node):
         path = self.folder / node
@@ -107,24 +98,17 @@ class Cluster:
         beside.replace(self.folder / "agents.json")
 
     def start_handler(self, *options):
+        given = {
+            "--agents": self.folder / "agents.json",
+            "--agents-config": self.folder / "client.yml",
+            "--state": self.state,
+            "--metrics": f"127.0.0.1:{self.metrics_port}",
+            **{"--max-devices": 100, "--max-percent": 100},
+        }
+        words = [word for pair in given.items() for word in pair]
+        home = self.folder / "handler_home"
         self.handler = start(
-            self.folder / "handler.err",
-            "handler",
-            "--agents",
-            self.folder / "agents.json",
-            "--agents-config",
-            self.folder / "client.yml",
-            "--state",
-            self.state,
-            "--metrics",
-            f"127.0.0.1:{self.metrics_port}",
-            "--from-beginning",
-            "--max-devices",
-            "100",
-            "--max-percent",
-            "100",
-            *options,
-            ASD_RUN_DIR=self.folder / "handler_home",
+            self.folder / "handler.err", "handler", "--from-beginning", *words, *options, ASD_RUN_DIR=home
         )
 
     @property

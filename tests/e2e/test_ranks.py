@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -21,22 +20,8 @@ PROGRAM = Path(__file__).parent / "programs" / "alike.py"
 
 def launch(runner, ranks, node, port, *words):
     """MindSpore's launcher for rank `node`, as on a host of its own."""
-    return runner.start(
-        sys.executable,
-        "-m",
-        "mindspore.parallel.cluster.run",
-        f"--worker_num={ranks}",
-        "--local_worker_num=1",
-        f"--node_rank={node}",
-        "--master_addr=127.0.0.1",
-        f"--master_port={port}",
-        f"--log_dir=logs{node}",
-        "--join=True",
-        PROGRAM,
-        *words,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        **runner.quiet,
-    )
+    options = (f"--worker_num={ranks}", "--local_worker_num=1", f"--node_rank={node}", "--master_addr=127.0.0.1")
+    return runner.launch(*options, f"--master_port={port}", f"--log_dir=logs{node}", PROGRAM, *words)
 
 
 def told(log):
@@ -107,6 +92,7 @@ def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
         assert (problem["kind"], problem["step"]) == ("problem", 1)
 
 
+@pytest.mark.slow
 def test_ranks_of_two_launchers_find_one_name(runner):
     port, words = free_port(), ("pynative", "nothing", "stop")
     with launch(runner, 2, 0, port, *words) as first, launch(runner, 2, 1, port, *words) as second:

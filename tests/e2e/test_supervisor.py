@@ -31,21 +31,8 @@ class Supervised:
 
     def start(self, *words, options=("--spares", "1")):
         """The command, running."""
-        return self.runner.start(
-            sys.executable,
-            "-m",
-            "asd",
-            "run",
-            "--ranks",
-            "2",
-            *options,
-            "--",
-            sys.executable,
-            PROGRAM,
-            STEPS,
-            *words,
-            **self.environ,
-        )
+        command = (sys.executable, "-m", "asd", "run", "--ranks", "2", *options, "--")
+        return self.runner.start(*command, sys.executable, PROGRAM, STEPS, *words, **self.environ)
 
     def run(self, *words, options=("--spares", "1"), timeout=300):
         """Exit code, output and sentences."""

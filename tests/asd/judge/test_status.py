@@ -20,26 +20,15 @@ TEXTS = st.text(max_size=20)
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 STATUSES = st.builds(
     partial(made_of, Status),
-    run=TEXTS,
+    **dict.fromkeys(("run", "host", "device"), TEXTS),
+    **dict.fromkeys(
+        ("pid", "step", "steps", "checks", "non_finite", "refused", "problems", "evidence_dropped"), COUNTS
+    ),
+    **dict.fromkeys(("started", "written", "last_check", "step_seconds", "check_seconds"), MOMENTS),
     rank=st.integers(-1, 2**40),
-    host=TEXTS,
-    device=TEXTS,
-    pid=COUNTS,
-    started=MOMENTS,
-    written=MOMENTS,
     active=st.booleans(),
-    step=COUNTS,
-    steps=COUNTS,
-    checks=COUNTS,
-    non_finite=COUNTS,
     anomalies=st.fixed_dictionaries({"first": COUNTS, "second": COUNTS}),
-    refused=COUNTS,
-    problems=COUNTS,
     dropped=st.dictionaries(TEXTS, COUNTS, max_size=3),
-    evidence_dropped=COUNTS,
-    last_check=MOMENTS,
-    step_seconds=MOMENTS,
-    check_seconds=MOMENTS,
     checkpoints=st.dictionaries(TEXTS, st.tuples(NUMBERS, NUMBERS), max_size=3),
 )
 
