@@ -4,14 +4,14 @@ import contextlib
 import json
 import signal
 import sys
-from pathlib import Path
+from functools import cache
 
 import pytest
 
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
+from tests.e2e.conftest import Runner
 
-PROGRAM = Path(__file__).parent / "programs" / "loops.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
 STYLES = ("model", "cell", "functional", "wrapped")
 
@@ -48,33 +48,38 @@ def test_with_skip_the_weights_stay_and_the_training_goes_on(runner, style, mode
     assert [event["step"] for event in anomalies(runner)] == [4]
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
-def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runner, mode):
-    bare = runner.program("loops.py", "cell", mode, 6)
-    assert (bare.code, bare.err) == (0, "")
-    for style in ("model", "cell"):
-        done = runner.asd_run("loops.py", style, mode, 6)
-        assert (done.code, done.result) == (0, bare.result), style
-        lines = done.err.splitlines()
-        assert ["norm.layer_norm" in lines[0], "rule: threshold" in lines[1], len(lines)] == [True, True, 2], style
+BOTH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """What a training without detection came to, by mode; of a training cell, which `Model` uses too."""
+
+    @cache
+    def of(mode):
+        done = Runner(tmp_path_factory.mktemp("bare")).program("loops.py", "cell", mode, 6)
+        assert (done.code, done.err) == (0, "")
+        return done.result
+
+    return of
+
+
+@BOTH
+def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runner, mode, bare):
+    done = runner.asd_run("loops.py", "cell", mode, 6)
+    assert (done.code, done.result) == (0, bare(mode))
+    lines = done.err.splitlines()
+    assert ["norm.layer_norm" in lines[0], "rule: threshold" in lines[1], len(lines)] == [True, True, 2]
     left = {path.name for path in (runner.folder / "asd_run").iterdir()}
     assert left == {"status-rank0.json", ".status-rank0.json.lock"}  # what it counted; no event
 
 
-@pytest.mark.parametrize(
-    ("style", "mode"), [("model", "graph"), pytest.param("cell", "pynative", marks=pytest.mark.slow)]
-)
-def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, style, mode):
-    bare = runner.program("loops.py", style, mode, 6)
-    done = runner.asd_run("loops.py", style, mode, 6, ASD_PROTECTION="full")
-    assert (done.code, done.result) == (0, bare.result)
-    for what in (
-        "rule: adaptive",
-        "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum",
-        "bounds on weights",
-        "second look: of 1 %",
-        "replay: of refused steps",
-    ):
+@BOTH
+def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, mode, bare):
+    done = runner.asd_run("loops.py", "model", mode, 6, ASD_PROTECTION="full")
+    assert (done.code, done.result) == (0, bare(mode))
+    products = "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum"
+    for what in ("rule: adaptive", products, "bounds on weights", "second look: of 1 %", "replay: of refused steps"):
         assert what in done.err, what
     assert anomalies(runner) == []
 
@@ -112,7 +117,7 @@ def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
     assert [event["step"] for event in anomalies(runner)] == [1]
 
 
-@pytest.mark.parametrize("start", ["program", "asd_run"])
+@pytest.mark.parametrize("start", ["program", pytest.param("asd_run", marks=pytest.mark.slow)])
 def test_the_environment_variable_is_enough_and_asd_run_does_nothing_twice(runner, start):
     done = getattr(runner, start)("loops.py", "functional", "pynative", 6, 4, NPU_ASD_ENABLE="1")
     assert done.code == 1

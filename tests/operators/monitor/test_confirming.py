@@ -142,11 +142,7 @@ class Counting(Decoder):
 
 @pytest.mark.parametrize(
     ("mode", "make", "named"),
-    [
-        pytest.param("graph", Drawing, "StandardNormal", marks=SLOW),
-        ("pynative", Drawing, "StandardNormal"),
-        ("pynative", Counting, ".calls "),
-    ],
+    [pytest.param("graph", Drawing, "StandardNormal", marks=SLOW), ("pynative", Counting, ".calls ")],
     indirect=["mode"],
 )
 def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, make, named, monkeypatch, caplog):
