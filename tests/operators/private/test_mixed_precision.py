@@ -5,7 +5,7 @@ from functools import cache
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, fill, values
+from checked_nets import PYNATIVE, SLOW, assert_same_bits, fill, values
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -81,11 +81,11 @@ def bare(precision, _mode):
 @pytest.mark.parametrize(
     ("precision", "attach_first", "mode"),
     [
-        ("to_float", False, "graph"),
-        ("O2", True, "graph"),
-        ("to_float", True, "pynative"),
-        ("dense alone", False, "pynative"),
-        ("O2", False, "pynative"),
+        *(("to_float", False, "graph"), ("dense alone", False, "pynative")),
+        *(
+            pytest.param(*each, marks=SLOW)
+            for each in (("O2", True, "graph"), ("to_float", True, "pynative"), ("O2", False, "pynative"))
+        ),
     ],
     indirect=["mode"],
 )
@@ -101,7 +101,9 @@ def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(prec
 
 
 @pytest.mark.parametrize(
-    ("precision", "mode"), [("O2", "graph"), ("to_float", "pynative"), ("O3", "pynative")], indirect=["mode"]
+    ("precision", "mode"),
+    [("O2", "graph"), *(pytest.param(each, "pynative", marks=SLOW) for each in ("to_float", "O3"))],
+    indirect=["mode"],
 )
 def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_those_do(precision, mode, enabled):
     losses, weights = bare(precision, mode)
@@ -134,6 +136,7 @@ class Residual(nn.Cell):
         return (out.astype(ms.float32) - target).square().mean()
 
 
+@PYNATIVE
 def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(mode):
     x, target = (np.random.default_rng(1).normal(size=(6, width)).astype(np.float32) for width in (8, 4))
     found = []
