@@ -1,15 +1,8 @@
 """`asd selftest --seconds` as a user starts it, and what the handler makes of it."""
 
-import contextlib
 import json
-import os
-import pty
-import signal
 import socket
-import subprocess
 import sys
-
-import pytest
 
 from asd.cli import main
 from asd.exporters.run_files.event_log import read_events
@@ -55,24 +48,3 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
     assert all(word in where for word in (told.id, "run/events-stress.jsonl"))
     assert (told.checkpoint, told.value, told.verdict, told.reason) == ("factors.Mul", 262144.0, "persistent", sentence)
     assert handled(runner, capsys, "isolated: CPU:0", "  failed 20")
-
-
-@pytest.mark.slow
-def test_a_terminal_sees_how_far_it_is_and_an_interrupt_ends_it_with_one_sentence_and_no_event(runner):
-    terminal, theirs = pty.openpty()
-    command = [sys.executable, "-m", "asd", "selftest", "--device", "CPU", "--seconds", "600", "--run-dir", "run"]
-    process = subprocess.Popen(command, cwd=runner.folder, env=runner.environ, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    while b"/600 s, " not in seen:
-        seen += os.read(terminal, 1 << 16)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[0] == b""
-    assert process.returncode == 130
-    rest = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while more := os.read(terminal, 1 << 16):
-            rest += more
-    os.close(terminal)
-    assert rest.endswith(b"\nasd: interrupted.\r\n")
-    assert not (runner.folder / "run").exists()

@@ -22,7 +22,7 @@ PAIRS = (
 NUMBERS = ("losses", "digests", "changes", "refused")
 
 
-def train_together(runner, mode, *trainings, ranks=2, timeout=150):
+def train_together(runner, mode, *trainings, ranks=2, timeout=300):
     """What each rank printed at the end of each of `trainings`, which are stories and what is done about them."""
     done, logs = runner.ranks("replay_parallel.py", mode, *itertools.chain(*trainings), count=ranks, timeout=timeout)
     assert done.code == 0, done
@@ -35,7 +35,7 @@ def train_together(runner, mode, *trainings, ranks=2, timeout=150):
 def together(request, tmp_path_factory):
     """What each rank printed at the end of each of `PAIRS`, which one job trains."""
     runner = Runner(tmp_path_factory.mktemp("together"))
-    return dict(zip(PAIRS, train_together(runner, request.param, *PAIRS, timeout=400), strict=True))
+    return dict(zip(PAIRS, train_together(runner, request.param, *PAIRS, timeout=550), strict=True))
 
 
 def verdicts(rank):
