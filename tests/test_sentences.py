@@ -41,14 +41,36 @@ def readers(text):
     return [node.lineno for node in ast.walk(ast.parse(text)) if is_read(node)]
 
 
+def source():
+    for path in source_files(*SOURCE):
+        if path.suffix == ".py":
+            yield path, (ROOT / path).read_text(encoding="utf-8")
+
+
 def test_no_code_looks_into_a_sentence():
-    found = {
-        f"{path}:{line}"
-        for path in source_files(*SOURCE)
-        if path.suffix == ".py" and path.as_posix() not in ALLOWED
-        for line in readers((ROOT / path).read_text(encoding="utf-8"))
-    }
+    found = {f"{path}:{line}" for path, text in source() if path.as_posix() not in ALLOWED for line in readers(text)}
     assert found == set()
+
+
+def is_ill_formed(node):
+    """Whether the text of an error is more than one line, or has the full stop that `ConfigError` adds itself."""
+    if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+        return False
+    parts = getattr(node.exc.args[-1], "values", [node.exc.args[-1]])
+    text = "".join(part.value if isinstance(getattr(part, "value", 0), str) else "X" for part in parts)
+    return "\n" in text or "  " in text or (getattr(node.exc.func, "id", "") == "ConfigError" and text[-1:] == ".")
+
+
+def test_every_error_is_one_line():
+    found = [
+        f"{path}:{node.lineno}" for path, text in source() for node in ast.walk(ast.parse(text)) if is_ill_formed(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("code", ["raise StateError(f'{x}\\n')", "raise ConfigError('a', b, 'valid is c.')"])
+def test_an_error_of_another_form_is_found(code):
+    assert is_ill_formed(ast.parse(code).body[0])
 
 
 @pytest.mark.parametrize(

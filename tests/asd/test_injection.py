@@ -13,15 +13,7 @@ from asd.injection import PATTERNS, TARGETS, Fault
 
 TYPES = ("float16", "float32", "float64")
 SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
-AMOUNTS = {
-    "flip": 9,
-    "scale": 1e30,
-    "set": math.inf,
-    "stick": math.nan,
-    "noise": 0.5,
-    "factor": 4.0,
-    "zero": 2,
-}
+AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "noise": 0.5, "factor": 4.0, "zero": 2}
 
 WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
 FINITE = ("scale", "noise", "factor")
@@ -95,36 +87,30 @@ def test_what_is_left_out_has_a_default():
 def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
     with pytest.raises(ConfigError) as caught:
         Fault.parse(text)
-    assert str(caught.value).startswith(f"fault has the value {text!r}, which is not valid: ")
+    assert (caught.value.variable, caught.value.value) == ("fault", text)
     assert "gradient:norm_out:flip=30:step=40" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "field", "valid"),
     [
-        ("loss:a:flip=3:step=3", "fault target has the value 'loss', .* gradient, weight, output"),
-        ("gradient:(:flip=3:step=3", r"fault where has the value '\(', .* a regular expression"),
-        ("gradient:a:flip=3:step=0", "fault step has the value 0, .* a step from 1 on"),
-        ("gradient:a:flip=3:step=1:duration=0", "fault duration has the value 0, .* from 1 on"),
-        ("gradient:a:flip=3:step=1:rank=-1", "fault rank has the value -1, .* a rank from 0 on"),
-        ("gradient:a:flip=3:step=1:chance=0", "fault chance has the value 0.0, .* a number above 0, up to 1"),
-        ("gradient:a:flip=3:step=1:chance=nan", "fault chance has the value nan, .* a number above 0, up to 1"),
+        ("loss:a:flip=3:step=3", "target", "gradient, weight, output"),
+        ("gradient:(:flip=3:step=3", "where", "a regular expression"),
+        ("gradient:a:flip=3:step=0", "step", "a step from 1 on"),
+        ("gradient:a:flip=3:step=1:duration=0", "duration", "from 1 on"),
+        ("gradient:a:flip=3:step=1:rank=-1", "rank", "a rank from 0 on"),
+        ("gradient:a:flip=3:step=1:chance=0", "chance", "above 0, up to 1"),
+        ("gradient:a:flip=3:step=1:chance=nan", "chance", "above 0, up to 1"),
         *(
-            (f"gradient:a:{amount}:step=1", "fault amount has the value .*, .* a bit from 0 to 63, a count from 1 on")
-            for amount in (
-                "flip=64",
-                "flip=-1",
-                "zero=0",
-                "zero=nan",
-                "scale=inf",
-                "noise=nan",
-            )
+            (f"gradient:a:{amount}:step=1", "amount", "a bit from 0 to 63")
+            for amount in ("flip=64", "flip=-1", "zero=0", "zero=nan", "scale=inf", "noise=nan")
         ),
     ],
 )
-def test_a_field_that_is_not_valid_is_named(text, message):
-    with pytest.raises(ConfigError, match=message):
+def test_a_field_that_is_not_valid_is_named(text, field, valid):
+    with pytest.raises(ConfigError, match=valid) as caught:
         Fault.parse(text)
+    assert caught.value.variable == f"fault {field}"
 
 
 def test_a_fault_is_active_in_its_steps_on_its_rank():
@@ -169,7 +155,7 @@ def test_a_flip_changes_one_bit_of_each_chosen_element_and_flips_back(data, dtyp
 
 @pytest.mark.parametrize(("dtype", "bit"), [("float16", 16), ("float32", 32)])
 def test_a_bit_that_the_type_lacks_is_an_error(dtype, bit):
-    with pytest.raises(ConfigError, match=f"fault flip has the value {bit}, .* valid for {dtype} is 0 to {bit - 1}"):
+    with pytest.raises(ConfigError, match=f"fault flip .* {bit}, .*for {dtype} is 0 to {bit - 1}"):
         fault("flip", bit).apply(array(dtype), 1)
 
 

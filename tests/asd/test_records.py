@@ -32,31 +32,33 @@ class Thing:
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "field", "valid"),
     [
-        ({}, "thing field name is None; valid is a text."),
-        ({"name": 1}, "thing field name is 1; valid is a text."),
-        ({"name": "a", "rank": -2}, "thing field rank is -2; valid is a whole number from -1 on."),
-        ({"name": "a", "rank": 2**63}, f"thing field rank is {2**63}; valid is a whole number from -1 on."),
-        ({"name": "a", "size": True}, "thing field size is True; valid is a whole number from 0 on."),
-        ({"name": "a", "on": 0}, "thing field on is 0; valid is true or false."),
-        (
-            {"name": "a", "value": "1"},
-            "thing field value is '1'; valid is a number, or one of the texts inf, -inf, nan.",
-        ),
-        ({"name": "a", "seconds": math.inf}, "thing field seconds is inf; valid is a number."),
-        ({"name": "a", "seconds": math.nan}, "thing field seconds is nan; valid is a number."),
-        ({"name": "a", "lists": {"x.y": ["2"]}}, "thing field lists is {'x.y': ['2']}; valid is an object of lists."),
-        ({"name": "a", "bare": [None]}, "thing field bare is [None]; valid is Expected `int`, got `null`."),
-        ({"name": "bad"}, "its name is 'bad'."),
-        ([], "thing is []; valid is an object."),
-        ({"name": ["x" * 999]}, f"thing field name is ['{'x' * 78}; valid is a text."),
+        ({}, "name", "a text"),
+        ({"name": 1}, "name", "a text"),
+        ({"name": ["x" * 999]}, "name", "a text"),
+        ({"name": "a", "rank": -2}, "rank", "from -1 on"),
+        ({"name": "a", "rank": 2**63}, "rank", "from -1 on"),
+        ({"name": "a", "size": True}, "size", "from 0 on"),
+        ({"name": "a", "on": 0}, "on", "true or false"),
+        ({"name": "a", "value": "1"}, "value", "inf, -inf, nan"),
+        ({"name": "a", "seconds": math.inf}, "seconds", "a number"),
+        ({"name": "a", "seconds": math.nan}, "seconds", "a number"),
+        ({"name": "a", "lists": {"x.y": ["2"]}}, "lists", "an object of lists"),
+        ({"name": "a", "bare": [None]}, "bare", "Expected `int`, got `null`"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_value_and_what_is_valid(data, sentence):
+def test_what_is_wrong_is_named_with_its_value_and_what_is_valid(data, field, valid):
+    with pytest.raises(StateError, match=rf"^thing field {field} is .{{1,80}}; valid is .*{valid}\.$") as caught:
+        fill(Thing, data, "thing")
+    assert repr(data.get(field))[:80] in str(caught.value)
+
+
+@pytest.mark.parametrize(("data", "sentence"), [({"name": "bad"}, "its name is 'bad'"), ([], "thing is []")])
+def test_what_is_wrong_as_a_whole_is_told(data, sentence):
     with pytest.raises(StateError) as caught:
         fill(Thing, data, "thing")
-    assert str(caught.value) == sentence
+    assert str(caught.value).startswith(sentence)
 
 
 def test_what_is_unknown_is_passed_over_and_whole_numbers_are_numbers():
@@ -65,7 +67,7 @@ def test_what_is_unknown_is_passed_over_and_whole_numbers_are_numbers():
 
 
 def test_half_a_surrogate_pair_where_no_text_can_be_is_a_sentence():
-    with pytest.raises(StateError, match="^thing holds half a surrogate pair, .*; valid is text[.]$"):
+    with pytest.raises(StateError, match="^thing holds half a surrogate pair"):
         fill(Thing, {"name": "a", "\ud800": 1}, "thing")
 
 
@@ -97,10 +99,10 @@ def test_a_text_that_is_no_object_is_shown_in_part(text):
 def test_only_a_file_that_is_not_there_is_none(tmp_path):
     path = tmp_path / "a.json"
     assert load_if_there(path, "thing", "one") is None
-    with pytest.raises(StateError, match=r"^thing .*a\.json can't be read: No such file or directory\.$"):
+    with pytest.raises(StateError, match=r"a\.json .*: No such file or directory\.$"):
         load(path, "thing", "one")
     path.symlink_to(path)  # it is there, and can't be read
-    with pytest.raises(StateError, match=r"^thing .*a\.json can't be read: Too many levels of symbolic links\.$"):
+    with pytest.raises(StateError, match=r"a\.json .*: Too many levels of symbolic"):
         load_if_there(path, "thing", "one")
     with pytest.raises(StateError, match=r"can't be read: Not a directory\.$"):
         load_if_there(Path(__file__) / "a.json", "thing", "one")
@@ -113,7 +115,7 @@ def test_only_a_file_that_is_not_there_is_none(tmp_path):
     ("content", "reason"),
     [
         ("{", " is corrupt: Expecting "),
-        ("[]", " is corrupt: it holds a list; valid is one."),
+        ("[]", " is corrupt: it holds a list"),
         ('{"version": 2}', " has version 2; valid is 1."),
         (" " * 99 + "{}", " has 101 bytes; valid are at most 100."),
     ],

@@ -68,8 +68,7 @@ def test_a_sink_that_can_not_be_opened_is_named_and_left_out(installed, capsys, 
     installed(good=f"{__name__}:make_list", broken=target)
     assert len(module.open_sinks(Config(protection="document"), ORIGIN)) == 1
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err == f"asd: sink broken can't be opened and is left out: {reason}\n"
+    assert (out, "sink broken" in err, err.endswith(f": {reason}\n")) == ("", True, True)
 
 
 @pytest.mark.parametrize("targets", [{}, {"broken": f"{__name__}:make_nothing"}])

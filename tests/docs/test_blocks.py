@@ -56,20 +56,10 @@ def test_a_script_is_well_formed_and_its_commands_and_settings_exist(block):
 @pytest.mark.parametrize(
     "script",
     [
-        "asd nothing",
-        "asd events --lvel first",
-        "asd tune --nothing",
-        "export ASD_RUEL=adaptive",
-        "export ASD_RULE=adaptiv",
-        "ASD_OPTIONS=confirm:2 asd env",
-        "make nothing",
-        "python benchmarks/nothing.py",
-        "python -m nothing.here",
-        "pip install 'mindspore-asd[nothing]'",
-        "if true",
-        "nothing --at all",
-        "asd run --ranks 2 -- python nothing.py",
-        "sbatch --wrap 'X=1 asd nothing'",
+        *("asd nothing", "asd events --lvel first", "asd tune --nothing", "asd run --ranks 2 -- python nothing.py"),
+        *("export ASD_RUEL=adaptive", "export ASD_RULE=adaptiv", "ASD_OPTIONS=confirm:2 asd env", "make nothing"),
+        *("python benchmarks/nothing.py", "python -m nothing.here", "pip install 'mindspore-asd[nothing]'"),
+        *("if true", "nothing --at all", "sbatch --wrap 'X=1 asd nothing'"),
     ],
 )
 def test_the_check_of_scripts_can_fail(script):

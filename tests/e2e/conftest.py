@@ -106,14 +106,25 @@ class Runner:
 
     def run(self, *command, timeout=240, **environ):
         """The end of a process; it is killed if it takes longer than `timeout` seconds."""
-        with self.start(*command, **environ) as process:
+        return self.ended(self.start(*command, **environ), timeout)
+
+    @staticmethod
+    def ended(process, timeout):
+        """The same of a process that runs already."""
+        with process:
             try:
                 out, err = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 process.kill_group()
                 told = subprocess.Popen.communicate(process)
-                raise AssertionError(f"{command} took more than {timeout} s: {told}") from None
+                raise AssertionError(f"{process.args} took more than {timeout} s: {told}") from None
         return Done(process.returncode, out, err)
+
+    def launch(self, *words):
+        """MindSpore's launcher, running, with these options, a program and its words."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        launcher = (sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True")
+        return self.start(*launcher, *words, PATH=path, **self.quiet)
 
     def asd(self, *arguments, **options):
         """The command `asd`."""
@@ -129,21 +140,8 @@ class Runner:
 
     def ranks(self, name, *words, count=2, timeout=120, logs="logs"):
         """One of `programs/` as ranks of a job under MindSpore's launcher: its end, and the log of each rank."""
-        done = self.run(
-            sys.executable,
-            "-m",
-            "mindspore.parallel.cluster.run",
-            f"--worker_num={count}",
-            f"--local_worker_num={count}",
-            f"--master_port={free_port()}",
-            f"--log_dir={logs}",
-            "--join=True",
-            PROGRAMS / name,
-            *words,
-            timeout=timeout,
-            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            **self.quiet,
-        )
+        options = (f"--worker_num={count}", f"--local_worker_num={count}", f"--master_port={free_port()}")
+        done = self.ended(self.launch(*options, f"--log_dir={logs}", PROGRAMS / name, *words), timeout)
         told = [(self.folder / logs / f"worker_{rank}.log").read_text() for rank in range(count)]
         judge_crashes(*told)
         return done, told

@@ -75,7 +75,7 @@ def written(folder, rank):
     return [event for path in paths for event in read_events(path)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_event_survives_the_death_of_everyone(tmp_path, seed):
     chance = random.Random(seed)
     folder, results = tmp_path / "run", tmp_path / "results.json"

@@ -38,28 +38,13 @@ def assert_told(runner, done, step):
     assert f"first at step {step} in model.layers.1.attention_norm" in report
 
 
-def test_in_graph_mode_everything_comes_true(runner):
-    options = ("demo", *BOTH, "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
-    assert_told(runner, runner.asd(*options, **DEFAULT), 20)
+@pytest.mark.parametrize(
+    ("mode", "steps", "step"), [("graph", 30, 20), pytest.param("pynative", 20, 12, marks=pytest.mark.slow)]
+)
+def test_in_either_mode_everything_comes_true(runner, mode, steps, step):
+    options = ("--mode", mode, "--steps", steps, "--fault", f"{FAULT}{step}", "--json", "--out", "out")
+    assert_told(runner, runner.asd("demo", *BOTH, *options, timeout=900, **DEFAULT), step)
     assert {entry.name for entry in runner.folder.iterdir()} <= {"out"}
-
-
-@pytest.mark.slow
-def test_in_pynative_everything_comes_true(runner):
-    options = (
-        "demo",
-        *BOTH,
-        "--steps",
-        20,
-        "--fault",
-        FAULT + "12",
-        "--json",
-        "--out",
-        "out",
-        "--mode",
-        "pynative",
-    )
-    assert_told(runner, runner.asd(*options, timeout=900, **DEFAULT), 12)
 
 
 @pytest.mark.slow
@@ -77,44 +62,24 @@ def test_in_a_job_of_two_devices_and_a_spare_all_three_acts_come_true(runner):
     assert runner.events("out/poisoned/events-handler.jsonl") == []
 
 
-CRASH_AT_THE_END = """
-import atexit, ctypes, os
-if os.environ.get("RANK_ID") == "0" and os.environ.get("MS_ROLE") != "MS_SCHED" and "+2" in os.environ["ASD_RUN"]:
-    atexit.register(getattr(ctypes.CDLL(None), "raise"), 11)
-"""
-
-
-@pytest.mark.slow
-def test_a_rank_that_crashes_behind_its_last_line_costs_an_attempt_and_the_story_stays_true(runner):
-    (runner.folder / "sitecustomize.py").write_text(CRASH_AT_THE_END)
-    options = ("demo", "--parts", "transient", "--json", "--out", "out")
-    done = runner.asd(*options, timeout=900, PYTHONPATH=str(runner.folder))
-    assert (done.code, done.err) == (0, "")
-    assert {check for check, came_true in json.loads(done.out)["checks"].items() if not came_true} == set()
-    record = json.loads((runner.folder / "out" / "transient" / "supervisor.json").read_text())
-    assert [attempt["devices"] for attempt in record["attempts"]] == [[0, 1]] * 3
-
-
 @pytest.mark.slow
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
     done = runner.asd("demo", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
-    assert done.code == 1
-    assert "   NO   the fault was found at its step\n" in done.out
-    assert "   yes  no alarm in the clean run\n" in done.out
-    assert "   yes  detection changes no number\n" in done.out
-    assert "Traceback" not in done.err
+    assert (done.code, "Traceback" in done.err, "   NO   the fault was found" in done.out) == (1, False, True)
+    assert done.out.count("\n   yes  ") >= 2
     assert runner.events("out/events-rank0.jsonl") == []
 
 
 def test_a_place_that_the_network_lacks_ends_with_one_sentence_and_code_2(runner):
     done = runner.asd("demo", "--fault", "gradient:nowhere:flip=30:step=12", "--steps", 20, "--json")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("asd: fault where has the value 'nowhere', which is not valid: valid is an expression ")
-    assert "model.layers.0.attention_norm" in done.err
-    assert done.err.count("\n") == 1
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert all(word in done.err for word in ("'nowhere'", "model.layers.0.attention_norm"))
 
 
-@pytest.mark.parametrize("seconds", [1.5, 7], ids=["while mindspore is imported", "in the middle of a training"])
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(1.5, id="while mindspore is imported", marks=pytest.mark.slow), pytest.param(7, id="in a training")],
+)
 def test_ctrl_c_ends_it_at_once_with_code_130_and_one_sentence(runner, seconds):
     options = ("--parts", "detection", "--steps", 20_000, "--fault", FAULT + "5", "--out", "out")
     with runner.start(sys.executable, "-m", "asd", "demo", *options) as process:

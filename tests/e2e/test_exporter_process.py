@@ -13,7 +13,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 import asd
 from tests.support.waiting import wait_for
@@ -32,38 +31,22 @@ def environment():
 class Exporter:
     """A running `asd exporter`."""
 
-    def __init__(self, folder, *arguments, opener=None):
+    def __init__(self, folder):
         command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0"]
-        self.process = subprocess.Popen(
-            [*command, *arguments], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
         self.first_line = self.process.stderr.readline()
         self.url = re.search(r"at (https?://\S+)/metrics\n", self.first_line).group(1)
-        self.open = (opener or urllib.request.build_opener()).open
-
-    def get(self, path, **headers):
-        with self.open(urllib.request.Request(self.url + path, headers=headers), timeout=20) as response:
-            return response.read().decode()
 
     def wait_until_ready(self):
         wait_for(self.is_ready)
 
     def is_ready(self):
         try:
-            return self.get("/readyz") == "ready\n"
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=20) as response:
+                return response.read() == b"ready\n"
         except urllib.error.HTTPError as error:
             with error:
                 return {503: b"no run was found" in error.read()}[error.code]  # then it has looked
-
-    def value(self, name, **labels):
-        text = self.get("/metrics", Accept="application/openmetrics-text;version=1.0.0")
-        found = [
-            sample.value
-            for family in parse_openmetrics(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        ]
-        return sum(found) if found else None
 
     def end(self, number):
         """Sends a signal; returns the exit code, what else it said, and how long it took, in seconds."""
@@ -79,8 +62,8 @@ class Exporter:
 def exporter(tmp_path):
     with contextlib.ExitStack() as running:
 
-        def start(*arguments, **options):
-            started = Exporter(tmp_path, *arguments, **options)
+        def start():
+            started = Exporter(tmp_path)
             running.callback(started.process.stderr.close)
             running.callback(started.process.wait)
             running.callback(started.process.kill)

@@ -2,19 +2,17 @@
 
 import contextlib
 import json
-import re
 import signal
 import sys
-from pathlib import Path
+from functools import cache
 
 import pytest
 
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
+from tests.e2e.conftest import Runner
 
-PROGRAM = Path(__file__).parent / "programs" / "loops.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
-both_modes = pytest.mark.parametrize("mode", ["graph", "pynative"])
 STYLES = ("model", "cell", "functional", "wrapped")
 
 
@@ -25,13 +23,13 @@ def judged_styles(*fast):
     return pytest.mark.parametrize(("style", "mode"), marked)
 
 
-@judged_styles(("model", "graph"), ("cell", "pynative"), ("functional", "graph"), ("wrapped", "graph"))
+@judged_styles(("model", "graph"), ("wrapped", "graph"))
 def test_a_bad_update_is_refused_and_the_training_ended(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 6, 4)
     assert done.code == 1
     assert done.out == ""
-    assert f"asd.errors.AnomalyDetected: {KEYWORD}: node type=SoC" in done.err
-    assert f"{KEYWORD}: node type=SoC, sensor type=Check Sensor, event state=check fail, code=80818C00 " in done.err
+    assert f"asd.errors.AnomalyDetected: {KEYWORD}: " in done.err
+    assert "code=80818C00" in done.err
     (event,) = anomalies(runner)
     assert (event["step"], event["level"], event["refused"]) == (4, "first", True)
     assert event["value"] == pytest.approx(1.0318e12, rel=1e-4)
@@ -41,7 +39,7 @@ def anomalies(runner):
     return [event for event in runner.events() if event["kind"] == "anomaly"]
 
 
-@judged_styles(("model", "pynative"), ("cell", "graph"), ("functional", "pynative"))
+@judged_styles(("cell", "graph"), ("functional", "pynative"))
 def test_with_skip_the_weights_stay_and_the_training_goes_on(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 4, 4, ASD_ON_ANOMALY="skip")
     assert done.code == 0
@@ -50,66 +48,51 @@ def test_with_skip_the_weights_stay_and_the_training_goes_on(runner, style, mode
     assert [event["step"] for event in anomalies(runner)] == [4]
 
 
-def test_with_log_the_update_is_applied_and_reported(runner):
-    done = runner.asd_run("loops.py", "cell", "graph", 4, 4, ASD_ON_ANOMALY="log")
-    assert done.code == 0
-    assert done.result["before"] != done.result["after"]
-    assert [(event["step"], event["refused"]) for event in anomalies(runner)] == [(4, False)]
+BOTH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
 
 
-@both_modes
-def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runner, mode):
-    bare = runner.program("loops.py", "cell", mode, 6)
-    assert (bare.code, bare.err) == (0, "")
-    for style in ("model", "cell"):
-        done = runner.asd_run("loops.py", style, mode, 6)
-        assert (done.code, done.result) == (0, bare.result), style
-        lines = done.err.splitlines()
-        assert re.search(r"^\[INFO\] .* 1 checkpoints: norm\.layer_norm$", lines[0]), style
-        assert re.search(r"^\[INFO\] .* checked are 1 gradients of activations; rule: threshold; refusal: ", lines[1])
-        assert len(lines) == 2
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """What a training without detection came to, by mode; of a training cell, which `Model` uses too."""
+
+    @cache
+    def of(mode):
+        done = Runner(tmp_path_factory.mktemp("bare")).program("loops.py", "cell", mode, 6)
+        assert (done.code, done.err) == (0, "")
+        return done.result
+
+    return of
+
+
+@BOTH
+def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runner, mode, bare):
+    done = runner.asd_run("loops.py", "cell", mode, 6)
+    assert (done.code, done.result) == (0, bare(mode))
+    lines = done.err.splitlines()
+    assert ["norm.layer_norm" in lines[0], "rule: threshold" in lines[1], len(lines)] == [True, True, 2]
     left = {path.name for path in (runner.folder / "asd_run").iterdir()}
     assert left == {"status-rank0.json", ".status-rank0.json.lock"}  # what it counted; no event
 
 
-@pytest.mark.parametrize(("style", "mode"), [("model", "graph"), ("cell", "pynative")])
-def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, style, mode):
-    bare = runner.program("loops.py", style, mode, 6)
-    done = runner.asd_run("loops.py", style, mode, 6, ASD_PROTECTION="full")
-    assert (done.code, done.result) == (0, bare.result)
-    for what in (
-        "rule: adaptive",
-        "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum",
-        "bounds on weights",
-        "second look: of 1 %",
-        "replay: of refused steps",
-    ):
+@BOTH
+def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, mode, bare):
+    done = runner.asd_run("loops.py", "model", mode, 6, ASD_PROTECTION="full")
+    assert (done.code, done.result) == (0, bare(mode))
+    products = "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum"
+    for what in ("rule: adaptive", products, "bounds on weights", "second look: of 1 %", "replay: of refused steps"):
         assert what in done.err, what
     assert anomalies(runner) == []
-
-
-def test_with_level_3_every_value_is_logged(runner):
-    done = runner.asd_run("loops.py", "cell", "graph", 6, NPU_ASD_ENABLE="3")
-    _, _, *logged = done.err.splitlines()  # the first two say what is checked
-    lines = [line.partition(" step=")[2] for line in logged]
-    assert [line.split()[:2] for line in lines] == [[str(step), "checkpoint=norm.layer_norm"] for step in range(1, 7)]
-    assert all(line.endswith(" limit=1e+06") for line in lines)
-    assert all(0 < float(line.partition("value=")[2].split()[0]) < 10 for line in lines)
-
-
-def test_with_level_0_nothing_is_checked(runner):
-    done = runner.asd_run("loops.py", "cell", "graph", 4, 4, NPU_ASD_ENABLE="0")
-    assert (done.code, done.err) == (0, "")
-    assert done.result["before"] != done.result["after"]
 
 
 @pytest.mark.parametrize(
     ("style", "mode"),
     [
         ("killed", "graph"),
-        ("assigned", "graph"),
         ("assigned", "pynative"),
-        *(pytest.param(*cell, marks=pytest.mark.slow) for cell in (("jitted", "pynative"), ("own_cell", "graph"))),
+        *(
+            pytest.param(*cell, marks=pytest.mark.slow)
+            for cell in (("assigned", "graph"), ("jitted", "pynative"), ("own_cell", "graph"))
+        ),
     ],
 )
 def test_what_trains_and_is_not_judged_is_told_within_ten_steps(runner, style, mode):
@@ -134,7 +117,7 @@ def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
     assert [event["step"] for event in anomalies(runner)] == [1]
 
 
-@pytest.mark.parametrize("start", ["program", "asd_run"])
+@pytest.mark.parametrize("start", ["program", pytest.param("asd_run", marks=pytest.mark.slow)])
 def test_the_environment_variable_is_enough_and_asd_run_does_nothing_twice(runner, start):
     done = getattr(runner, start)("loops.py", "functional", "pynative", 6, 4, NPU_ASD_ENABLE="1")
     assert done.code == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+SLOW = pytest.mark.slow
 PROGRAMS = Path(__file__).parent / "programs"
 CHECKPOINTS = [
     "model.norm_out",
@@ -36,7 +37,7 @@ def values(done):
     return [(int(step), name, float(value)) for step, name, value in found]
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_an_entry_in_the_yaml_judges_all_checkpoints_in_every_step(runner, mode):
     done = train(runner, mode, 3, MONITOR, NPU_ASD_ENABLE="3")
     assert done.code == 0
@@ -50,48 +51,24 @@ def test_an_entry_in_the_yaml_judges_all_checkpoints_in_every_step(runner, mode)
     assert runner.events() == []
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
-def test_low_thresholds_and_a_corrupted_gradient_end_the_training(runner, mode):
-    done = train(runner, mode, 5, MONITOR + DRILL, NPU_ASD_UPPER_THRESH="4,3")
+@pytest.mark.parametrize(
+    ("mode", "run"),
+    [("graph", True), *(pytest.param(*each, marks=SLOW) for each in (("graph", False), ("pynative", False)))],
+)
+def test_low_thresholds_and_a_corrupted_gradient_end_the_training(runner, mode, run):
+    done = train(runner, mode, 5, DRILL if run else MONITOR + DRILL, run=run, NPU_ASD_UPPER_THRESH="4,3")
     assert done.code == 1
-    assert "asd.errors.AnomalyDetected: accuracy sensitivity feature abnormal: " in done.err
+    assert "asd.errors.AnomalyDetected: " in done.err
     events = runner.events()
     assert {event["step"] for event in events} == {3}
-    assert events[0]["checkpoint"] == "model.layers.1.ffn_norm"
-    assert (events[0]["level"], events[0]["refused"], events[0]["limits"]) == ("first", True, [4.0])
-    assert events[0]["value"] == pytest.approx(5.0, rel=1e-3)
+    first = next(event for event in events if event["level"] == "first")
+    assert (first["checkpoint"], first["refused"], first["limits"]) == ("model.layers.1.ffn_norm", True, [4.0])
+    assert first["value"] == pytest.approx(5.0, rel=1e-3)
 
 
-def test_asd_run_does_the_same_without_a_word_in_the_yaml(runner):
-    done = train(runner, "graph", 5, DRILL, run=True, NPU_ASD_UPPER_THRESH="4,3")
-    assert done.code == 1
-    events = runner.events()
-    assert [event["checkpoint"] for event in events if event["level"] == "first"][:1] == ["model.layers.1.ffn_norm"]
-    assert {event["step"] for event in events} == {3}
-
-
-@pytest.mark.slow
+@SLOW
 def test_asd_run_and_an_entry_in_the_yaml_judge_each_value_once(runner):
     done = train(runner, "graph", 2, MONITOR, run=True, NPU_ASD_ENABLE="3")
     assert done.code == 0
     expected = [(step, name) for step in (1, 2) for name in CHECKPOINTS]
     assert sorted((step, name) for step, name, _ in values(done)) == sorted(expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_a_second_look_heals_a_gradient_that_was_wrong_once(runner, mode):
-    looks = {"NPU_ASD_ENABLE": "3", "ASD_RULE": "adaptive", "ASD_OPTIONS": "confirm:0.01", "ASD_ON_ANOMALY": "skip"}
-    fault = DRILL.replace("step=3", "step=6")
-    seen = {}
-    for name, callbacks in (("healthy", MONITOR), ("healed", MONITOR + fault)):
-        done = train(runner, mode, 8, callbacks, ASD_RUN=name, **looks)
-        assert done.code == 0
-        seen[name] = re.findall(r"step=(\d+) checkpoint=(\S+) value=(\S+) ", done.err)
-    assert {step for step, _, _ in seen["healthy"]} == set("12345678")
-    told = [(event["step"], event["kind"], event["verdict"]) for event in runner.events() if event["level"] == "first"]
-    assert (6, "replay", "transient") in told
-    assert {step for step, _, _ in told} == {6}
-    # What was wrong was seen, but not learned, and nothing of it is in what came after.
-    values = {name: [line for line in lines if line[0] != "6"] for name, lines in seen.items()}
-    assert values["healed"] == values["healthy"]

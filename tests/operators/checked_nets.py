@@ -5,6 +5,7 @@ from zlib import crc32
 
 import mindspore as ms
 import numpy as np
+import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.train import Callback, Model
 
@@ -12,6 +13,10 @@ from asd import Config
 from asd.operators.gate.slots import table
 
 HIDDEN, VOCABULARY = 8, 13
+SLOW = pytest.mark.slow
+GRAPH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)], indirect=True)
+PYNATIVE = pytest.mark.parametrize("mode", [pytest.param("graph", marks=SLOW), "pynative"], indirect=True)
+"""In one mode for `make test`, in the other one too for `make test-slow`."""
 
 
 def ids(seed=0, batch=2, length=5):

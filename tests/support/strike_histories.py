@@ -78,13 +78,7 @@ HISTORIES = [
     history("a verdict whose anomaly is lost", replay("transient"), d3=1),
     history("an undetermined replay", first(), replay("undetermined"), d3=1),
     history("persistent hardware", first(), replay("persistent"), d3=1),
-    history(
-        "three devices at once",
-        *(first(1, device=f"Ascend:{number}") for number in (3, 4, 5)),
-        d3=0,
-        d4=0,
-        d5=0,
-    ),
+    history("three devices at once", *(first(1, device=f"Ascend:{n}") for n in (3, 4, 5)), d3=0, d4=0, d5=0),
     history(
         "two devices at once",
         first(1, device="Ascend:3"),

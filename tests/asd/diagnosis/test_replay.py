@@ -57,11 +57,7 @@ def test_nothing_is_believed_where_healthy_ranks_do_not_repeat_a_step():
 
 
 def test_the_reason_says_why_nothing_is_known_without_a_sibling():
-    finding = find(BAD, BAD, abnormal=abnormal)
-    assert finding.reason == (
-        "the same answer twice, and there is no sibling to compare with: it can be persistent hardware, software or "
-        "data"
-    )
+    assert "no sibling" in find(BAD, BAD, abnormal=abnormal).reason
 
 
 def test_the_reason_names_the_place_and_both_values():

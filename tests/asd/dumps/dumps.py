@@ -49,12 +49,7 @@ def tensor(array, framework=MS, *, data_name=None, md5=False):
         statistics = (
             [None] * 4
             if not array.size
-            else [
-                float(wide.max()),
-                float(wide.min()),
-                float(wide.mean()),
-                float(np.sqrt((wide * wide).sum())),
-            ]
+            else [float(wide.max()), float(wide.min()), float(wide.mean()), float(np.sqrt((wide * wide).sum()))]
         )
     found |= dict(zip(("Max", "Min", "Mean", "Norm"), statistics, strict=True))
     if data_name is not None:

@@ -45,32 +45,32 @@ def test_the_other_documented_settings_are_read_as_they_are_typed():
     ("content", "said"),
     [
         ([], "valid is a JSON object"),
-        ({"taks": "tensor"}, "taks in config has the value 'tensor'"),
+        ({"taks": "tensor"}, "taks in config"),
         ({"task": ["tensor"]}, "valid is statistics, tensor"),
         ({"task": "everything"}, "overflow_check, grad_probe"),
         ({"task": "grad_probe", "grad_probe": {"grad_level": "L3"}}, "valid is L0, L1"),
         ({"task": "grad_probe", "grad_probe": {"param_list": "w"}}, "valid is a list of texts"),
-        ({"task": "grad_probe", "grad_probe": {"level": "L1"}}, "level beside the object 'grad_probe', not in it"),
+        ({"task": "grad_probe", "grad_probe": {"level": "L1"}}, "'grad_probe'"),
         ({"task": "tensor", "tensor": {"slice": {"dim": 0}}}, "of whole numbers"),
         ({"task": "tensor", "tensor": {"slice": [{"dim": -1}]}}, "{'dim': -1}"),
         ({"task": "tensor", "tensor": {"slice": [{"end": True}]}}, "of whole numbers"),
         ({"task": "tensor", "tensor": {"slice": [{"step": 2}]}}, "of whole numbers"),
-        ({"task": "free_benchmark"}, "a second computation with noise is not made."),
-        ({"task": "nan_check"}, "and not at the registers of a device"),
+        ({"task": "free_benchmark"}, "noise"),
+        ({"task": "nan_check"}, "registers"),
         ({"dump_enable": "yes"}, "valid is true or false"),
         ({"level": "L2"}, "; kernels of Ascend are not dumped."),
-        ({"scope": []}, "scope in the object named after the task, 'statistics'"),
+        ({"scope": []}, "'statistics'"),
         ({"level": "L7"}, "valid is L0, L1, mix"),
-        ({"step": [-1]}, "valid is a list of whole numbers from 0 to 1000000"),
-        ({"step": [10**30]}, "valid is a list of whole numbers from 0 to 1000000"),
+        ({"step": [-1]}, "from 0 to 1000000"),
+        ({"step": [10**30]}, "from 0 to 1000000"),
         ({"step": ["6-4"]}, "'6-4'"),
         ({"rank": [True]}, "rank in config"),
         ({"rank": 3}, "rank in config"),
         ({"dump_path": ""}, "a text that is not empty"),
         ({"precision": "middle"}, "valid is low, high"),
-        ({"task": "tensor", "tensor": {"scope": ["a"]}}, "an empty list, or the names of the first and the last"),
+        ({"task": "tensor", "tensor": {"scope": ["a"]}}, "an empty list"),
         ({"level": "L0", "statistics": {"scope": ["Mint.add.0.forward"] * 2}}, "Cell.layers.0.Dense.forward.0"),
-        ({"statistics": {"data_mode": ["all", "forward"]}}, "some of forward, backward, input and output"),
+        ({"statistics": {"data_mode": ["all", "forward"]}}, "forward, backward, input"),
         ({"statistics": {"summary_mode": ["max", "sha1"]}}, "valid is statistics, md5"),
         ({"statistics": {"lists": []}}, "a known key: "),
         ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, "or -1 for no limit"),
@@ -115,7 +115,7 @@ def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
         *("extra_info", "risk_level", "request_id", "seed", "is_deterministic"),
         *("file_format", "backward_input", "summary_mode", "async_dump", "load"),
     }
-    assert "risk_level (all APIs are recorded, whatever their risk)" in told
+    assert any(each.startswith("risk_level (") for each in told)
 
 
 def test_the_settings_of_gradients_are_read_from_a_file_and_numbers_may_be_texts_and_ranges(tmp_path):
@@ -132,7 +132,7 @@ def test_a_file_that_is_missing_or_no_json_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="can't be read"):
         DebuggerConfig.read(tmp_path / "none.json")
     (tmp_path / "half.json").write_text('{"task": ')
-    with pytest.raises(ConfigError, match="valid is a file with one JSON object"):
+    with pytest.raises(ConfigError, match="one JSON object"):
         DebuggerConfig.read(tmp_path / "half.json")
 
 

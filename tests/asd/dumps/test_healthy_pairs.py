@@ -61,12 +61,11 @@ def network(dump, wrong):
 
 def test_only_what_was_compared_is_counted(tmp_path):
     outcome = outcome_of(tmp_path, lambda dump, _: network(dump, 0))
-    assert outcome.sentence.startswith("The runs do not part: the tensors of 4 rows were compared")
+    assert outcome.answer is Answer.DO_NOT_PART
+    assert " 4 rows were compared" in outcome.sentence
     (tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy").unlink()
     sentence = compared(tmp_path).sentence
-    assert (
-        "the tensors of 3 rows were compared; 1 row could not be compared, first Mint.mul.0.forward.output" in sentence
-    )
+    assert all(word in sentence for word in (" 3 rows were", "; 1 row could not", "first Mint.mul.0.forward.output"))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_an_operator_that_is_given_a_wrong_parameter_of_its_module_is_not_named(
 
     found = outcome_of(tmp_path, write).first.divergence
     assert (found.call, found.kind) == ("Primitive.matmul.MatMul.0.forward", "weight")
-    assert "input.1 is parameters.weight of Cell.fc.Dense, and it differs" in found.sentence
+    assert "parameters.weight of Cell.fc.Dense" in found.sentence
 
 
 def test_where_parts_of_tensors_were_dumped_nobody_is_named(tmp_path):
@@ -110,15 +109,14 @@ def test_where_nothing_could_be_compared_the_job_fails(tmp_path, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "-tp", "run", "-gp", "golden", "-o", "out"]) == 1
     error = capsys.readouterr().err
-    assert "Nothing of the two runs could be compared: Mint.add.0.forward.input.0" in error
-    assert error.count("\n") == 1
+    assert ("Mint.add.0.forward.input.0" in error, error.count("\n")) == (True, 1)
 
 
 def test_a_tensor_of_another_type_than_its_dump_says_is_not_compared(tmp_path):
     outcome_of(tmp_path, network)
     path = tmp_path / "run/dump_tensor_data/Mint.mul.0.forward.output.0.npy"
     np.save(path, np.load(path).astype(np.float64))
-    assert "has the type float64, its dump says Float32" in compared(tmp_path).sentence
+    assert "float64, its dump says Float32" in compared(tmp_path).sentence
 
 
 def test_statistics_with_nan_on_both_sides_can_not_be_told(tmp_path):
@@ -134,7 +132,7 @@ def test_statistics_with_nan_on_both_sides_can_not_be_told(tmp_path):
     assert "1 row before can't be told" in found.sentence
     lines = next(tmp_path.glob("out/*.csv")).read_text().splitlines()
     hidden = next(line for line in lines if line.startswith("Functional.matmul.0.forward.output.0"))
-    assert "None,Inf or NaN on both sides hides what else differs" in hidden
+    assert "None,Inf or NaN on both sides" in hidden
 
 
 def test_statistics_that_are_null_are_not_counted(tmp_path):
@@ -145,7 +143,7 @@ def test_statistics_that_are_null_are_not_counted(tmp_path):
         content["data"]["Mint.mul.0.forward"]["output"][0].update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
         path.write_text(json.dumps(content))
     sentence = compared(tmp_path).sentence
-    assert "the statistics of 3 rows were compared; 1 row could not be compared" in sentence
+    assert all(word in sentence for word in ("statistics of 3 rows", "; 1 row could not"))
 
 
 def test_what_would_move_a_cursor_reaches_neither_terminal_nor_table(tmp_path, capsys, monkeypatch):

@@ -102,8 +102,7 @@ def test_a_sink_that_raises_is_counted_and_the_others_still_get_every_event_and_
     for others in (before, after):
         first, problem, second = others
         assert [first, second] == outcome.events
-        assert problem.reason.startswith("an event can't be handed to test_a_sink_that_raises_")
-        assert problem.reason.endswith("broken: [Errno 28] No space left on device: 'events.jsonl'")
+        assert all(word in problem.reason for word in ("test_a_sink_that_raises_", "[Errno 28] ", "'events.jsonl'"))
     assert watch.judge(2, [reading("a", 2e6)]).events == before[-1:] == after[-1:]
     assert watch.status.problems == 4  # as many events, the word about it among them, that the broken sink did not get
 
@@ -230,7 +229,7 @@ def test_a_rank_that_was_dragged_along_becomes_a_follower_that_names_the_origin(
     outcome = attributed(watch, 1, {0: loud, 1: calm}, reading("a", 1.0), reading("b", 2e6, order=1))
     (event,) = outcome.events
     assert (event.kind, event.level, event.checkpoint) == ("follower", Level.ERROR, "b")
-    assert "; rank 0 broke its limit at a; it stands " in event.reason
+    assert "; rank 0 broke its limit at a;" in event.reason
     assert outcome.fatal is event  # all ranks end together
     assert watch.status.anomalies == {"first": 0, "second": 0}
 
@@ -260,7 +259,7 @@ def test_a_mean_that_is_bad_on_one_rank_only_is_blamed_on_that_one():
 
 
 ALIKE, SOME = attribute({0: {}, 1: {}}), Attribution(None, "", (1, 3), "some ranks", shared=True)
-NONE = "all ranks have the same mean, so none can be named for it"
+NONE = "all ranks have the same mean"
 
 
 @pytest.mark.parametrize(
@@ -272,13 +271,13 @@ def test_what_may_be_of_any_of_several_ranks_names_no_device_and_the_first_tells
     for rank, kind, named in ((first, "anomaly", (-1, "unknown")), (3, "follower", (3, "CPU:0"))):
         (event,) = bad_mean(rank, read, attribution=attribution)
         assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
-        assert event.reason.endswith(f"; {words}")
+        assert f"; {words}" in event.reason
 
 
 def test_a_mean_of_ranks_that_were_not_compared_names_no_device():
     (event,) = bad_mean(3, attribution=None)
     assert (event.kind, event.rank, event.device) == ("anomaly", -1, "unknown")
-    assert event.reason.endswith("; the ranks were not compared, so none can be named for their mean")
+    assert "; the ranks were not compared, " in event.reason
 
 
 def bad_mean(rank, read=averaged, **more):
@@ -292,11 +291,10 @@ def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out
     watch = monitor()
     calm = {"a": Seen(0, 1.0, broken=False)}
     (event,) = attributed(watch, 1, {0: calm, 1: calm}, reading("a", 2e6)).events
-    assert (event.kind, event.reason) == ("anomaly", "value above the first absolute threshold 1000000")
+    assert (event.kind, event.reason.endswith("threshold 1000000")) == ("anomaly", True)
     loud = {"a": Seen(0, 2e6, broken=True)}
     (event,) = attributed(watch, 2, {0: loud, 1: loud}, reading("a", 2e6)).events
-    assert event.kind == "anomaly"
-    assert event.reason.endswith("the data or the software rather than a device")
+    assert (event.kind, "the data or the software" in event.reason) == ("anomaly", True)
     assert watch.status.anomalies == {"first": 2, "second": 0}
 
 
@@ -312,31 +310,19 @@ def test_what_the_ranks_tell_one_another_is_what_the_gate_compares():
 @pytest.mark.parametrize(
     ("config", "healthy", "value", "limit", "reason"),
     [
-        (Config(protection="document", enable=1), 1.0, 2e4, 1e4, "value above the second absolute threshold 10000"),
-        (
-            Config(protection="document", enable=1, rule="silent_check_v3", upper=(100, 10)),
-            1.0,
-            5.0,
-            10.0,
-            "value above 10 times its mean",
-        ),
-        (Config(protection="document", enable=1, rule="adaptive"), 1e-2, 1.0, None, "gradient: 100 times the "),
-        (
-            Config(protection="document", enable=1, rule="adaptive"),
-            1e-2,
-            1e-4,
-            1e-2 / 2**1.26,
-            "gradient: 1/100 of the ",
-        ),
+        ({}, 1.0, 2e4, 1e4, "threshold 10000"),
+        ({"rule": "silent_check_v3", "upper": (100, 10)}, 1.0, 5.0, 10.0, " 10 times "),
+        ({"rule": "adaptive"}, 1e-2, 1.0, None, " 100 times "),
+        ({"rule": "adaptive"}, 1e-2, 1e-4, 1e-2 / 2**1.26, " 1/100 "),
     ],
 )
 def test_an_event_of_the_second_level_tells_the_limit_of_that_level(config, healthy, value, limit, reason):
-    watch = monitor(config=config)
+    watch = monitor(config=Config(protection="document", enable=1, **config))
     for step in range(1, 90):
         assert judged(watch, step, reading("a", healthy)) == []
     limit = watch.judges.second_limit("a") if limit is None else limit
     (event,) = watch.judge(90, [reading("a", value)]).events
-    assert (event.level, event.reason[: len(reason)]) == (Level.WARNING, reason)
+    assert (event.level, reason in event.reason) == (Level.WARNING, True)
     assert event.limits == pytest.approx((limit,), rel=0.05)
     assert (event.value > event.limits[0]) is (value > healthy)
 

@@ -102,7 +102,7 @@ def test_the_first_three_values_are_judged_by_the_published_rule_alone():
     assert levels(rule, 5.0, 320.0, 2560.0, 5.0, 2560.0) == ["NORMAL"] * 5
     assert rule.update(20000.0).level is Level.WARNING
     assert rule.broken == 10000.0
-    assert Adaptive().update(2e6).reason == "gradient: value above the first absolute threshold 1000000"
+    assert Adaptive().update(2e6).reason.endswith("threshold 1000000")
     assert Adaptive(kind="W").update(2e6).level is Level.NORMAL
     rule = taught(steps=2)
     assert rule.second_limit() == inf
@@ -137,8 +137,7 @@ def test_a_first_zero_is_a_warning_once_eight_values_are_known(steps, level):
 def test_a_zero_is_never_learned_and_a_warning_where_there_was_none():
     rule, twin = taught("B"), taught("B")
     verdict = rule.update(0.0)
-    assert (verdict.level, verdict.reason) == (Level.WARNING, "gradient: all zero, which it never was before")
-    assert (rule.broken, rule.state()) == (inf, {**twin.state(), "zeros": 1})
+    assert (verdict.level, rule.broken, rule.state()) == (Level.WARNING, inf, {**twin.state(), "zeros": 1})
 
 
 @every_kind
@@ -236,7 +235,7 @@ def test_a_state_whose_last_part_is_wrong_changes_nothing():
 
 
 def test_an_unknown_kind_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"^kind has the value 'Y', .*B \(gradient\), W \(weight gradient\), A"):
+    with pytest.raises(ConfigError, match=r"^kind .*'Y', .*B \(gradient\), W "):
         Adaptive(kind="Y")
 
 

@@ -63,7 +63,7 @@ def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
     before = rule.state()
     needed = ", ".join(before)
     for state in ({}, {**before, "extra": 1}, {"avg": 1.0}, None, 5, [1]):
-        with pytest.raises(StateError, match=f"State of rule {name}.* has .* which is not valid: the keys {needed}"):
+        with pytest.raises(StateError, match=f"State of rule {name}.*: the keys {needed}"):
             rule.restore(state)
     assert rule.state() == before
 
@@ -91,7 +91,7 @@ SAVED = {
         ("threshold", "max", 10**400, "a number"),
         ("threshold", "pre", True, "a number"),
         ("threshold", "min", 2.5, "at most max, which is 2.0"),
-        ("threshold", "pre", 2.5, "from min, which is 1.0, to max, which is 2.0"),
+        ("threshold", "pre", 2.5, "from min, .* to max, .* 2.0"),
         ("threshold", "count", 2.0, "an integer of at least 0"),
         ("threshold", "count", -1, "an integer of at least 0"),
         ("threshold", "count", None, "an integer of at least 0"),
@@ -116,7 +116,7 @@ def test_a_corrupt_state_is_an_error_that_says_what_is_valid_and_changes_nothing
     rule.restore(SAVED[name])
     before = repr(rule.state())
     what = f"(rule ({name}|threshold)|a fitted margin).*"
-    with pytest.raises(StateError, match=f"^State of {what}: .* has the value .*, which is not valid: {valid}.$"):
+    with pytest.raises(StateError, match=f"^State of {what}: .*: {valid}.$"):
         rule.restore({**SAVED[name], key: value})
     assert repr(rule.state()) == before
 

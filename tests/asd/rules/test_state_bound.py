@@ -41,7 +41,7 @@ def test_the_bound_is_four_times_the_largest_in_the_first_20_steps_and_twice_aft
     assert twin.update(at_limit, {"max_moment": 0.1}).level is Level.NORMAL
     verdict = bound.update({**at_limit, "max_moment": 0.5 * factor + 1e-9}, {"max_moment": 0.1})
     assert (verdict.level, verdict.limit, bound.name) == (Level.ERROR, 0.5 * factor, "max_moment")
-    assert verdict.reason == f"state: max_moment more than {factor} times its largest so far"
+    assert f" {factor} times " in verdict.reason
 
 
 def test_a_healthy_training_that_grows_by_nine_percent_a_step_is_no_alarm_when_each_16th_step_is_read():

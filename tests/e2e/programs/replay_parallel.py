@@ -78,18 +78,16 @@ def train(told, replay):
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     train_step = nn.TrainOneStepCell(net, optimizer).set_train()
     events = []
-    monitor = StepMonitor(
-        Config(
-            protection="document",
-            enable=1,
-            on_anomaly="skip",
-            upper=(10**6, 10**5) if story.endswith("changed") else (1000, 100),
-            rule="adaptive" if judged_by_detectors else "threshold",
-            confirm=0.01 if replay == "confirm" else 0.0,
-        ),
-        sinks=[events.append],
-        replay=replay in ("1", "own"),
-    )
+    more = {"enable": 1, "on_anomaly": "skip"}
+    if replay not in ("off", "default"):
+        more |= {
+            "protection": "document",
+            "upper": (10**6, 10**5) if story.endswith("changed") else (1000, 100),
+            "rule": "adaptive" if judged_by_detectors else "threshold",
+            "confirm": 0.01 if replay == "confirm" else 0.0,
+            "replay": replay in ("1", "own"),
+        }
+    monitor = StepMonitor(Config(**more | {"enable": int(replay != "off")}), sinks=[events.append])
     # As under semi-automatic parallel, which MindSpore's CPU back end does not have.
     sibling_runs.operators_are_divided = (lambda: True) if replay == "own" else DIVIDED
     monitor.attach(train_step, optimizer)
@@ -122,8 +120,8 @@ def train(told, replay):
         "digests": digests,
         "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
         "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
-        "audit": monitor.monitor.protections.on.get("audit"),
-        "refused": monitor.monitor.status.refused,
+        "audit": monitor.monitor and monitor.monitor.protections.on.get("audit"),
+        "refused": monitor.monitor and monitor.monitor.status.refused,
         "changes": len(injector.changes) if injector else 0,
     }
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from debugged_nets import dump_of
 
 TRAINING = """
@@ -46,6 +47,7 @@ def test_an_exception_in_a_step_leaves_the_files_of_what_was_computed(tmp_path):
     assert "Cell.head.Dense.forward.0" in dump_of(tmp_path)[0]["data"]
 
 
+@pytest.mark.slow
 def test_an_overflow_that_nobody_waited_for_is_told_at_the_end_and_adds_no_traceback(tmp_path):
     done = run(OVERFLOW, tmp_path)
     assert "[overflow 1 times]" in done.stderr

@@ -57,8 +57,7 @@ def test_what_is_compiled_is_not_recorded_and_that_is_said_once(kind, name, tmp_
     config = {"task": "md5", "level": "mix", "dump_path": str(tmp_path)}
     with caplog.at_level(logging.WARNING, "asd"):
         assert trained(kind, config) == trained(kind)
-    said = [record.message for record in caplog.records if "ms.jit" in record.message]
-    assert said == [f"{name} is under ms.jit: what a compiled function computes is recorded without ms.jit alone."]
+    assert [said.partition(" ")[0] for said in caplog.messages if "ms.jit" in said] == [name]
     if kind == "step":
         return
     data, _, construct = dump_of(tmp_path, step=1)

@@ -120,12 +120,11 @@ def test_a_dump_and_an_overflow_check_refuse_each_other(tmp_path):
     dump = PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path / "dump")}))
     check = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path / "check")}))
     dump.start()
-    sentence = "Another debugger records now, with the task statistics, and one can at a time: call its stop"
-    with pytest.raises(StateError, match=sentence):
+    with pytest.raises(StateError, match="with the task statistics"):
         check.start()
     dump.stop()
     check.start()
-    with pytest.raises(StateError, match="with the task overflow_check, and one can at a time"):
+    with pytest.raises(StateError, match="with the task overflow_check"):
         dump.start()
     check.stop()
 
@@ -160,4 +159,4 @@ def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(
 
     with caplog.at_level(logging.WARNING, "asd"), pytest.raises(OverflowDetected, match="MatMul.0.forward"):
         train()
-    assert "a parameter holds Inf or NaN already" in caplog.text
+    assert "holds Inf or NaN already" in caplog.text

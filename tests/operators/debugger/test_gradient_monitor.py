@@ -64,14 +64,8 @@ def test_the_gradients_are_those_of_the_network_and_nothing_else_changes(clean, 
     assert watched[0] == plain[0]
     for name, weight in plain[1].items():
         assert weight.tobytes() == watched[1][name].tobytes()
-    assert sorted(file.name for file in (tmp_path / "rank0").iterdir()) == [
-        "grad_summary_0.csv",
-        "grad_summary_1.csv",
-        "grad_summary_2.csv",
-        "step0",
-        "step1",
-        "step2",
-    ]
+    names = [name.format(step) for name in ("grad_summary_{}.csv", "step{}") for step in range(STEPS)]
+    assert sorted(file.name for file in (tmp_path / "rank0").iterdir()) == names
     net, _, _ = prepared()
     x, y = batches()[:2]
     expected = ms.value_and_grad(nn.WithLossCell(net, nn.MSELoss()), None, net.trainable_params())(x, y)[1]
@@ -148,7 +142,7 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder; valid is one that this user can write"):
+    with pytest.raises(ConfigError, match="is no folder"):
         train(DebuggerConfig(tmp_path / "file", "grad_probe"))
 
 
@@ -162,7 +156,7 @@ def test_what_an_earlier_run_left_is_moved_aside(clean, tmp_path):
 
 def test_what_cannot_be_monitored_is_refused(clean, tmp_path):
     monitor = GradientMonitor(DebuggerConfig(tmp_path, "grad_probe"))
-    with pytest.raises(ConfigError, match="an optimizer with a list of parameters"):
+    with pytest.raises(ConfigError, match="a list of parameters"):
         monitor.monitor(Net())
     _, optimizer, _ = prepared(DebuggerConfig(tmp_path, "grad_probe"))
     with pytest.raises(ConfigError, match="one monitor records one optimizer"):
@@ -182,6 +176,4 @@ def test_a_list_may_name_parameters_that_another_optimizer_has(clean, tmp_path, 
         GradientMonitor(DebuggerConfig(tmp_path, "grad_probe", param_list=(known, "x"))).monitor(
             nn.SGD(net.trainable_params(), 0.1)
         )
-    assert [record.message for record in caplog.records] == [
-        "param_list names what is no parameter of the optimizer: x."
-    ]
+    assert [said.rpartition(": ")[2] for said in caplog.messages] == ["x."]

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, dataset, fill, state_of, train_model
+from checked_nets import SLOW, Decoder, assert_same_bits, dataset, fill, state_of, train_model
 from mindspore import nn
 from mindspore.train import CheckpointConfig, ModelCheckpoint
 
@@ -41,8 +41,7 @@ def bare(_mode):
 @pytest.mark.parametrize(
     ("mode", "place", "name"),
     [
-        ("graph", Checks, "put_on"),
-        ("graph", Checks, "put_around"),
+        *(pytest.param("graph", Checks, name, marks=SLOW) for name in ("put_on", "put_around")),
         ("graph", Table, "read"),
         ("pynative", Table, "read"),
         ("pynative", StepReader, "judge"),

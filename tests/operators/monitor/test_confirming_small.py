@@ -5,7 +5,7 @@ import functools
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, batch, fill, values
+from checked_nets import SLOW, assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
@@ -95,7 +95,7 @@ HEALED = {(BAD, "anomaly", "ERROR", ""), (BAD, "replay", "ERROR", "transient")}
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
-        ("graph", f"gradient:norm:scale=0.0333:step={BAD}:elements=48"),
+        pytest.param("graph", f"gradient:norm:scale=0.0333:step={BAD}:elements=48", marks=SLOW),
         ("pynative", f"gradient:norm:scale=0:step={BAD}:elements=48"),
     ],
     indirect=["mode"],
@@ -116,7 +116,9 @@ def test_what_the_data_made_small_stays_a_warning_and_is_applied():
     assert_same_bits(looked.state, plain.state)
 
 
-@pytest.mark.parametrize(("amount", "mode"), [(1e30, "graph"), (1e6, "pynative")], indirect=["mode"])
+@pytest.mark.parametrize(
+    ("amount", "mode"), [pytest.param(1e30, "graph", marks=SLOW), (1e6, "pynative")], indirect=["mode"]
+)
 def test_one_enormous_element_behind_which_clipping_hides_all_others_is_made_again(amount, mode):
     def strike(gradient):
         faulty = gradient.asnumpy().copy()

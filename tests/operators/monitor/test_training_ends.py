@@ -55,8 +55,10 @@ def status(folder):
 
 @pytest.mark.parametrize(
     ("ending", "code"),
-    [("raise ZeroDivisionError", 1), ("raise KeyboardInterrupt", -signal.SIGINT)],
-    ids=["exception", "interrupt"],
+    [
+        pytest.param("raise ZeroDivisionError", 1, id="exception", marks=pytest.mark.slow),
+        pytest.param("raise KeyboardInterrupt", -signal.SIGINT, id="interrupt"),
+    ],
 )
 def test_the_status_says_that_a_loop_has_ended_whatever_ended_it(tmp_path, monkeypatch, ending, code):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
@@ -128,9 +130,7 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
     StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(
         net, optimizer
     )
-    assert [event.reason for event in events] == [
-        "resumed at step 7 without a rule state of that step. The rules start anew."
-    ]
+    assert [event.reason.startswith("resumed at step 7 ") for event in events] == [True]
 
 
 def test_a_mistyped_variable_is_named_once_with_the_one_to_use(monkeypatch, caplog):

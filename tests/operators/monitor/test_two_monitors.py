@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, batch, fill, values
+from checked_nets import GRAPH, PYNATIVE, SLOW, assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
@@ -101,7 +101,10 @@ def bare(_mode, **which):
 
 @pytest.mark.parametrize(
     ("fault", "turn", "mode"),
-    [("d", "g", "graph"), ("g", "g", "pynative"), ("d", "g", "pynative"), ("d", "d", "pynative")],
+    [
+        *(("d", "g", "graph"), ("g", "g", "pynative")),
+        *(pytest.param(fault, turn, "pynative", marks=SLOW) for fault, turn in (("d", "g"), ("d", "d"))),
+    ],
     indirect=["mode"],
 )
 def test_a_fault_is_refused_and_blamed_in_its_own_training_and_the_other_one_goes_on(fault, turn, mode):
@@ -134,6 +137,7 @@ def test_a_weight_that_memory_changes_between_two_steps_is_refused_by_each_train
     assert_same_bits(gan.state(), gan.before)
 
 
+@GRAPH
 def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimizers_train(mode):
     ours = Gan(RULE, fault="d", turn="g", order="gd", whole=True)
     assert ours.events["d"] == []
@@ -146,6 +150,7 @@ def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimiz
     assert {name.split(".")[-2] for name in sites["d"]} == {"discriminator"}
 
 
+@GRAPH
 def test_detection_changes_no_number_in_a_healthy_gan_and_each_keeps_its_own_rule_state(mode, tmp_path):
     ours = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     losses, state = bare(mode)
@@ -176,6 +181,7 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place():
     assert second._training.judging.gate.label == ""
 
 
+@PYNATIVE
 def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)

@@ -41,8 +41,7 @@ def test_an_auto_parallel_cell_of_one_rank_divides_nothing():
 
 
 @pytest.mark.parametrize(
-    ("search", "checked"),
-    [("recursive_programming", 0), ("dynamic_programming", 0), ("sharding_propagation", 1)],
+    ("search", "checked"), [("recursive_programming", 0), ("dynamic_programming", 0), ("sharding_propagation", 1)]
 )
 def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search, checked):
     ms.set_auto_parallel_context(parallel_mode="auto_parallel", search_mode=search)
@@ -51,4 +50,4 @@ def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
     assert len(list(sites_of(net))) == checked
     told = str(monitor.monitor.protections.to_json())
-    assert ("a search for strategies would divide the network in another way" in told) == (not checked)
+    assert ("a search for strategies" in told) == (not checked)

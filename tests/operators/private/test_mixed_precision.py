@@ -5,7 +5,7 @@ from functools import cache
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, fill, values
+from checked_nets import PYNATIVE, SLOW, assert_same_bits, fill, values
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -81,11 +81,11 @@ def bare(precision, _mode):
 @pytest.mark.parametrize(
     ("precision", "attach_first", "mode"),
     [
-        ("to_float", False, "graph"),
-        ("O2", True, "graph"),
-        ("to_float", True, "pynative"),
-        ("dense alone", False, "pynative"),
-        ("O2", False, "pynative"),
+        *(("to_float", False, "graph"), ("dense alone", False, "pynative")),
+        *(
+            pytest.param(*each, marks=SLOW)
+            for each in (("O2", True, "graph"), ("to_float", True, "pynative"), ("O2", False, "pynative"))
+        ),
     ],
     indirect=["mode"],
 )
@@ -101,7 +101,9 @@ def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(prec
 
 
 @pytest.mark.parametrize(
-    ("precision", "mode"), [("O2", "graph"), ("to_float", "pynative"), ("O3", "pynative")], indirect=["mode"]
+    ("precision", "mode"),
+    [("O2", "graph"), *(pytest.param(each, "pynative", marks=SLOW) for each in ("to_float", "O3"))],
+    indirect=["mode"],
 )
 def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_those_do(precision, mode, enabled):
     losses, weights = bare(precision, mode)
@@ -134,6 +136,7 @@ class Residual(nn.Cell):
         return (out.astype(ms.float32) - target).square().mean()
 
 
+@PYNATIVE
 def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(mode):
     x, target = (np.random.default_rng(1).normal(size=(6, width)).astype(np.float32) for width in (8, 4))
     found = []
@@ -166,51 +169,3 @@ def test_amp_that_writes_the_source_anew_takes_a_network_with_check_operators(en
     with enable():
         checked = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
     np.testing.assert_array_equal(checked, bare)
-
-
-class Expert(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.gate, self.up, self.down = (nn.Dense(a, b, has_bias=False) for a, b in ((16, 24), (16, 24), (24, 16)))
-
-    def construct(self, x):
-        return self.down(ops.silu(self.gate(x)) * self.up(x))
-
-
-class Mixture(nn.Cell):
-    """Experts and a gate that all read one tensor: the order in which its gradients are summed shows in their bits."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.gate, self.last = nn.Dense(8, 16), nn.Dense(16, 2, has_bias=False), nn.Dense(16, 4)
-        self.experts = nn.CellList([Expert(), Expert()])
-
-    def construct(self, x):
-        x = self.first(x)
-        shares = ops.softmax(self.gate(x), -1)
-        y = x * 0
-        for i in range(2):
-            y = y + self.experts[i](x) * shares[:, i : i + 1]
-        return self.last(x + y).square().mean()
-
-
-def train_mixture(monitor=None):
-    net = fill(Mixture())
-    optimizer = nn.Adam(net.trainable_params(), 1e-2)
-    if monitor is not None:
-        monitor.attach(net, optimizer)
-    step = nn.TrainOneStepCell(net, optimizer)
-    losses = []
-    for seed in range(4):
-        losses.append(float(step(Tensor(np.random.default_rng(seed).normal(size=(32, 8)).astype(np.float32)))))
-        if monitor is not None:
-            monitor.step()
-    return losses, values(net.get_parameters())
-
-
-def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(mode):
-    losses, weights = train_mixture()
-    config = Config(protection="document", enable=1, rule="adaptive", detectors=("state", "checksum"))
-    checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
-    assert checked_losses == losses
-    assert_same_bits(checked_weights, weights)

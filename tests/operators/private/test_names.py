@@ -31,13 +31,12 @@ def test_a_version_that_was_tried_is_no_reason_to_warn(version):
 
 
 def test_of_an_unknown_newer_version_a_sentence_says_what_is_switched_off(monkeypatch):
-    begin = "MindSpore 2.11.0 is newer than 2.10, the last that asd was tried with"
-    assert names.newer_version("2.11.0") == f"{begin}: nothing is switched off"
+    assert names.newer_version("2.11.0").endswith(": nothing is switched off")
     gone = names._NAMES["bprop_getters"]._replace(module="mindspore.ops.gone")
     monkeypatch.setitem(names._NAMES, "bprop_getters", gone)
     names.find.cache_clear()
     try:
-        assert names.newer_version("2.11.0") == f"{begin}: no layer of a divided network is checked"
+        assert "no layer of a divided network" in names.newer_version("2.11.0")
         assert names.find("bprop_getters") is None
     finally:
         names.find.cache_clear()

@@ -68,10 +68,7 @@ print(json.dumps({
 def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_path):
     for mode, may_stay in (("1", []), ("0", PARSER)):
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
-        environ |= {
-            "PYTHONPATH": str(Path(asd.__file__).parents[1]),
-            "ASD_OPTIONS": "confirm:0.01",
-        }
+        environ |= {"PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_OPTIONS": "confirm:0.01"}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, mode],
             env=environ,

@@ -37,27 +37,23 @@ def test_in_a_pipeline_only_ranks_of_the_same_stage_hold_the_same():
     groups = Groups([shard for shard, _ in found], 5, "", found[5][1].get)
     assert groups.members == (5, 7)
     assert groups.replicas == ((0, 1, 4, 5), (2, 3, 6, 7))
-    assert groups.words.startswith("this rank holds stage 1 of 2, part 5,7, as rank 7 does")
+    assert all(word in groups.words for word in (" stage 1 of 2, ", " part 5,7, ", " rank 7 "))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("name", "given", "wrong", "valid"),
     [
-        ({"part": 1.5}, "part has the value 1.5, which is not valid: valid is a text or a whole number."),
-        ({"stage": -1}, "stage has the value -1, which is not valid: valid is a whole number from 0 on."),
-        ({"replica": "0"}, "replica has the value '0', which is not valid: valid is a whole number from 0 on."),
-        ({"weights": {"(": 1}}, "weights has the value '(', which is not valid: valid is a regular expression"),
-        (
-            {"weights": {"w": None}},
-            "weights has the value None, which is not valid: valid is a text or a whole number.",
-        ),
+        ("part", 1.5, 1.5, "a text or a whole number"),
+        ("stage", -1, -1, "from 0 on"),
+        ("replica", "0", "0", "from 0 on"),
+        ("weights", {"(": 1}, "(", "a regular expression"),
+        ("weights", {"w": None}, None, "a text or a whole number"),
     ],
 )
-def test_what_can_t_be_told_is_an_error_that_says_what_can(arguments, sentence):
-    with pytest.raises(ConfigError) as raised:
-        tell_shard(**arguments)
-    assert str(raised.value).startswith(sentence)
-    assert shards._Known.told is None
+def test_what_can_t_be_told_is_an_error_that_says_what_can(name, given, wrong, valid):
+    with pytest.raises(ConfigError, match=valid) as raised:
+        tell_shard(**{name: given})
+    assert (raised.value.variable, raised.value.value, shards._Known.told) == (name, wrong, None)
 
 
 class Four:
@@ -84,12 +80,8 @@ def test_what_all_ranks_tell_is_taken_as_it_is():
 
 def test_a_rank_that_tells_nothing_where_others_do_is_an_error_on_all_of_them():
     tell_shard(0)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match="tell_shard .* 2 of 4 ranks, not on rank 1"):
         shards.find_groups(Four([{"told": None}, {"told": ["0", 0, -1, []]}, {"told": None}]), [])
-    assert str(raised.value) == (
-        "tell_shard has the value 'told on 2 of 4 ranks, not on rank 1', which is not valid: "
-        "valid is a call on every rank or on none."
-    )
 
 
 @pytest.mark.parametrize(
@@ -97,13 +89,13 @@ def test_a_rank_that_tells_nothing_where_others_do_is_an_error_on_all_of_them():
     [
         (("a", "a", "a"), (0, 1, 2, 3), "they began with the same weights"),
         (("b", "a", "b"), (0, 2), "those began with the same weights"),
-        (("b", "c", "d"), (0,), "no two ranks began with the same weights; tell it by asd.operators.tell_shard"),
+        (("b", "c", "d"), (0,), "no two ranks began with the same weights"),
     ],
 )
 def test_where_nobody_tells_ranks_that_begin_with_the_same_weights_hold_the_same(monkeypatch, held, members, source):
     monkeypatch.setattr(shards, "_held", lambda _: "a")
     groups = shards.find_groups(Four([{"told": None, "held": each} for each in held]), [])
-    assert (groups.members, groups.source) == (members, source)
+    assert (groups.members, groups.source.partition(";")[0]) == (members, source)
 
 
 @pytest.mark.parametrize(

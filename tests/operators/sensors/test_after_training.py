@@ -4,7 +4,7 @@ import copy
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, readings, targets, values
+from checked_nets import SLOW, Decoder, assert_same_bits, fill, ids, one_step_cell, readings, targets, values
 from mindspore import nn
 
 from asd import Config
@@ -29,7 +29,9 @@ def exported(net, name):
     return nn.GraphCell(ms.load(f"{name}.mindir"))(ids(3), targets(3)).asnumpy().tobytes()
 
 
-@pytest.mark.parametrize(("how", "mode"), [("attached", "graph"), ("enabled", "pynative")], indirect=["mode"])
+@pytest.mark.parametrize(
+    ("how", "mode"), [("attached", "graph"), pytest.param("enabled", "pynative", marks=SLOW)], indirect=["mode"]
+)
 def test_it_prints_exports_and_copies_as_one_without_and_is_checked_as_before(how, mode, enabled):
     bare, _ = trained()
     net, cell = trained(how)

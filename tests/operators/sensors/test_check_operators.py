@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from checked_nets import (
     HIDDEN,
+    PYNATIVE,
+    SLOW,
     VOCABULARY,
     assert_reading,
     assert_same_bits,
@@ -122,7 +124,16 @@ def bare(name, mode):
     return trained(CASES[name][1], mode)[1]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(("gather of the document", mode) for mode in ("graph", "pynative")),
+        *((name, "pynative") for name in ("layer norm", "rms norm")),
+        *(pytest.param(name, "graph", marks=SLOW) for name in ("gather", "layer norm", "rms norm")),
+        pytest.param("gather", "pynative", marks=SLOW),
+    ],
+    indirect=["mode"],
+)
 def test_a_training_is_bit_equal_to_one_with_the_bare_operator_when_on(name, mode, enabled):
     _net, ours = trained(CASES[name][0], mode)
     assert len(readings()) == 1
@@ -131,12 +142,7 @@ def test_a_training_is_bit_equal_to_one_with_the_bare_operator_when_on(name, mod
 
 @pytest.mark.parametrize(
     ("name", "value", "mode"),
-    [
-        ("gather of the document", "0", "graph"),
-        ("gather of the document", None, "pynative"),
-        ("layer norm", None, "pynative"),
-        ("rms norm", None, "pynative"),
-    ],
+    [("gather of the document", "0", "graph"), ("layer norm", None, "pynative")],
     indirect=["mode"],
 )
 def test_when_off_there_is_no_site_and_no_bit_differs(name, value, mode, monkeypatch):
@@ -166,6 +172,7 @@ def test_a_gather_reports_the_gradient_of_the_table_it_gathers_from(make, mode, 
     ],
     ids=["layer norm", "layer norm that counts", "rms norm"],
 )
+@PYNATIVE
 def test_a_norm_reports_the_gradient_of_its_own_branch_without_the_residual(checked, bare, outputs, mode, enabled):
     net = fill(NormNet(checked, outputs))
     gradients(net, net.trainable_params(), ids(), targets())
@@ -256,7 +263,7 @@ class ScaledCheck(IntegerCheck):
 
 
 def test_an_integer_tensor_is_refused_with_one_sentence(mode, enabled):
-    with pytest.raises(TypeError, match="check_op got a tensor that is not a floating-point one: it has no gradient"):
+    with pytest.raises(TypeError, match="not a floating-point one"):
         IntegerCheck()(ids()).asnumpy()
 
 
@@ -271,16 +278,16 @@ class Headless(ASDBase):
 
 
 def test_what_is_easily_forgotten_is_refused_with_one_sentence(enabled):
-    with pytest.raises(ConfigError, match=r"^cls has the value 'Gather', .* valid is the class of an operator;"):
+    with pytest.raises(ConfigError, match="^cls has the value 'Gather'"):
         ASDBase(P.Gather())
-    with pytest.raises(AttributeError, match=r"^Headless has .*: its __init__ has to call super\(\).__init__ first"):
+    with pytest.raises(AttributeError, match=r"^Headless .* super\(\).__init__ first"):
         Headless()
-    with pytest.raises(TypeError, match="^check_op got None for one of its four Parameters: take them from generate_"):
+    with pytest.raises(TypeError, match="^check_op got None .* generate_"):
         UnheldCheck()(targets()).asnumpy()
 
 
 def test_a_loss_scale_is_refused_with_one_sentence(mode, enabled):
-    with pytest.raises(ValueError, match="check_op takes None as loss_scale: give the loss scale to StepMonitor"):
+    with pytest.raises(ValueError, match="check_op .* loss_scale: .* StepMonitor"):
         ScaledCheck()(targets()).asnumpy()
 
 

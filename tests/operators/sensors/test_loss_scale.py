@@ -59,7 +59,7 @@ def test_only_a_dynamic_scaler_is_dynamic():
     "source", ["8", [8.0], object(), 0, -2.0, float("nan"), Tensor(0.0, ms.float32)], ids=type_and_value
 )
 def test_what_holds_no_scale_is_refused_with_what_is_valid(source):
-    with pytest.raises(ConfigError, match=r"^loss_scale has the value .*: valid is a number above 0, a Tensor .*\.$"):
+    with pytest.raises(ConfigError, match="^loss_scale .* a number above 0"):
         LossScale(source)
 
 

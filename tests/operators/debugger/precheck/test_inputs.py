@@ -20,7 +20,7 @@ def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
     (tmp_path / "dump_tensor_data").mkdir()
     np.save(tmp_path / "dump_tensor_data" / "a.npy", np.zeros(3, np.float32))
     inputs = Inputs(tmp_path / "dump.json", real=True)
-    with pytest.raises(StateError, match=r"a.npy holds float32 \[3\], and the dump says Float32 \[4\]"):
+    with pytest.raises(StateError, match=r"a.npy .* \[3\], .* Float32 \[4\]"):
         inputs.value(described("Float32", (4,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
 
 

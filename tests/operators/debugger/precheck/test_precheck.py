@@ -203,7 +203,7 @@ def test_every_call_of_a_dump_of_our_own_passes(tmp_path, capsys, monkeypatch, t
         ("Primitive.x.Custom", "does more than compute"),
         ("Primitive.x.PyFunc", "does more than compute"),
         ("Primitive.x.AllReduce", "does more than compute"),
-        ("Primitive.x.MatMul", "does not tell what the operator was made with"),
+        ("Primitive.x.MatMul", "does not tell what"),
         ("Tensor.tofile", "does more than compute"),
         ("Tensor.asnumpy", "no method of Tensor called asnumpy"),
         ("MintDistributed.all_reduce", "it needs the other ranks"),
@@ -223,7 +223,7 @@ def test_a_skipped_call_is_never_a_pass(tmp_path, capsys):
     facts, result, details = check(made.write(), capsys)
     assert (facts["pass"], facts["skip"], details) == (0, 2, {})
     assert result["Mint.mul.0"]["Forward Test Success"] == "SKIP"
-    assert "is not the bare name of a file" in result["Mint.mul.0"]["Message"]
+    assert "bare name" in result["Mint.mul.0"]["Message"]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_other_bits_are_seen_also_of_equal_numbers():
 # What it changes: nothing.
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+@pytest.mark.parametrize("half", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["float32", "float16"])
 def test_losses_and_weights_have_the_same_bits(half):
     for make in NETS.values():
         bare, run = Run(make, half, monitored=False).steps(6), Run(make, half).steps(6)
@@ -213,7 +213,7 @@ def test_what_is_called_in_a_jitted_function_is_not_sampled_and_that_is_said_aft
     assert type(run.net.last) is nn.Dense
     assert protections.on["rule"] == "adaptive with detectors state"
     assert "sampled results" not in protections.on
-    assert "detectors:checksum: sampled results: in PyNative only; Python calls none of the layers" in caplog.text
+    assert "detectors:checksum: sampled results: in PyNative only" in caplog.text
     assert "results of matrix products" not in protections.places
 
 
@@ -292,7 +292,7 @@ def test_a_second_look_checks_a_quarter_of_the_layers_and_four_of_them_check_all
     disable()
     slots.renew()
     monkeypatch.setattr(sampling, "_EVERY", 1000)
-    run = Run(Branches, confirm=1.0).steps(30)
+    run = Run(Branches, confirm=1.0).steps(20)
     looks = []
     for _ in range(4):
         run.seen = {}
