@@ -61,17 +61,8 @@ def headline(language: str = "en") -> str:
 
 def found_faults() -> str:
     """Of each mode and kind of fault what struck, harmed and was found, with Wilson's intervals."""
-    return _kinds("held_out")
-
-
-def found_chip() -> str:
-    """The same of the faults that a chip, its links and a gate have."""
-    return _kinds("chip")
-
-
-def _kinds(results: str) -> str:
     rows = []
-    for name, group in result(results)["groups"].items():
+    for name, group in result("held_out")["groups"].items():
         shares = []
         for column in ("own", "in_20", "in_200"):
             low, high = group[column]["wilson"]
