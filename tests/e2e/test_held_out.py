@@ -1,8 +1,14 @@
 """The benchmark of detection: bad devices really strike, harm is measured, and what is counted."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from benchmarks._wilson import per_million, wilson
+from benchmarks.held_out import __main__ as benchmark
 from benchmarks.held_out.faults import KINDS, drawn
 from benchmarks.held_out.judging import COLUMNS, found, regressions, summary, table
 
