@@ -47,7 +47,7 @@ class FaultHandler:
         uptime: Which start of the machine this is and the seconds since, by which time is counted; None counts it by
             the clock, which may be set anew.
         leadership: Whether this handler is the one of several that acts, each with its store; None for a single one.
-        hosts_of: Returns the hosts of a job; None where every source of events is trusted about every job.
+        hosts_of: Returns the hosts of a job, none where they are not known; None where every source is trusted.
 
     Attributes:
         triage: Decides; it has the strikes and the cases.
@@ -103,7 +103,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 self.triage.breaker.refresh(now)
                 decisions = [self.triage.take_in(event, now) for event in events]
-                late = [] if self.policy.settle_seconds else self._settle(now)
+                late = [] if self.policy.settle_seconds else self.triage.settle(now)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
             # Where no strike waits, those that settled at once are what their events led to.
@@ -127,7 +127,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
-                decisions += self._settle(now, waits=waits)
+                decisions += self.triage.settle(now if waits else math.inf)
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)
@@ -218,11 +218,6 @@ class FaultHandler:
         if acts:
             self._leads = True
             self._begin_acting(now)
-
-    def _settle(self, now: float, *, waits: bool = True) -> list[Decision]:
-        due = self.triage.strikes.settle(now if waits else math.inf)
-        found = (self.triage.strike_out(device, now) for device in due)
-        return [decision for decision in found if decision is not None]
 
     def _carry_out(self, now: float) -> list[Decision]:
         if not self._may_ask():
