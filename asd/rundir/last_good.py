@@ -16,19 +16,12 @@ from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manife
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The outcome of a search.
+    """The outcome of a search."""
 
-    Attributes:
-        path: The checkpoint file; None when there is none.
-        manifest: What is known about it; None when nothing is.
-        reason: Which and why, in one sentence.
-        skipped: One sentence for each newer file that was passed over, the newest first.
-    """
-
-    path: Path | None
-    manifest: Manifest | None
-    reason: str
-    skipped: tuple[str, ...] = ()
+    path: Path | None  # the checkpoint file; None when there is none
+    manifest: Manifest | None  # what is known about it; None when nothing is
+    reason: str  # which and why, in one sentence
+    skipped: tuple[str, ...] = ()  # one sentence for each newer file that was passed over, the newest first
 
     @property
     def step(self) -> int:

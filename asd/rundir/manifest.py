@@ -34,23 +34,14 @@ _VALID = "the JSON object written with a checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(FromOrigin):
-    """Health and hash of one checkpoint file.
+    """Health and hash of one checkpoint file."""
 
-    Attributes:
-        step: Last step of the training before the checkpoint, from 0.
-        sha256: Hash of the checkpoint file, in hex.
-        size: Size of the file in bytes.
-        origin: Run, rank, host and device; these are attributes of the manifest too.
-        tainted_from: First step whose first-level anomaly is in these weights; 0 for none.
-        time: Time of writing, in seconds since the epoch.
-    """
-
-    step: Count
-    sha256: Text
-    size: Count
-    origin: Origin
-    tainted_from: Count = 0
-    time: Finite = field(default_factory=time.time)
+    step: Count  # last step of the training before the checkpoint, from 0
+    sha256: Text  # hash of the checkpoint file, in hex
+    size: Count  # size of the file in bytes
+    origin: Origin  # run, rank, host and device; these are attributes of the manifest too
+    tainted_from: Count = 0  # first step whose first-level anomaly is in these weights; 0 for none
+    time: Finite = field(default_factory=time.time)  # time of writing, in seconds since the epoch
 
     @property
     def clean(self) -> bool:

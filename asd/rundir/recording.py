@@ -42,19 +42,12 @@ _SETTINGS = ("rule", "detectors", "upper", "sigma", "on_anomaly")
 
 
 class RecordedStep(NamedTuple):
-    """Values of one rank in one step.
+    """Values of one rank in one step."""
 
-    Attributes:
-        rank: The rank.
-        step: Training step, from 1.
-        left_out: `first`, `second` or `refused` for a step that is not healthy, else empty.
-        values: Name, kind and value of every checkpoint that was checked.
-    """
-
-    rank: int
-    step: int
-    left_out: str
-    values: list[tuple[str, str, float]]
+    rank: int  # the rank
+    step: int  # training step, from 1
+    left_out: str  # `first`, `second` or `refused` for a step that is not healthy, else empty
+    values: list[tuple[str, str, float]]  # name, kind and value of every checkpoint that was checked
 
 
 class Chunk:

@@ -20,15 +20,10 @@ _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found t
 
 
 class AttemptEnd(NamedTuple):
-    """End of an attempt, past or required.
+    """End of an attempt, past or required."""
 
-    Attributes:
-        reason: Reason as text, without a full stop.
-        done: Whether every rank has succeeded.
-    """
-
-    reason: str
-    done: bool = False
+    reason: str  # reason as text, without a full stop
+    done: bool = False  # whether every rank has succeeded
 
 
 class AttemptWatch:

@@ -24,21 +24,13 @@ _GAP = 10  # steps; signs of one fault are no further apart
 
 
 class Cause(NamedTuple):
-    """Cause of the end of an attempt.
+    """Cause of the end of an attempt."""
 
-    Attributes:
-        kind: `persistent`, `transient`, `software`, `suspect` or `unclear`.
-        reason: Reason as text, without a full stop.
-        event: Event that shows it.
-        device: Number of the device; -1 for none.
-        step: First step whose weights may have the fault in them; 0 if unknown.
-    """
-
-    kind: str
-    reason: str
-    event: Event
-    device: int = -1
-    step: int = 0
+    kind: str  # `persistent`, `transient`, `software`, `suspect` or `unclear`
+    reason: str  # reason as text, without a full stop
+    event: Event  # event that shows it
+    device: int = -1  # number of the device; -1 for none
+    step: int = 0  # first step whose weights may have the fault in them; 0 if unknown
 
 
 def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:

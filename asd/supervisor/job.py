@@ -29,25 +29,15 @@ _TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a job.
+    """Settings of a job."""
 
-    Attributes:
-        command: The training's command line, resolved.
-        environ: Environment of the training.
-        config: The settings in that environment.
-        devices: All devices; the first `ranks` are used first, the others are spares.
-        ranks: Number of ranks at a time.
-        max_restarts: Most restarts after a crash or a hang; restarts after an anomaly do not count.
-        hang_seconds: Seconds without a step of any rank after which the job is restarted; 0 for never.
-    """
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    config: Config
-    devices: Sequence[int]
-    ranks: int
-    max_restarts: int
-    hang_seconds: float
+    command: Sequence[str]  # the training's command line, resolved
+    environ: Mapping[str, str]  # environment of the training
+    config: Config  # the settings in that environment
+    devices: Sequence[int]  # all devices; the first `ranks` are used first, the others are spares
+    ranks: int  # number of ranks at a time
+    max_restarts: int  # most restarts after a crash or a hang; restarts after an anomaly do not count
+    hang_seconds: float  # seconds without a step of any rank after which the job is restarted; 0 for never
 
 
 class Job:

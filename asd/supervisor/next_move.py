@@ -13,15 +13,10 @@ DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 
 
 
 class End(NamedTuple):
-    """End of a job: no further attempt can help.
+    """End of a job: no further attempt can help."""
 
-    Attributes:
-        code: The exit code.
-        reason: Reason, in one sentence.
-    """
-
-    code: int
-    reason: str
+    code: int  # the exit code
+    reason: str  # reason, in one sentence
 
 
 def next_move(finding: Cause, handling: OwnHandler, record: Record, say: Callable[[str], None]) -> End | None:

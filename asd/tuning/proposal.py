@@ -20,17 +20,11 @@ _WIDEN: Final = 128 / 101.15
 
 @dataclass
 class Proposal:
-    """Proposed settings, and their basis.
+    """Proposed settings, and their basis."""
 
-    Attributes:
-        pairs: Thresholds by field of `Config`; without those for which too few values were seen.
-        today: Alarms by the thresholds of the run.
-        proposed: Alarms by thresholds out of reach, with the scores on which the proposal rests.
-    """
-
-    pairs: dict[str, tuple[int, int]]
-    today: Replayed
-    proposed: Replayed
+    pairs: dict[str, tuple[int, int]]  # thresholds by field of `Config`, where enough values were seen
+    today: Replayed  # alarms by the thresholds of the run
+    proposed: Replayed  # alarms by thresholds out of reach, with the scores on which the proposal rests
 
 
 def propose(

@@ -77,19 +77,12 @@ class Counted(NamedTuple):
 
 
 class _Many(NamedTuple):
-    """Strikes that have one cause.
+    """Strikes that have one cause."""
 
-    Attributes:
-        of: What they have in common; empty where they are few.
-        where: A condition for them.
-        values: Its parameters.
-        mark: Why they count no more.
-    """
-
-    of: str
-    where: str
-    values: tuple[object, ...]
-    mark: Literal["burst", "withheld"] = "burst"
+    of: str  # what they have in common; empty where they are few
+    where: str  # a condition for them
+    values: tuple[object, ...]  # its parameters
+    mark: Literal["burst", "withheld"] = "burst"  # why they count no more
 
     @property
     def each(self) -> str:

@@ -32,15 +32,10 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Settings of the connections to agents.
+    """Settings of the connections to agents."""
 
-    Attributes:
-        context: For TLS, with our certificate and the authority of theirs; None for plain HTTP.
-        server_name: Name in the certificate of every agent; empty where it is the agent's own name.
-    """
-
-    context: ssl.SSLContext | None = None
-    server_name: str = ""
+    context: ssl.SSLContext | None = None  # for TLS: our certificate, and who signs theirs; None for plain HTTP
+    server_name: str = ""  # name in the certificate of every agent; empty where it is the agent's own name
 
 
 class AgentError(Exception):
@@ -58,23 +53,14 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """Answer of an agent.
+    """Answer of an agent."""
 
-    Attributes:
-        events: Its events, in its order.
-        bad: Number of entries that were not events.
-        cursor: Position for the next request; empty when it has nothing yet.
-        missed: Number of events that it dropped before they were fetched.
-        is_full: Whether it may have more.
-        clock: Its time when it answered, in seconds since the epoch; None when it is not in the answer.
-    """
-
-    events: list[Event]
-    bad: int
-    cursor: str
-    missed: int
-    is_full: bool = False
-    clock: float | None = None
+    events: list[Event]  # its events, in its order
+    bad: int  # number of entries that were not events
+    cursor: str  # position for the next request; empty when it has nothing yet
+    missed: int  # number of events that it dropped before they were fetched
+    is_full: bool = False  # whether it may have more
+    clock: float | None = None  # its time when it answered, in seconds since the epoch; None when not known
 
 
 class AgentLink:

@@ -26,37 +26,22 @@ _ENDING_SECONDS = 5.0
 
 
 class AgentState(NamedTuple):
-    """State of an agent.
+    """State of an agent."""
 
-    Attributes:
-        node: Node whose devices it reports.
-        reached: When it last answered, in seconds since the epoch; 0 for never.
-        since: Time since when it does not answer, in seconds since the epoch; 0 while it does.
-        reason: Reason of that, without a full stop.
-        behind: How many seconds its clock is behind ours.
-    """
-
-    node: str
-    reached: float = 0.0
-    since: float = 0.0
-    reason: str = ""
-    behind: float = 0.0
+    node: str  # node whose devices it reports
+    reached: float = 0.0  # when it last answered, in seconds since the epoch; 0 for never
+    since: float = 0.0  # time since when it does not answer, in seconds since the epoch; 0 while it does
+    reason: str = ""  # reason of that, without a full stop
+    behind: float = 0.0  # how many seconds its clock is behind ours
 
 
 class Batch(NamedTuple):
-    """Answer of one agent to one request.
+    """Answer of one agent to one request."""
 
-    Attributes:
-        target: The agent.
-        answer: Its answer.
-        behind: How many seconds its clock is behind ours.
-        taken: Is set in the puller's thread once the batch was taken in.
-    """
-
-    target: Target
-    answer: AgentAnswer
-    behind: float
-    taken: asyncio.Event
+    target: Target  # the agent
+    answer: AgentAnswer  # its answer
+    behind: float  # how many seconds its clock is behind ours
+    taken: asyncio.Event  # is set in the puller's thread once the batch was taken in
 
 
 class Puller:

@@ -25,21 +25,13 @@ _FORM = "it must be HOST:PORT, for example node7:9464"
 
 
 class Target(NamedTuple):
-    """Agent to pull from.
+    """Agent to pull from."""
 
-    Attributes:
-        host: Name or address to connect to.
-        port: Its port, 1..65535.
-        node: The one node whose devices it may report.
-        name: Name that its certificate must have.
-        away: Reason why it cannot be asked, without a full stop; empty if it can.
-    """
-
-    host: str
-    port: int
-    node: str
-    name: str
-    away: str = ""
+    host: str  # name or address to connect to
+    port: int  # its port, 1..65535
+    node: str  # the one node whose devices it may report
+    name: str  # name that its certificate must have
+    away: str = ""  # reason why it cannot be asked, without a full stop; empty if it can
 
     @property
     def place(self) -> str:
@@ -48,13 +40,9 @@ class Target(NamedTuple):
 
 
 class TargetSource(Protocol):
-    """Source of agents.
+    """Source of agents."""
 
-    Attributes:
-        problem: Reason why the agents are unknown now, in one sentence without a full stop; empty for none.
-    """
-
-    problem: str
+    problem: str  # reason why the agents are unknown now, in one sentence without a full stop; empty for none
 
     def look(self) -> list[Target]:
         """Returns the current agents, or the last known ones if these are unknown. It may block."""
