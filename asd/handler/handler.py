@@ -37,11 +37,7 @@ class FaultHandler:
     Events may come late, twice and in any order. What time makes due needs `tick` about once a second.
 
     Args:
-        store: Store of all that is known.
-        policy: The numbers.
-        isolator: Isolator of the scheduler.
         publish: Takes the events `isolation` and `recovery`; when it raises, it gets them again.
-        clock: Seconds since the epoch.
         already: Whether an event of this id was published before.
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
         uptime: Which start of the machine this is and the seconds since, by which time is counted; None counts it by
@@ -50,8 +46,6 @@ class FaultHandler:
         hosts_of: Returns the hosts of a job, none where they are not known; None where every source is trusted.
 
     Attributes:
-        triage: Decides; it has the strikes and the cases.
-        engine: Has the isolator carry out decisions.
         backlog: Decisions that no event of the moment led to; `tick` returns them.
     """
 

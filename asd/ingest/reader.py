@@ -25,12 +25,10 @@ class Ingest:
 
     Args:
         files: Returns the logs; called in every step.
-        alarms: Parses the lines.
         sink: Called with every new event; raises OSError when it cannot be written.
         run_dir: Folder of the sink's log and of the position in the logs.
 
     Attributes:
-        lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
         unexplained: Files that hold our fault code, of which nothing came.
         follower: Reads the files, and knows what it could not read.
@@ -56,9 +54,6 @@ class Ingest:
         """Reads some lines and writes their events; returns whether more can be read now.
 
         Everything that was read is written before more is read, so that it can be called again after an OSError.
-
-        Args:
-            limit: Most lines to read.
 
         Raises:
             OSError: The sink or the position cannot be written.

@@ -41,7 +41,6 @@ class RunFolders:
 
     Args:
         roots: Folders to search; they need not exist.
-        clock: Seconds since the epoch.
 
     Attributes:
         roots: Folders to search, each once.

@@ -91,12 +91,7 @@ def write_manifest(
 
     Manifests in the same folder whose checkpoint no longer exists are deleted.
 
-    Args:
-        checkpoint_file: The file; it is read once for its hash.
-        step: Last step before the checkpoint, from 0.
-        origin: Run, rank, host and device of the training.
-        health: Health of its weights.
-        run_dir: Run directory in which to note the folder of this checkpoint; None for no note.
+    The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
 
     Raises:
         OSError: The checkpoint cannot be read or the manifest not be written; no manifest exists then.

@@ -54,8 +54,6 @@ class Chunk:
     """Steps of one rank that will be one line.
 
     Args:
-        config: Current settings.
-        origin: Run and rank of the steps.
         checkpoints: Name and kind of each; only these are recorded.
     """
 
@@ -92,9 +90,6 @@ class Chunk:
 
 class Recording:
     """Recorded values of all ranks of a run.
-
-    Args:
-        run_dir: Folder of the run.
 
     Attributes:
         settings: Settings in the last line.

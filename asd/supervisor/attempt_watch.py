@@ -30,16 +30,11 @@ class AttemptWatch:
     """Watch over one attempt.
 
     Args:
-        run_dir: The run directory.
-        run: Name of the attempt.
-        devices: The device of each rank.
-        folder: Folder of the ranks' logs and exit codes.
         hang_seconds: Seconds to wait for a step of any rank; 0 for ever.
         tell: Receives each line that a rank prints, with its rank.
         since: Beginning of the attempt, in seconds since the epoch; older events of its name are ignored.
 
     Attributes:
-        events: The events of this attempt.
         step: Last step that any rank has made in this attempt; 0 before the first.
         ranks: Device of each rank with a status, under the name in the status.
     """

@@ -44,7 +44,6 @@ class Job:
     """Supervised training, which runs until it is done or no attempt can help.
 
     Args:
-        settings: Settings of the job.
         say: Receives messages for users.
         tell: Receives each line that a rank prints, with its rank.
         publish: Receives the events of isolated and released devices.

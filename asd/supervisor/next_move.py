@@ -22,11 +22,7 @@ class End(NamedTuple):
 def next_move(finding: Cause, handling: OwnHandler, record: Record, say: Callable[[str], None]) -> End | None:
     """Reports what follows from the end of an attempt; returns an end when another attempt cannot help.
 
-    Args:
-        finding: Cause of the end. The fault handler has got its events.
-        handling: Fault handler, which has decided about the devices.
-        record: Record of the job, which notes a further try.
-        say: Receives messages for users.
+    The fault handler has got the events of the finding and has decided; the record notes a further try.
     """
     step, device = finding.event.step, finding.device
     if device in handling.devices.out:

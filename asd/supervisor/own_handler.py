@@ -31,7 +31,6 @@ class Devices:
 
     Args:
         known: All devices: the first `ranks` are used first, the rest are spares.
-        ranks: Number of devices that the job needs.
 
     Attributes:
         out: Devices that are left out, each with the reason.
@@ -65,11 +64,9 @@ class OwnHandler:
     """Fault handler of a supervised job: it gets events, and its decisions update `devices`.
 
     Args:
-        run_dir: The run directory.
         devices: Devices of the job; kept up to date with isolated and suspected ones.
         publish: Receives the events `isolation` and `recovery`.
         published: Returns whether an event of this id was published before.
-        say: Receives messages for users.
 
     Raises:
         ConfigError: Another supervisor or fault handler uses this run directory.

@@ -64,13 +64,8 @@ def launch(
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the launcher's command line and its whole environment for one attempt.
 
-    Args:
-        command: The training's command line, resolved.
-        environ: Environment of the training without a supervisor.
-        devices: The chip of each rank, ascending.
-        run: Name of the attempt.
-        resume: Checkpoint file to resume from and its last step; an empty name and 0 for a new training.
-        folder: Folder for the logs.
+    Each rank has a chip of `devices`, ascending. `resume` is the checkpoint file to resume from and its last step:
+    an empty name and 0 for a new training. `folder` is that of the logs.
 
     Raises:
         UnsupportedError: There is no launcher.
@@ -115,13 +110,7 @@ def _free_port() -> int:
 
 
 class Processes:
-    """The launcher and everything that it starts, in a separate session.
-
-    Args:
-        command: The launcher's command line.
-        environ: Its whole environment.
-        folder: Folder of its output, `msrun.log`, and of the ranks' exit codes.
-    """
+    """The launcher and everything that it starts, in a separate session."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,6 @@ class Scores:
     """Scores of one test.
 
     Attributes:
-        count: Number of scores.
         largest: The 64 largest scores above 0, in any order.
         extreme: Largest score, and a text with its place.
     """
@@ -93,10 +92,8 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
     not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
     rules it has.
 
-    Args:
-        steps: Steps in the order in which each rank made them.
-        config: The rule, its detectors and thresholds. Detectors that look at more than one checkpoint are not used.
-        measure: Whether scores are kept.
+    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With `measure`,
+    scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
     trainings: dict[int, _Training] = {}

@@ -97,7 +97,6 @@ class Strikes:
     about every job.
 
     Attributes:
-        hardware: The devices, by number.
         written: Characters that were written since this was set to 0.
     """
 

@@ -42,7 +42,6 @@ class AgentError(Exception):
     """Failure to ask an agent, or an answer that is not valid; the text has no full stop.
 
     Args:
-        reason: Why.
         misbehaves: Whether it was reached and sent what no agent sends.
     """
 
@@ -67,7 +66,6 @@ class AgentLink:
     """The connection to one agent, which is kept from one question to the next: a handshake of TLS takes 2 ms.
 
     Args:
-        target: The agent.
         connecting: Held while a connection is made.
         parsers: Where the JSON of answers is read.
     """
@@ -89,12 +87,8 @@ class AgentLink:
     ) -> AgentAnswer:
         """Asks for the events after the known ones.
 
-        Args:
-            access: How to speak to it; a change of it makes a new connection.
-            cursors: How far its node was read.
-            limit: Most events in the answer.
-            wait: Time that the agent waits for an event where there is none, in seconds.
-            room: Is awaited before a large answer is read.
+        `cursors` say how far its node was read. The agent waits up to `wait` seconds for an event where there is none.
+        `room` is awaited before a large answer is read. A change of `access` makes a new connection.
 
         Raises:
             AgentError: It cannot be reached, has the wrong certificate, or its answer is not valid.

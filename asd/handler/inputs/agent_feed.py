@@ -28,15 +28,9 @@ class AgentFeed:
     """Takes in what the agents tell.
 
     Args:
-        handler: Takes the events.
-        sources: What knows the agents.
-        access: How to speak to them.
         wake: Is called, in another thread, when there is something to take in.
-        clock: Seconds since the epoch.
 
     Attributes:
-        puller: Asks the agents.
-        events: Events so far.
         refused: Events so far that their agent may not tell.
         missed: Events that agents had dropped before they were fetched.
     """

@@ -22,14 +22,11 @@ class LogFeed:
     """Reads the logs of run folders.
 
     Args:
-        handler: Takes the events.
         run_dirs: Folders of runs, or what holds them; they need not be there yet.
 
     Attributes:
         bad_lines: Lines so far that were no events.
         not_believed: Number of lines that report a release and were written by a user who may not release devices.
-        events: Events so far.
-        folders: The folders, as last looked at.
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
 

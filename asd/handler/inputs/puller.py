@@ -48,17 +48,13 @@ class Puller:
     """Pulls from when it is made until `close`.
 
     Args:
-        sources: What knows the agents.
         access: How to speak to agents; asked before every request.
         cursors: How far the agent of a node was read; called in another thread.
         wake: Is called when there is something to take in, in another thread.
-        clock: Seconds since the epoch.
 
     Attributes:
         batches: Answers that are not taken in yet, the oldest first.
         states: State of each agent, by its address.
-        failures: How often an agent was asked in vain.
-        looked: Whether the agents are known.
     """
 
     def __init__(

@@ -69,9 +69,6 @@ def read_place(text: str, setting: str) -> tuple[str, int]:
 class WatchedFile(Generic[_Content]):
     """File that is re-read when it changes.
 
-    Args:
-        path: The file.
-
     Attributes:
         content: Content of the file; the earlier content while a change is not valid.
         problem: Reason why that is kept, in one sentence without a full stop; empty for none.
