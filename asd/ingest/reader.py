@@ -68,11 +68,7 @@ class Ingest:
         return moved and (len(lines) >= limit or self._is_behind())
 
     def finish(self) -> None:
-        """Reads the last line of each file, where it has no line feed and nobody waits for one.
-
-        Raises:
-            OSError: The sink or the state can't be written.
-        """
+        """Reads the last line of each file, where it has no line feed and nobody waits for one."""
         self._read(self.follower.unfinished())
         self._write()
 

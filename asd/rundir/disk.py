@@ -129,11 +129,7 @@ def _regular(descriptor: int, path: Path | str) -> int:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk.
-
-    Raises:
-        OSError: It cannot be opened, or the disk failed.
-    """
+    """Waits until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -92,9 +92,6 @@ def write_manifest(
     Manifests in the same folder whose checkpoint no longer exists are deleted.
 
     The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
-
-    Raises:
-        OSError: The checkpoint cannot be read or the manifest not be written; no manifest exists then.
     """
     sha256, size = digest_of(checkpoint_file)
     manifest = Manifest(
@@ -138,11 +135,7 @@ def load_manifest(path: Path) -> Manifest:
 
 
 def digest_of(file: str | Path) -> tuple[str, int]:
-    """Returns SHA-256 in hex and size in bytes; the file is read block by block.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Returns SHA-256 in hex and size in bytes; the file is read block by block."""
     digest, size = hashlib.sha256(), 0
     with Path(file).open("rb", buffering=0) as opened:
         while block := opened.read(_BLOCK):
@@ -162,11 +155,7 @@ def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
 
 
 def note_checkpoint_place(run_dir: Path, rank: int, folder: Path) -> None:
-    """Notes that `rank` keeps checkpoints in `folder`; writes only if that is new.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Notes that `rank` keeps checkpoints in `folder`; writes only if that is new."""
     path = run_dir / f"checkpoints-rank{rank}.json"
     known = _read(path)
     place = str(folder.absolute())

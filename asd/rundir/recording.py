@@ -119,9 +119,6 @@ class Recording:
 
         Args:
             progress: Called with the number of bytes read so far.
-
-        Raises:
-            StateError: As the class.
         """
         read = 0
         for path in self._files:

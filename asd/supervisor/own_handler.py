@@ -124,11 +124,7 @@ class OwnHandler:
             self._tell_people(found)
 
     def tick(self) -> None:
-        """Does what users requested meanwhile, such as a release; must be called about once a second.
-
-        Raises:
-            StateError: The database cannot be written.
-        """
+        """Does what users requested meanwhile, such as a release; must be called about once a second."""
         self._tell_people(self._handler.tick())
 
     def repeated(self, event: Event) -> str:

@@ -41,11 +41,7 @@ def resolve(command: Sequence[str], path: str) -> list[str]:
 
 
 def find_launcher(program: str, path: str) -> str:
-    """Returns MindSpore's launcher: beside `program`, else in `path`.
-
-    Raises:
-        UnsupportedError: There is no launcher.
-    """
+    """Returns MindSpore's launcher: beside `program`, else in `path`."""
     for places in (str(Path(program).parent), path, str(Path(sys.executable).parent)):
         found = shutil.which("msrun", path=places)
         if found is not None:
@@ -66,9 +62,6 @@ def launch(
 
     Each rank has a chip of `devices`, ascending. `resume` is the checkpoint file to resume from and its last step:
     an empty name and 0 for a new training. `folder` is that of the logs.
-
-    Raises:
-        UnsupportedError: There is no launcher.
     """
     numbers = ",".join(map(str, devices))
     path = environ.get("PATH", os.defpath)

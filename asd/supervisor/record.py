@@ -76,11 +76,7 @@ class Record:
         return next((attempt for attempt in reversed(self.attempts) if attempt.run == run), None)
 
     def save(self, run_dir: Path) -> None:
-        """Writes the record as a whole file.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes the record as a whole file."""
         write_whole(record_file(run_dir), json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
 
 
@@ -90,11 +86,7 @@ def record_file(run_dir: Path) -> Path:
 
 
 def load_record(run_dir: Path) -> Record | None:
-    """Returns the record in `run_dir`; None if there is none.
-
-    Raises:
-        StateError: It is damaged.
-    """
+    """Returns the record in `run_dir`; None if there is none."""
     path = record_file(run_dir)
     data = load_if_there(path, "record", "what `asd run` wrote, or no such file", version=VERSION)
     return None if data is None else fill(Record, data, f"record {path}")
