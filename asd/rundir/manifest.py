@@ -80,12 +80,7 @@ def manifest_path(checkpoint_file: str | Path) -> Path:
 
 
 def write_manifest(
-    checkpoint_file: str | Path,
-    *,
-    step: int,
-    origin: Origin,
-    health: Health,
-    run_dir: Path | None = None,
+    checkpoint_file: str | Path, *, step: int, origin: Origin, health: Health, run_dir: Path | None = None
 ) -> Path:
     """Writes the manifest of a complete checkpoint file.
 
@@ -94,13 +89,7 @@ def write_manifest(
     The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
     """
     sha256, size = digest_of(checkpoint_file)
-    manifest = Manifest(
-        step=step,
-        sha256=sha256,
-        size=size,
-        origin=origin,
-        tainted_from=health.tainted_from,
-    )
+    manifest = Manifest(step=step, sha256=sha256, size=size, origin=origin, tainted_from=health.tainted_from)
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
     if run_dir is not None:

@@ -122,12 +122,7 @@ class AgentLink:
             self._open = None
 
     async def _ask(
-        self,
-        link: _Connection,
-        query: str,
-        limit: int,
-        wait: float,
-        room: Callable[[], Awaitable[object]] | None,
+        self, link: _Connection, query: str, limit: int, wait: float, room: Callable[[], Awaitable[object]] | None
     ) -> AgentAnswer:
         head = {"Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive"}
         lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]

@@ -85,10 +85,7 @@ def test_a_run_that_is_distrusted_is_left_but_what_a_later_run_wrote_is_taken(tm
         (lambda path: path.write_text("weights of step"), "it has 15 bytes and was written with 17"),
         (lambda path: path.write_text("weights of stap 4"), "its SHA-256 is "),
         (lambda path: manifest_path(path).write_text("{"), " is corrupt: Expecting"),
-        (
-            lambda path: manifest_path(path).write_text("[]"),
-            " is corrupt: it holds a list; valid is the JSON object ",
-        ),
+        (lambda path: manifest_path(path).write_text("[]"), " is corrupt: it holds a list; valid is the JSON object "),
         (lambda path: manifest_path(path).write_text('{"version": 1}'), " field run is None; valid is "),
         (lambda path: manifest_path(path).write_bytes(b"\xff\xfe"), "is corrupt: 'utf-8' codec can't"),
     ],
