@@ -63,16 +63,12 @@ class FaultHandler:
         leadership: Leadership | None = None,
         hosts_of: Callable[[str], Collection[str]] | None = None,
     ) -> None:
-        self.store = store
-        self.policy = policy
+        self.store, self.policy = store, policy
         self.backlog: list[Decision] = []
-        self._clock = clock
-        self._uptime = uptime
-        self._from_beginning = from_beginning
+        self._clock, self._uptime, self._from_beginning = clock, uptime, from_beginning
         self._lock = threading.RLock()
-        self.triage = Triage(
-            store, policy, isolator.name, hosts_of, whole_nodes=getattr(isolator, "whole_nodes", False)
-        )
+        whole_nodes = getattr(isolator, "whole_nodes", False)
+        self.triage = Triage(store, policy, isolator.name, hosts_of, whole_nodes=whole_nodes)
         self._leadership = leadership
         self._leads = leadership is None
         self._adopted = ""

@@ -15,8 +15,7 @@ class Breaker:
 
     def __init__(self, store: Store, policy: Policy) -> None:
         self.nodes: dict[str, frozenset[str]] = {}
-        self._store = store
-        self._policy = policy
+        self._store, self._policy = store, policy
 
     def know(self, source: str, nodes: frozenset[str]) -> None:
         """Notes which nodes `source` knows; their number outlives the handler."""

@@ -101,9 +101,7 @@ class Strikes:
     """
 
     def __init__(self, store: Store, policy: Policy, hosts_of: Callable[[str], Collection[str]] | None = None) -> None:
-        self._store = store
-        self._policy = policy
-        self._hosts_of = hosts_of
+        self._store, self._policy, self._hosts_of = store, policy, hosts_of
         self.hardware = Hardware(store)
         self.written = 0
 

@@ -62,13 +62,10 @@ class Triage:
         *,
         whole_nodes: bool = False,
     ) -> None:
-        self.strikes = Strikes(store, policy, hosts_of)
-        self.cases = Cases(store)
+        self.strikes, self.cases = Strikes(store, policy, hosts_of), Cases(store)
         self.breaker = Breaker(store, policy)
-        self._store = store
-        self._policy = policy
-        self._engine = engine
-        self._whole_nodes = whole_nodes
+        self._store, self._policy = store, policy
+        self._engine, self._whole_nodes = engine, whole_nodes
         self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:

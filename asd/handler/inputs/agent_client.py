@@ -71,9 +71,7 @@ class AgentLink:
     """
 
     def __init__(self, target: Target, connecting: asyncio.Semaphore, parsers: Executor | None = None) -> None:
-        self._target = target
-        self._connecting = connecting
-        self._parsers = parsers
+        self._target, self._connecting, self._parsers = target, connecting, parsers
         self._open: _Connection | None = None
 
     async def fetch(

@@ -43,11 +43,8 @@ class AgentFeed:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.events = 0
-        self.refused = 0
-        self.missed = 0
-        self._handler = handler
-        self._sources = sources
+        self.events = self.refused = self.missed = 0
+        self._handler, self._sources = handler, sources
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}

@@ -67,13 +67,9 @@ class Puller:
     ) -> None:
         self.batches: deque[Batch] = deque()
         self.states: dict[str, AgentState] = {}
-        self.failures = 0
-        self.looked = False
-        self._sources = sources
-        self._access = access
-        self._cursors = cursors
-        self._wake = wake
-        self._clock = clock
+        self.failures, self.looked = 0, False
+        self._sources, self._access, self._cursors = sources, access, cursors
+        self._wake, self._clock = wake, clock
         self._behind: set[str] = set()
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
