@@ -37,8 +37,7 @@ class Ingest:
     def __init__(
         self, files: Callable[[], Iterable[Path]], alarms: Alarms, sink: Callable[[Event], None], run_dir: Path
     ) -> None:
-        self.lines = 0
-        self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
+        self.lines, self.events = 0, Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
         self.unexplained: set[Path] = set()
         self._alarms, self._sink = alarms, sink
         self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir, "ingest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -71,21 +72,17 @@ class AttemptWatch:
             launcher: Exit code of the launcher, fetched before this call so that no output is lost; None while it runs.
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
-        over = launcher is not None
         self.read()
-        exits = self.exits()
-        now = time.monotonic()
-        if len(exits) == len(self._devices) and not any(exits.values()):
+        exits, now = self.exits(), time.monotonic()
+        all_ended, over = len(exits) == len(self._devices), launcher is not None
+        if all_ended and not any(exits.values()):
             self._all_well = self._all_well if self._all_well is not None else now
-            if over or now - self._all_well > _WIND_UP_SECONDS:
-                return AttemptEnd("every rank has ended with exit code 0", done=True)
-            return None
+            is_wound_up = over or now - self._all_well > _WIND_UP_SECONDS
+            return AttemptEnd("every rank has ended with exit code 0", done=True) if is_wound_up else None
         sign = self._sign(launcher, bad)
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
-            if over or len(exits) == len(self._devices) or now - self._first_sign > _SETTLE_SECONDS:
-                return sign
-            return None
+            return sign if over or all_ended or now - self._first_sign > _SETTLE_SECONDS else None
         if self._hang_seconds and now - self._progress > self._hang_seconds:
             return AttemptEnd(f"no rank has made a step for {self._hang_seconds:g} s")
         return None
@@ -104,10 +101,8 @@ class AttemptWatch:
         """Returns the exit codes of the ranks that have ended."""
         found = {}
         for rank in range(len(self._devices)):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 found[rank] = int((self._folder / f"rank{rank}.exit").read_text())
-            except (OSError, ValueError):
-                continue
         return found
 
     def _sign(self, launcher: int | None, bad: str) -> AttemptEnd | None:
@@ -117,9 +112,7 @@ class AttemptWatch:
         for rank, code in self.exits().items():
             if code:
                 return AttemptEnd(f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
-        if launcher is not None:
-            return AttemptEnd(f"the launcher ended {_in_words(launcher)}")
-        return None
+        return AttemptEnd(f"the launcher ended {_in_words(launcher)}") if launcher is not None else None
 
     def _take(self, text: str) -> None:
         if self._word not in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -184,11 +185,10 @@ class Job:
         choice = last_good(
             places, distrusted=record.distrusted, runs=record.runs(), since=record.attempts[0].began, together=True
         )
-        for sentence in choice.skipped[:_MOST_SKIPPED]:
+        more = len(choice.skipped) - _MOST_SKIPPED
+        told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
+        for sentence in (*told, choice.reason):
             self._say(sentence)
-        if len(choice.skipped) > _MOST_SKIPPED:
-            self._say(f"{len(choice.skipped) - _MOST_SKIPPED} more checkpoints are skipped.")
-        self._say(choice.reason)
         return choice
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
@@ -209,11 +209,9 @@ class Job:
     def _have_decided(self, attempt: Attempt, watch: AttemptWatch, now: float) -> None:
         """Passes certain events to the fault handler: verdicts, and anomalies that get no verdict any more."""
         told = evidence(watch.events, attempt.devices)
-        ripe = [
-            each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
-        ]
+        patience = math.inf if self._stops else _REPLAY_SECONDS
         self._handling.know(list(watch.ranks.values()))
-        self._handling.tell(ripe)
+        self._handling.tell([each for each in told if each.kind == "replay" or now - each.time > patience])
         self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
@@ -256,21 +254,13 @@ class Job:
         return f"too few devices are left, {usable} where {self._settings.ranks} are needed ({out}).{advice}"
 
     def _interrupted(self, attempt: Attempt) -> End:
-        number = self._signals[0]
+        number = signal.Signals(self._signals[0])
         code = INTERRUPTED if number == signal.SIGINT else TERMINATED
-        return End(code, f"{attempt.run} was ended by {signal.Signals(number).name}, with all its processes.")
+        return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
 
     def _watch(self, attempt: Attempt) -> AttemptWatch:
-        folder = self._logs(attempt)
-        return AttemptWatch(
-            self._run_dir,
-            attempt.run,
-            attempt.devices,
-            folder,
-            self._settings.hang_seconds,
-            self._tell,
-            attempt.began - 1.0,
-        )
+        folder, hang, since = self._logs(attempt), self._settings.hang_seconds, attempt.began - 1.0
+        return AttemptWatch(self._run_dir, attempt.run, attempt.devices, folder, hang, self._tell, since)
 
     def _logs(self, attempt: Attempt) -> Path:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")

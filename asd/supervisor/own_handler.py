@@ -38,8 +38,7 @@ class Devices:
     """
 
     def __init__(self, known: Sequence[int], ranks: int) -> None:
-        self.known = list(known)
-        self.ranks = ranks
+        self.known, self.ranks = list(known), ranks
         self.out: dict[int, str] = {}
         self.bench: list[int] = []
 

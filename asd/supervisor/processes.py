@@ -67,33 +67,14 @@ def launch(
     path = environ.get("PATH", os.defpath)
     if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
         path = os.pathsep.join([str(Path(sys.executable).parent), path])
-    ranks = len(devices)
-    words = [
-        find_launcher(command[0], path),
-        f"--worker_num={ranks}",
-        f"--local_worker_num={ranks}",
-        "--master_addr=127.0.0.1",
-        f"--master_port={_free_port()}",
-        f"--log_dir={folder}",
-        "--join=True",
-        f"--tail_worker_log={_NO_RANK}",
-        str(_WORKER),
-        str(folder),
-        numbers,
-        *command,
-    ]
+    ranks, port = len(devices), _free_port()
+    places = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder}"]
+    counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--tail_worker_log={_NO_RANK}"]
+    words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
     mounted = mounted_chips()
-    settings = {
-        "PATH": path,
-        "ASD_RUN": run,
-        "ASD_DEVICES": numbers,
-        "ASD_RESUME_FROM": resume[0],
-        "ASD_RESUME_STEP": str(resume[1]),
-        "ASCEND_RT_VISIBLE_DEVICES": ",".join(
-            str(mounted.index(each) if each in mounted else each) for each in devices
-        ),
-    }
-    return words, {**environ, **settings}
+    visible = ",".join(str(mounted.index(each) if each in mounted else each) for each in devices)
+    settings = {"PATH": path, "ASD_RUN": run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
+    return words, {**environ, **settings, "ASD_RESUME_FROM": resume[0], "ASD_RESUME_STEP": str(resume[1])}
 
 
 def _free_port() -> int:
