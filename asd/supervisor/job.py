@@ -17,8 +17,7 @@ from asd.rundir.last_good import Choice, last_good
 from asd.rundir.manifest import checkpoint_places
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
-from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
-from asd.supervisor.own_handler import Devices, OwnHandler
+from asd.supervisor.own_handler import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, Devices, End, OwnHandler
 from asd.supervisor.processes import Processes, launch
 from asd.supervisor.record import Attempt, Record, load_record
 
@@ -75,7 +74,7 @@ class Job:
         self._restarts = 0  # after a crash or a hang
 
     def run(self) -> int:
-        """Runs the job to its end; returns one of the exit codes of `asd.supervisor.next_move`.
+        """Runs the job to its end; returns its exit code.
 
         Raises:
             ConfigError: Another supervisor or fault handler uses this run directory.
@@ -229,7 +228,7 @@ class Job:
         else:
             if finding.step:
                 self._record.distrust(finding.step)
-            end = next_move(finding, self._handling, self._record, self._say)
+            end = self._handling.next_move(finding, self._record)
         attempt.judged = True
         self._save()
         return end
