@@ -1,4 +1,4 @@
-"""The way of a reading from tap to verdict and back to the next limit, and that of an event from its log to an isolation.
+"""The way of a reading from tap to verdict and to the next limit, and of an event from its log to an isolation.
 
 A tiny network is trained, and one step of it is profiled: a healthy one, and one with a first-level anomaly. Of the
 fault handler that follows a log, the third strike of a device is profiled, until the device is isolated. What is
@@ -156,6 +156,7 @@ def isolation_walk() -> dict[str, Walk]:
     from asd.origin import Origin
     from asd.verdict import Level
 
+    fields = {"kind": "anomaly", "checkpoint": "c", "rule": "adaptive", "feature": "l2", "reason": "too large"}
     with tempfile.TemporaryDirectory() as folder:
         now = [time.time()]
         store, log = Store(Path(folder, "handler.sqlite")), IsolationLog(Path(folder))
@@ -163,9 +164,10 @@ def isolation_walk() -> dict[str, Walk]:
         feed, walk = LogFeed(handler, [Path(folder)]), Walk(Path(asd.__file__).parent)
         for number in range(3):
             now[0] += 100.0
-            origin = Origin("job", 0, "node7", "Ascend:3")
-            fields = {"kind": "anomaly", "level": Level.ERROR, "rule": "adaptive", "feature": "l2", "reason": "too large", "refused": True}
-            event = Event(origin=origin, step=number + 1, checkpoint="c", value=1e9 + number, limits=(), time=now[0], **fields)
+            told = {**fields, "step": number + 1, "value": 1e9 + number, "time": now[0]}
+            event = Event(
+                origin=Origin("job", 0, "node7", "Ascend:3"), level=Level.ERROR, refused=True, limits=(), **told
+            )
             with Path(folder, "events-rank0.jsonl").open("a") as file:
                 file.write(event.to_json() + "\n")
             with walk if number == 2 else contextlib.nullcontext():
@@ -186,7 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="example: python benchmarks/walk.py --mode graph",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--mode", choices=(*MODES, HANDLER), help="only this; all if not given, each in its own process")
+    parser.add_argument(
+        "--mode", choices=(*MODES, HANDLER), help="only this; all if not given, each in its own process"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of asd; may be given again"
     )
@@ -198,7 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--set takes NAME=VALUE")
     if options.mode is None:
         given = [word for each in options.set for word in ("--set", each)]
-        return max(subprocess.run([sys.executable, __file__, "--mode", mode, *given]).returncode for mode in (*MODES, HANDLER))
+        return max(
+            subprocess.run([sys.executable, __file__, "--mode", mode, *given]).returncode for mode in (*MODES, HANDLER)
+        )
     os.environ["NPU_ASD_ENABLE"] = "1"  # before the import: every other way to switch it on is shorter
     with tempfile.TemporaryDirectory() as folder:
         settings = {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **dict(each.split("=", 1) for each in options.set)}
