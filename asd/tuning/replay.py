@@ -92,8 +92,8 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
     not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
     rules it has.
 
-    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With `measure`,
-    scores are kept.
+    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With
+    `measure`, scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
     trainings: dict[int, _Training] = {}

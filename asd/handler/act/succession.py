@@ -113,10 +113,8 @@ def _read(text: str) -> _Record:
     try:
         record = msgspec.json.decode(zlib.decompress(base64.b64decode(text, validate=True)))
         if isinstance(record, dict) and record.get("form") == _BEFORE:
-            record |= {
-                "form": 5,
-                "cases": [(device, {**case, **of_sentences(case)}) for device, case in record["cases"]],
-            }
+            cases = [(device, {**case, **of_sentences(case)}) for device, case in record["cases"]]
+            record |= {"form": 5, "cases": cases}
         return msgspec.convert(record, _Record)
     except (LookupError, TypeError, ValueError, zlib.error, RecursionError) as error:
         raise StateError(f"what the handler before has left can't be read: {error}.") from error

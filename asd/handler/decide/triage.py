@@ -173,18 +173,9 @@ class Triage:
         if count > self._policy.max_devices:
             why += f"; it is device {count} of {event.host} within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
         dry = self._policy.dry_run
-        case = self.cases.insert(
-            device=device,
-            state="dry" if dry else "isolating",
-            opened=now,
-            cause=cause,
-            reason=why,
-            verdict=event.verdict,
-            event=text,
-            event_id=self._id,
-            last_fault=now,
-            isolator=self._engine,
-        )
+        what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": self._id}
+        state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
+        case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
         then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} is to isolate it"
         action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
         return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)

@@ -126,13 +126,10 @@ class FileTargets(WatchedFile[list[Target]]):
         except (ValueError, RecursionError) as error:  # no JSON, or of another form
             form = '[{"targets": ["node7:9464"], "labels": {"node": "node7"}}]'
             raise ConfigError(setting, str(error)[:200], f"it must be JSON such as {form}") from error
-        targets: dict[str, Target] = {}
-        for group in groups:
-            for text in group.targets:
-                host, port = read_place(text, f"a target in {self.path}")
-                target = Target(host, port, group.labels.get("node", host), host)
-                targets[target.place] = target
-        return list(targets.values())
+        what = f"a target in {self.path}"
+        places = [(*read_place(text, what), group.labels) for group in groups for text in group.targets]
+        targets = [Target(host, port, labels.get("node", host), host) for host, port, labels in places]
+        return list({target.place: target for target in targets}.values())
 
 
 def read_stamp(path: Path) -> tuple[int, int, int] | None:
