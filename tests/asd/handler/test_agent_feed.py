@@ -287,6 +287,6 @@ def test_nothing_to_pull_from_is_no_reason_to_be_ready(running, agents):
     one, other = agents
     other.server.server_close()
     feed = running({"node8": other})
-    work(feed, lambda: feed.nothing_found and feed.puller.states[other.place].since)
+    work(feed, lambda: feed.puller.states and feed.nothing_found and feed.puller.states[other.place].since)
     feed = running({"node7": one, "node8": other})
     work(feed, lambda: feed.nothing_found == "")
