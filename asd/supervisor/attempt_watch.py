@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from asd.isolator import Device
 from asd.judge.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
+from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
@@ -28,12 +29,11 @@ class AttemptEnd(NamedTuple):
 
 
 class AttemptWatch:
-    """Watch over one attempt.
+    """Watch over one attempt, whose ranks leave logs and exit codes in `folder`.
 
     Args:
         hang_seconds: Seconds to wait for a step of any rank; 0 for ever.
         tell: Receives each line that a rank prints, with its rank.
-        since: Beginning of the attempt, in seconds since the epoch; older events of its name are ignored.
 
     Attributes:
         step: Last step that any rank has made in this attempt; 0 before the first.
@@ -41,24 +41,17 @@ class AttemptWatch:
     """
 
     def __init__(
-        self,
-        run_dir: Path,
-        run: str,
-        devices: Sequence[int],
-        folder: Path,
-        hang_seconds: float,
-        tell: Callable[[int, str], None],
-        since: float,
+        self, run_dir: Path, attempt: Attempt, folder: Path, hang_seconds: float, tell: Callable[[int, str], None]
     ) -> None:
         self.events: list[Event] = []
         self.step = 0
         self.ranks: dict[int, Device] = {}
-        self._since = since
-        self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
+        self._run, self._since = attempt.run, attempt.began - 1.0  # older events of its name are another's
+        self._run_dir, self._devices, self._folder = run_dir, list(attempt.devices), folder
         self._hang_seconds, self._tell = hang_seconds, tell
-        self._word = json.dumps(run, ensure_ascii=False)
+        self._word = json.dumps(attempt.run, ensure_ascii=False)
         self._follower = Follower(lambda: event_files(run_dir))
-        self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
+        self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
         self._progress = time.monotonic()

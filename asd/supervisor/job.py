@@ -258,8 +258,7 @@ class Job:
         return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
 
     def _watch(self, attempt: Attempt) -> AttemptWatch:
-        folder, hang, since = self._logs(attempt), self._settings.hang_seconds, attempt.began - 1.0
-        return AttemptWatch(self._run_dir, attempt.run, attempt.devices, folder, hang, self._tell, since)
+        return AttemptWatch(self._run_dir, attempt, self._logs(attempt), self._settings.hang_seconds, self._tell)
 
     def _logs(self, attempt: Attempt) -> Path:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")
