@@ -86,7 +86,7 @@ class _Many(NamedTuple):
 
     @property
     def each(self) -> str:
-        """What is counted: devices, or nodes where one may make up any number of devices."""
+        """The counted column: devices, or hosts where one may make up any number of devices."""
         return "host" if self.mark == "withheld" else "device"
 
 
