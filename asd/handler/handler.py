@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -117,7 +116,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
-                decisions += self.triage.settle(now if waits else math.inf)
+                decisions += self.triage.settle(now, waits=waits)
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)

@@ -120,9 +120,10 @@ class Triage:
         unless = f"many devices of job {job_of(event.run)} raise within {self._policy.settle_seconds:g} s"
         return self._say("waiting", event, now, f"it has {has}, and is isolated unless {unless}")
 
-    def settle(self, now: float) -> list[Decision]:
-        """Lets the strikes count that have waited long enough, and isolates devices that have enough of them."""
-        found = [self._strike_out(device, now)[0] for device in self.strikes.settle(now)]
+    def settle(self, now: float, *, waits: bool = True) -> list[Decision]:
+        """Lets the strikes count that have waited long enough, or all, and isolates devices that have enough."""
+        due = self.strikes.settle(now if waits else math.inf)
+        found = [self._strike_out(device, now)[0] for device in due]
         return [decision for decision in found if decision is not None]
 
     def _strike_out(self, device: int, now: float) -> tuple[Decision | None, StrikeCount]:
