@@ -82,7 +82,6 @@ class Event(FromOrigin):
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
         code: Fault code, eight upper-case hex digits.
-        micro_batch: 0; in old logs, which check of the checkpoint within the step saw the worst value, from 1.
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
         key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
@@ -107,7 +106,6 @@ class Event(FromOrigin):
     refused: Flag
     time: float
     code: Text = CODE
-    micro_batch: Count = 0
     verdict: Text = ""
     evidence: Annotated[str, Meta(max_length=2048, description="a text of at most 2048 characters")] = ""
     key: Name = ""

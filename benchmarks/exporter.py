@@ -53,7 +53,6 @@ def event(step: int, level: Level = Level.WARNING, rank: int = 0) -> Event:
         reason="value above the first absolute threshold 1000000",
         refused=True,
         time=1.7e9 + step,
-        micro_batch=1,
     )
 
 

@@ -76,7 +76,6 @@ def an_event(number: int, device: int) -> Event:
         reason="value above the first absolute threshold 1000000",
         refused=first,
         time=time.time(),
-        micro_batch=1,
     )
 
 

@@ -93,20 +93,9 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
     records = []
     for number, host, name, rank, *counts, evidence, tested, sound, serial in rows:
         found = strikes.get(number, StrikeCount(0, 0))
-        record = DeviceRecord(
-            host,
-            name,
-            rank,
-            strikes=found.strikes,
-            limit=policy.strikes,
-            suspicion=round(found.score, 3),
-            verdicts=dict(zip(VERDICTS, counts, strict=True)),
-            evidence=evidence,
-            tested=tested,
-            sound=bool(sound),
-            number=number,
-            serial=serial,
-        )
+        verdicts, suspicion = dict(zip(VERDICTS, counts, strict=True)), round(found.score, 3)
+        record = DeviceRecord(host, name, rank, found.strikes, policy.strikes, suspicion, verdicts)
+        record = replace(record, evidence=evidence, tested=tested, sound=bool(sound), number=number, serial=serial)
         case = cases.last(number)
         records.append(record if case is None else _with_case(record, case))
     return records

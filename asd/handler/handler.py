@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,21 +36,15 @@ class FaultHandler:
     Events may come late, twice and in any order. What time makes due needs `tick` about once a second.
 
     Args:
-        store: Store of all that is known.
-        policy: The numbers.
-        isolator: Isolator of the scheduler.
         publish: Takes the events `isolation` and `recovery`; when it raises, it gets them again.
-        clock: Seconds since the epoch.
         already: Whether an event of this id was published before.
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
         uptime: Which start of the machine this is and the seconds since, by which time is counted; None counts it by
             the clock, which may be set anew.
         leadership: Whether this handler is the one of several that acts, each with its store; None for a single one.
-        hosts_of: Returns the hosts of a job; None where every source of events is trusted about every job.
+        hosts_of: Returns the hosts of a job, none where they are not known; None where every source is trusted.
 
     Attributes:
-        triage: Decides; it has the strikes and the cases.
-        engine: Has the isolator carry out decisions.
         backlog: Decisions that no event of the moment led to; `tick` returns them.
     """
 
@@ -69,16 +62,12 @@ class FaultHandler:
         leadership: Leadership | None = None,
         hosts_of: Callable[[str], Collection[str]] | None = None,
     ) -> None:
-        self.store = store
-        self.policy = policy
+        self.store, self.policy = store, policy
         self.backlog: list[Decision] = []
-        self._clock = clock
-        self._uptime = uptime
-        self._from_beginning = from_beginning
+        self._clock, self._uptime, self._from_beginning = clock, uptime, from_beginning
         self._lock = threading.RLock()
-        self.triage = Triage(
-            store, policy, isolator.name, hosts_of, whole_nodes=getattr(isolator, "whole_nodes", False)
-        )
+        whole_nodes = getattr(isolator, "whole_nodes", False)
+        self.triage = Triage(store, policy, isolator.name, hosts_of, whole_nodes=whole_nodes)
         self._leadership = leadership
         self._leads = leadership is None
         self._adopted = ""
@@ -103,7 +92,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 self.triage.breaker.refresh(now)
                 decisions = [self.triage.take_in(event, now) for event in events]
-                late = [] if self.policy.settle_seconds else self._settle(now)
+                late = [] if self.policy.settle_seconds else self.triage.settle(now)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
             # Where no strike waits, those that settled at once are what their events led to.
@@ -127,7 +116,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
-                decisions += self._settle(now, waits=waits)
+                decisions += self.triage.settle(now, waits=waits)
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)
@@ -218,11 +207,6 @@ class FaultHandler:
         if acts:
             self._leads = True
             self._begin_acting(now)
-
-    def _settle(self, now: float, *, waits: bool = True) -> list[Decision]:
-        due = self.triage.strikes.settle(now if waits else math.inf)
-        found = (self.triage.strike_out(device, now) for device in due)
-        return [decision for decision in found if decision is not None]
 
     def _carry_out(self, now: float) -> list[Decision]:
         if not self._may_ask():

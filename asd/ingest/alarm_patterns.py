@@ -51,14 +51,10 @@ def _first_generation(text: str, _match: re.Match[str]) -> list[LogFinding]:
         return []
     said = fields(text)
     value = number(said.get("val", said.get("value", "")))
-    found = LogFinding(
-        rule="silent_check_v1",
-        reason=ABNORMAL if value is None or math.isfinite(value) else f"{ABNORMAL}, not finite",
-        feature="" if value is None else "l2",
-        value=math.nan if value is None else value,
-        step=whole(said.get("step", "")),
-    )
-    return [found]
+    reason = ABNORMAL if value is None or math.isfinite(value) else f"{ABNORMAL}, not finite"
+    feature, shown = ("", math.nan) if value is None else ("l2", value)
+    step = whole(said.get("step", ""))
+    return [LogFinding(rule="silent_check_v1", reason=reason, feature=feature, value=shown, step=step)]
 
 
 def _strike(text: str, match: re.Match[str]) -> list[LogFinding]:
@@ -86,14 +82,12 @@ def _strike(text: str, match: re.Match[str]) -> list[LogFinding]:
     return [found]
 
 
-def _strike_out(text: str, match: re.Match[str]) -> list[LogFinding]:
+def _of_rank(text: str, match: re.Match[str]) -> list[LogFinding]:
+    """Reads a strike-out, or a wrong check sum."""
     count = _STRIKES.search(text)
     reason = f"strike-out after {count[1]} strikes" if count else "strike-out"
+    reason = "checksum: wrong MatMul" if match[0].lower().startswith("checksum") else reason
     return [LogFinding(rule="combined", reason=reason, rank=int(match["rank"]))]
-
-
-def _checksum(_text: str, match: re.Match[str]) -> list[LogFinding]:
-    return [LogFinding(rule="combined", reason="checksum: wrong MatMul", rank=int(match["rank"]))]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -114,8 +108,7 @@ _RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
 _TABLE: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], list[LogFinding]]], ...] = (
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
     (re.compile(r"StrikeRecord\s*[{(\[](?P<body>.*)", re.IGNORECASE), _strike),
-    (_compiled(r"strikes?\s+out\s+on\s+rank" + _RANK), _strike_out),
-    (_compiled(r"CheckSum\s+detects?\s+MatMul\s+errors?\s+on\s+rank" + _RANK), _checksum),
+    (_compiled(r"(?:strikes?\s+out|CheckSum\s+detects?\s+MatMul\s+errors?)\s+on\s+rank" + _RANK), _of_rank),
     (_compiled(re.escape(ABNORMAL)), _first_generation),
     # The check on the chip: known by its source file, or by the word SilentCheck.
     (_compiled(r"silent_?check_?v?(\d*)"), _silent_check),

@@ -1,4 +1,4 @@
-"""Makes events of the alarms in lines of a log."""
+"""Makes events of the alarms in lines of a log; times there are mostly local, and some have no zone or no year."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from asd.event import Event
 from asd.ingest.alarm_patterns import read
 from asd.ingest.log_line import LogFinding, device_of_path, messages, rank_of_path
-from asd.ingest.timestamps import LAST, read_time
 from asd.origin import Origin
 from asd.rundir.follow import Line
 
+_LAST = 253402214400.0
+"""Times from here on, the last day of the year 9999, can't be written as a date everywhere."""
+
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_DATE = r"(?<!\d)(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)"
+_VENDOR = re.compile(rf"{_DATE}-{_CLOCK}(?:\.(?P<fraction>\d{{3}}(?:\.\d{{3}})?))?", re.ASCII)
+_ISO = re.compile(
+    rf"{_DATE}[T ]+{_CLOCK}(?:[.,](?P<fraction>\d{{1,9}}))?\s?(?P<zone>Z\b|[+-]\d\d:?\d\d(?!\d))?", re.ASCII
+)
+_SYSLOG = re.compile(
+    rf"\b(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {{1,2}}(?P<day>\d{{1,2}}) {_CLOCK}"
+    r"(?: (?P<year>\d{4})\b)?",
+    re.ASCII,
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_EARLY = timedelta(days=1)  # a clock may be ahead by this much before a date counts as last year's
 _NPU = re.compile(r"\s*(NPU ID|Chip Count)\s*:\s*([0-9]{1,4})\s*", re.ASCII)
 
 
@@ -41,7 +57,7 @@ class Alarms:
     def _event(self, line: Line, message: str, finding: LogFinding, number: int) -> Event:
         ranks = (finding.rank, rank_of_path(line.path), -1)
         now = self._clock()
-        when = finding.time if 0 < finding.time < LAST else read_time(message, now)
+        when = finding.time if 0 < finding.time < _LAST else _read_time(message, now)
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
         key = f"{place}+{number}" if number else place
@@ -58,3 +74,34 @@ class Alarms:
             recovered_by="vendor" if finding.kind == "recovery" else "",
             **{name: getattr(finding, name) for name in same},
         )
+
+
+def _read_time(text: str, now: float) -> float | None:
+    """Returns the time that a line begins with, in seconds since the epoch; None when it has none.
+
+    The vendor's form, to the microsecond, goes before what a container runtime or syslog puts in front. A time without
+    a zone is of this machine's, and a date without a year the last such date before `now`.
+    """
+    for pattern in (_VENDOR, _ISO, _SYSLOG):
+        match = pattern.search(text)
+        found = None if match is None else _epoch(match.groupdict(), now)
+        if found is not None:
+            return found
+    return None
+
+
+def _epoch(parts: dict[str, str | None], now: float) -> float | None:
+    month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts["month"] or 0)
+    digits = (parts.get("fraction") or "").replace(".", "")[:6].ljust(6, "0")
+    try:
+        zone = datetime.strptime(parts["zone"] or "", "%z").tzinfo if parts.get("zone") else None
+        latest = datetime.fromtimestamp(now, zone) + _EARLY
+        clock = (parts["day"], parts["hour"], parts["minute"], parts["second"], digits)
+        day, hour, minute, second, microsecond = (int(number or 0) for number in clock)
+        found = datetime(int(parts["year"] or latest.year), month, day, hour, minute, second, microsecond, zone)
+        if parts["year"] is None and found > latest:
+            found = found.replace(year=found.year - 1)
+        seconds = found.timestamp()
+    except (ValueError, OverflowError, OSError):  # no such day, or no such zone
+        return None
+    return seconds if 0 <= seconds < _LAST else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from asd import fault_code
 from asd.ingest.fields import labelled, number
@@ -53,17 +54,9 @@ def of_driver(text: str, _match: re.Match[str]) -> list[LogFinding]:
 
 
 def _of_code(code: str, device: str = "", host: str = "", *, recovered: bool = False) -> LogFinding:
-    state = fault_code.decode(code).state
-    return LogFinding(
-        rule="driver",
-        kind="recovery" if recovered else "anomaly",
-        level=Level.NORMAL if recovered else _CODES[code],
-        reason=f"recovered: {state}" if recovered else state,
-        rank=-1,
-        device=device,
-        host=host,
-        code=code,
-    )
+    state, level = fault_code.decode(code).state, _CODES[code]
+    found = LogFinding(rule="driver", reason=state, level=level, rank=-1, device=device, host=host, code=code)
+    return replace(found, kind="recovery", level=Level.NORMAL, reason=f"recovered: {state}") if recovered else found
 
 
 def of_health(_text: str, match: re.Match[str]) -> list[LogFinding]:

@@ -25,12 +25,10 @@ class Ingest:
 
     Args:
         files: Returns the logs; called in every step.
-        alarms: Parses the lines.
         sink: Called with every new event; raises OSError when it cannot be written.
         run_dir: Folder of the sink's log and of the position in the logs.
 
     Attributes:
-        lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
         unexplained: Files that hold our fault code, of which nothing came.
         follower: Reads the files, and knows what it could not read.
@@ -39,8 +37,7 @@ class Ingest:
     def __init__(
         self, files: Callable[[], Iterable[Path]], alarms: Alarms, sink: Callable[[Event], None], run_dir: Path
     ) -> None:
-        self.lines = 0
-        self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
+        self.lines, self.events = 0, Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
         self.unexplained: set[Path] = set()
         self._alarms, self._sink = alarms, sink
         self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir, "ingest")
@@ -57,9 +54,6 @@ class Ingest:
 
         Everything that was read is written before more is read, so that it can be called again after an OSError.
 
-        Args:
-            limit: Most lines to read.
-
         Raises:
             OSError: The sink or the position cannot be written.
         """
@@ -73,11 +67,7 @@ class Ingest:
         return moved and (len(lines) >= limit or self._is_behind())
 
     def finish(self) -> None:
-        """Reads the last line of each file, where it has no line feed and nobody waits for one.
-
-        Raises:
-            OSError: The sink or the state can't be written.
-        """
+        """Reads the last line of each file, where it has no line feed and nobody waits for one."""
         self._read(self.follower.unfinished())
         self._write()
 

@@ -35,10 +35,7 @@ class HeldError(Exception):
 def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None:
     """Writes `content`, a text as UTF-8, to `path`, so that no reader sees a half-written file.
 
-    Args:
-        path: Path of the file; its folder is made.
-        content: Whole content of the file.
-        flush: As in `whole_file`.
+    Its folder is made; `flush` is that of `whole_file`.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the earlier file is kept. The error names `path`.
@@ -90,10 +87,7 @@ def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
     Otherwise anybody who may write into the folder could truncate or overwrite other files of this user. A pipe or a
     device does not block.
 
-    Args:
-        path: The file; links before its last part are followed.
-        flags: Flags of `os.open`.
-        mode: Mode of a new file.
+    Links before its last part are followed. `flags` are those of `os.open`, `mode` is that of a new file.
 
     Raises:
         OSError: It cannot be opened, or is no regular file. The error names `path`.
@@ -119,10 +113,6 @@ def open_to_read(path: Path, *, links: bool = True) -> int:
 def read_regular(path: Path, *, links: bool = True) -> bytes:
     """Returns the content of a regular file; a pipe or a device does not block.
 
-    Args:
-        path: The file.
-        links: Whether a symbolic link is followed.
-
     Raises:
         OSError: It cannot be read, or is no regular file. The error names `path`.
     """
@@ -139,11 +129,7 @@ def _regular(descriptor: int, path: Path | str) -> int:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk.
-
-    Raises:
-        OSError: It cannot be opened, or the disk failed.
-    """
+    """Waits until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -154,11 +140,8 @@ def sync(path: Path) -> None:
 def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: bool = False) -> int:
     """Takes the lock in the file `path`; closing the returned descriptor releases it.
 
-    Args:
-        path: Made if it does not exist, and opened as `open_own` does.
-        owner: Text about this process, for others that want the lock.
-        mode: Mode of the file.
-        by_process: As in `lock`.
+    The file is made if it does not exist, and opened as `open_own` does. `owner` tells others who
+    has it; `by_process` is that of `lock`.
 
     Raises:
         HeldError: Another process holds it.
@@ -183,11 +166,8 @@ def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: boo
 def lock(descriptor: int, patience: float = 0.0, *, by_process: bool = False) -> bool:
     """Locks an open file or folder; returns False if another process held it until the patience ended.
 
-    Args:
-        descriptor: Descriptor of the file.
-        patience: Seconds to wait for the lock.
-        by_process: Whether the lock belongs to this process alone, not to its forked children; then closing any
-            descriptor of the file releases it.
+    With `by_process` the lock belongs to this process alone, not to its forked children; then closing any descriptor of
+    the file releases it.
 
     Raises:
         OSError: Its file system has no locks.

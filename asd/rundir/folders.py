@@ -20,23 +20,14 @@ _ANEW = 30.0  # seconds after which a folder is re-read in any case: not every f
 
 
 class _Seen(NamedTuple):
-    """Content of a folder when it was read.
+    """Content of a folder when it was read."""
 
-    Attributes:
-        changed: Time of change in nanoseconds; 0 when another change may not show in it.
-        read: Time of the reading, in seconds since any point.
-        is_run: Whether ranks, or `asd ingest`, wrote there.
-        below: Folders in it that may be, or contain, folders of runs.
-        logs: Its event logs, the older part of a rotated one before the newer.
-        statuses: The statuses of its ranks.
-    """
-
-    changed: int
-    read: float
-    is_run: bool
-    below: tuple[Path, ...]
-    logs: tuple[Path, ...]
-    statuses: tuple[Path, ...]
+    changed: int  # time of change in nanoseconds; 0 when another change may not show in it
+    read: float  # time of the reading, in seconds since any point
+    is_run: bool  # whether ranks, or `asd ingest`, wrote there
+    below: tuple[Path, ...]  # folders in it that may be, or contain, folders of runs
+    logs: tuple[Path, ...]  # its event logs, the older part of a rotated one before the newer
+    statuses: tuple[Path, ...]  # the statuses of its ranks
 
 
 _NOTHING = _Seen(0, 0.0, is_run=False, below=(), logs=(), statuses=())
@@ -50,7 +41,6 @@ class RunFolders:
 
     Args:
         roots: Folders to search; they need not exist.
-        clock: Seconds since the epoch.
 
     Attributes:
         roots: Folders to search, each once.

@@ -84,9 +84,7 @@ class Follower:
 
         There may be more, until it returns none.
 
-        Args:
-            limit: The most lines.
-            held: Folders that are not read this time.
+        There may be more, until it returns none. Folders in `held` are not read this time.
         """
         batch = LineBatch(limit, self._longest)
         for _ in range(_ROUNDS):

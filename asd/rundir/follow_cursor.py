@@ -22,48 +22,28 @@ _TURN_LINES, _TURN_BYTES = 100, 1 << 18
 
 
 class Line(NamedTuple):
-    """One complete line.
+    """One complete line."""
 
-    Attributes:
-        path: The file, by its name when it was read.
-        offset: Where in the file the line begins, in bytes.
-        text: The line without its end; bytes that are no UTF-8 are replaced.
-        key: The same for the same line however often it is read, also after its file was renamed.
-    """
-
-    path: Path
-    offset: int
-    text: str
-    key: str
+    path: Path  # the file, by its name when it was read
+    offset: int  # where in the file the line begins, in bytes
+    text: str  # the line without its end; bytes that are no UTF-8 are replaced
+    key: str  # the same for the same line however often it is read, also after its file was renamed
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Cursor in one file.
+    """Cursor in one file."""
 
-    Attributes:
-        path: The last name of the file.
-        fingerprint: Names the file in the keys of its lines.
-        head: Hash of its first line, or of the first bytes of a long one.
-        head_size: Number of bytes in `head`.
-        offset: Position up to which the file has been read.
-        skipping: Whether `offset` is inside a line that is too long.
-        behind: Whether there was more to read.
-        missing: 1 when the file has disappeared.
-        tail: Hash of the last bytes before `offset`.
-        seen: Size and time of change when the file was read to its end.
-    """
-
-    path: Text
-    fingerprint: Text
-    head: Text
-    head_size: Count
-    offset: Count = 0
-    skipping: Flag = False
-    behind: Flag = False
-    missing: Count = 0
-    tail: Text = ""
-    seen: tuple[int, int] = UNSEEN
+    path: Text  # the last name of the file
+    fingerprint: Text  # names the file in the keys of its lines
+    head: Text  # hash of its first line, or of the first bytes of a long one
+    head_size: Count  # number of bytes in `head`
+    offset: Count = 0  # position up to which the file has been read
+    skipping: Flag = False  # whether `offset` is inside a line that is too long
+    behind: Flag = False  # whether there was more to read
+    missing: Count = 0  # 1 when the file has disappeared
+    tail: Text = ""  # hash of the last bytes before `offset`
+    seen: tuple[int, int] = UNSEEN  # size and time of change when the file was read to its end
 
     def fits(self, descriptor: int) -> bool:
         """Returns whether the open file is the one that was read, and was not rewritten since.

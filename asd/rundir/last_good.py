@@ -5,30 +5,29 @@ Without one, the newest that is whole and of which no manifest says something ba
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from asd.errors import StateError
-from asd.rundir.checkpoint_file import torn
 from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manifest, manifest_path
+
+_PARTS = b"\n"  # each part of a `.ckpt` begins with it, and its length
+_CRC, _CRC_DIGITS = b"crc_num", 10
+_LONGEST_HEAD = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The outcome of a search.
+    """The outcome of a search."""
 
-    Attributes:
-        path: The checkpoint file; None when there is none.
-        manifest: What is known about it; None when nothing is.
-        reason: Which and why, in one sentence.
-        skipped: One sentence for each newer file that was passed over, the newest first.
-    """
-
-    path: Path | None
-    manifest: Manifest | None
-    reason: str
-    skipped: tuple[str, ...] = ()
+    path: Path | None  # the checkpoint file; None when there is none
+    manifest: Manifest | None  # what is known about it; None when nothing is
+    reason: str  # which and why, in one sentence
+    skipped: tuple[str, ...] = ()  # one sentence for each newer file that was passed over, the newest first
 
     @property
     def step(self) -> int:
@@ -75,7 +74,7 @@ def last_good(
         skipped.append(f"{path} (step {manifest.step}) is skipped: {flaw}.")
     whole = []
     for path in sorted(search.bare, key=_modified, reverse=True):
-        flaw = torn(path) if only_step is None else "it has no manifest, so its step is not known"
+        flaw = _torn(path) if only_step is None else "it has no manifest, so its step is not known"
         if flaw:
             skipped.append(f"{path} is skipped: {flaw}.")
         else:
@@ -165,3 +164,40 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _torn(path: Path) -> str:
+    """Returns why the file can't be read, without a full stop; empty when all of its parts are there."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            is_whole = (_has_tensors if path.suffix == ".safetensors" else _has_parts)(file, size)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        return f"it can't be read ({getattr(error, 'strerror', '') or error})"
+    return "" if is_whole and size else f"it ends before its end, with {size} bytes"
+
+
+def _has_parts(file: BinaryIO, size: int) -> bool:
+    """Follows a `.ckpt`: a part for each parameter, in the wire form of protobuf, and maybe a sum of its bytes."""
+    position = 0
+    while position < size:
+        file.seek(position)
+        head = file.read(11)
+        if head.startswith(_CRC):
+            return size - position == len(_CRC) + _CRC_DIGITS
+        if head[:1] != _PARTS:
+            raise ValueError("it is no checkpoint")
+        used = next((count for count, byte in enumerate(head[1:], 1) if byte < 0x80), 0)
+        length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(head[1 : 1 + used]))
+        position += 1 + used + length if used else size + 1
+    return position == size
+
+
+def _has_tensors(file: BinaryIO, size: int) -> bool:
+    """Compares the size of a `.safetensors` with the ends of the tensors in its head."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(size, _LONGEST_HEAD):
+        return False
+    tensors = json.loads(file.read(length))
+    ends = [int(each["data_offsets"][1]) for name, each in tensors.items() if name != "__metadata__"]
+    return size == 8 + length + max(ends, default=0)

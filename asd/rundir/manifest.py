@@ -34,23 +34,14 @@ _VALID = "the JSON object written with a checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(FromOrigin):
-    """Health and hash of one checkpoint file.
+    """Health and hash of one checkpoint file."""
 
-    Attributes:
-        step: Last step of the training before the checkpoint, from 0.
-        sha256: Hash of the checkpoint file, in hex.
-        size: Size of the file in bytes.
-        origin: Run, rank, host and device; these are attributes of the manifest too.
-        tainted_from: First step whose first-level anomaly is in these weights; 0 for none.
-        time: Time of writing, in seconds since the epoch.
-    """
-
-    step: Count
-    sha256: Text
-    size: Count
-    origin: Origin
-    tainted_from: Count = 0
-    time: Finite = field(default_factory=time.time)
+    step: Count  # last step of the training before the checkpoint, from 0
+    sha256: Text  # hash of the checkpoint file, in hex
+    size: Count  # size of the file in bytes
+    origin: Origin  # run, rank, host and device; these are attributes of the manifest too
+    tainted_from: Count = 0  # first step whose first-level anomaly is in these weights; 0 for none
+    time: Finite = field(default_factory=time.time)  # time of writing, in seconds since the epoch
 
     @property
     def clean(self) -> bool:
@@ -89,35 +80,16 @@ def manifest_path(checkpoint_file: str | Path) -> Path:
 
 
 def write_manifest(
-    checkpoint_file: str | Path,
-    *,
-    step: int,
-    origin: Origin,
-    health: Health,
-    run_dir: Path | None = None,
+    checkpoint_file: str | Path, *, step: int, origin: Origin, health: Health, run_dir: Path | None = None
 ) -> Path:
     """Writes the manifest of a complete checkpoint file.
 
     Manifests in the same folder whose checkpoint no longer exists are deleted.
 
-    Args:
-        checkpoint_file: The file; it is read once for its hash.
-        step: Last step before the checkpoint, from 0.
-        origin: Run, rank, host and device of the training.
-        health: Health of its weights.
-        run_dir: Run directory in which to note the folder of this checkpoint; None for no note.
-
-    Raises:
-        OSError: The checkpoint cannot be read or the manifest not be written; no manifest exists then.
+    The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
     """
     sha256, size = digest_of(checkpoint_file)
-    manifest = Manifest(
-        step=step,
-        sha256=sha256,
-        size=size,
-        origin=origin,
-        tainted_from=health.tainted_from,
-    )
+    manifest = Manifest(step=step, sha256=sha256, size=size, origin=origin, tainted_from=health.tainted_from)
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
     if run_dir is not None:
@@ -152,11 +124,7 @@ def load_manifest(path: Path) -> Manifest:
 
 
 def digest_of(file: str | Path) -> tuple[str, int]:
-    """Returns SHA-256 in hex and size in bytes; the file is read block by block.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Returns SHA-256 in hex and size in bytes; the file is read block by block."""
     digest, size = hashlib.sha256(), 0
     with Path(file).open("rb", buffering=0) as opened:
         while block := opened.read(_BLOCK):
@@ -176,11 +144,7 @@ def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
 
 
 def note_checkpoint_place(run_dir: Path, rank: int, folder: Path) -> None:
-    """Notes that `rank` keeps checkpoints in `folder`; writes only if that is new.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Notes that `rank` keeps checkpoints in `folder`; writes only if that is new."""
     path = run_dir / f"checkpoints-rank{rank}.json"
     known = _read(path)
     place = str(folder.absolute())

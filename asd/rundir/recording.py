@@ -42,27 +42,18 @@ _SETTINGS = ("rule", "detectors", "upper", "sigma", "on_anomaly")
 
 
 class RecordedStep(NamedTuple):
-    """Values of one rank in one step.
+    """Values of one rank in one step."""
 
-    Attributes:
-        rank: The rank.
-        step: Training step, from 1.
-        left_out: `first`, `second` or `refused` for a step that is not healthy, else empty.
-        values: Name, kind and value of every checkpoint that was checked.
-    """
-
-    rank: int
-    step: int
-    left_out: str
-    values: list[tuple[str, str, float]]
+    rank: int  # the rank
+    step: int  # training step, from 1
+    left_out: str  # `first`, `second` or `refused` for a step that is not healthy, else empty
+    values: list[tuple[str, str, float]]  # name, kind and value of every checkpoint that was checked
 
 
 class Chunk:
     """Steps of one rank that will be one line.
 
     Args:
-        config: Current settings.
-        origin: Run and rank of the steps.
         checkpoints: Name and kind of each; only these are recorded.
     """
 
@@ -100,9 +91,6 @@ class Chunk:
 class Recording:
     """Recorded values of all ranks of a run.
 
-    Args:
-        run_dir: Folder of the run.
-
     Attributes:
         settings: Settings in the last line.
 
@@ -131,9 +119,6 @@ class Recording:
 
         Args:
             progress: Called with the number of bytes read so far.
-
-        Raises:
-            StateError: As the class.
         """
         read = 0
         for path in self._files:

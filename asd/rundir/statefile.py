@@ -14,11 +14,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Saves the result of `Monitor.state`.
-
-    Raises:
-        OSError: As `write_whole`.
-    """
+    """Saves the result of `Monitor.state`."""
     write_whole(path, json.dumps({"version": VERSION, **state}))
 
 

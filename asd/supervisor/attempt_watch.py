@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,60 +15,43 @@ from asd.isolator import Device
 from asd.judge.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
+from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 
 
 class AttemptEnd(NamedTuple):
-    """End of an attempt, past or required.
+    """End of an attempt, past or required."""
 
-    Attributes:
-        reason: Reason as text, without a full stop.
-        done: Whether every rank has succeeded.
-    """
-
-    reason: str
-    done: bool = False
+    reason: str  # reason as text, without a full stop
+    done: bool = False  # whether every rank has succeeded
 
 
 class AttemptWatch:
-    """Watch over one attempt.
+    """Watch over one attempt, whose ranks leave logs and exit codes in `folder`.
 
     Args:
-        run_dir: The run directory.
-        run: Name of the attempt.
-        devices: The device of each rank.
-        folder: Folder of the ranks' logs and exit codes.
         hang_seconds: Seconds to wait for a step of any rank; 0 for ever.
         tell: Receives each line that a rank prints, with its rank.
-        since: Beginning of the attempt, in seconds since the epoch; older events of its name are ignored.
 
     Attributes:
-        events: The events of this attempt.
         step: Last step that any rank has made in this attempt; 0 before the first.
         ranks: Device of each rank with a status, under the name in the status.
     """
 
     def __init__(
-        self,
-        run_dir: Path,
-        run: str,
-        devices: Sequence[int],
-        folder: Path,
-        hang_seconds: float,
-        tell: Callable[[int, str], None],
-        since: float,
+        self, run_dir: Path, attempt: Attempt, folder: Path, hang_seconds: float, tell: Callable[[int, str], None]
     ) -> None:
         self.events: list[Event] = []
         self.step = 0
         self.ranks: dict[int, Device] = {}
-        self._since = since
-        self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
+        self._run, self._since = attempt.run, attempt.began - 1.0  # older events of its name are another's
+        self._run_dir, self._devices, self._folder = run_dir, list(attempt.devices), folder
         self._hang_seconds, self._tell = hang_seconds, tell
-        self._word = json.dumps(run, ensure_ascii=False)
+        self._word = json.dumps(attempt.run, ensure_ascii=False)
         self._follower = Follower(lambda: event_files(run_dir))
-        self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
+        self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
         self._progress = time.monotonic()
@@ -81,21 +65,17 @@ class AttemptWatch:
             launcher: Exit code of the launcher, fetched before this call so that no output is lost; None while it runs.
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
-        over = launcher is not None
         self.read()
-        exits = self.exits()
-        now = time.monotonic()
-        if len(exits) == len(self._devices) and not any(exits.values()):
+        exits, now = self.exits(), time.monotonic()
+        all_ended, over = len(exits) == len(self._devices), launcher is not None
+        if all_ended and not any(exits.values()):
             self._all_well = self._all_well if self._all_well is not None else now
-            if over or now - self._all_well > _WIND_UP_SECONDS:
-                return AttemptEnd("every rank has ended with exit code 0", done=True)
-            return None
+            is_wound_up = over or now - self._all_well > _WIND_UP_SECONDS
+            return AttemptEnd("every rank has ended with exit code 0", done=True) if is_wound_up else None
         sign = self._sign(launcher, bad)
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
-            if over or len(exits) == len(self._devices) or now - self._first_sign > _SETTLE_SECONDS:
-                return sign
-            return None
+            return sign if over or all_ended or now - self._first_sign > _SETTLE_SECONDS else None
         if self._hang_seconds and now - self._progress > self._hang_seconds:
             return AttemptEnd(f"no rank has made a step for {self._hang_seconds:g} s")
         return None
@@ -114,10 +94,8 @@ class AttemptWatch:
         """Returns the exit codes of the ranks that have ended."""
         found = {}
         for rank in range(len(self._devices)):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 found[rank] = int((self._folder / f"rank{rank}.exit").read_text())
-            except (OSError, ValueError):
-                continue
         return found
 
     def _sign(self, launcher: int | None, bad: str) -> AttemptEnd | None:
@@ -127,9 +105,7 @@ class AttemptWatch:
         for rank, code in self.exits().items():
             if code:
                 return AttemptEnd(f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
-        if launcher is not None:
-            return AttemptEnd(f"the launcher ended {_in_words(launcher)}")
-        return None
+        return AttemptEnd(f"the launcher ended {_in_words(launcher)}") if launcher is not None else None
 
     def _take(self, text: str) -> None:
         if self._word not in text:

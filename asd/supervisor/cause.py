@@ -24,21 +24,13 @@ _GAP = 10  # steps; signs of one fault are no further apart
 
 
 class Cause(NamedTuple):
-    """Cause of the end of an attempt.
+    """Cause of the end of an attempt."""
 
-    Attributes:
-        kind: `persistent`, `transient`, `software`, `suspect` or `unclear`.
-        reason: Reason as text, without a full stop.
-        event: Event that shows it.
-        device: Number of the device; -1 for none.
-        step: First step whose weights may have the fault in them; 0 if unknown.
-    """
-
-    kind: str
-    reason: str
-    event: Event
-    device: int = -1
-    step: int = 0
+    kind: str  # `persistent`, `transient`, `software`, `suspect` or `unclear`
+    reason: str  # reason as text, without a full stop
+    event: Event  # event that shows it
+    device: int = -1  # number of the device; -1 for none
+    step: int = 0  # first step whose weights may have the fault in them; 0 if unknown
 
 
 def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
@@ -46,10 +38,6 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
 
     A wrong gradient reaches every rank in the end. Among ranks with anomalies in one step only those that a replay
     names count, or else a single one; none if there are several.
-
-    Args:
-        events: The events of the attempt.
-        devices: The device of each rank.
     """
     found = [each for each in _of_ranks(events, devices) if each.kind == "replay" and each.verdict]
     for step, broken in _broken(events, devices).items():
@@ -61,12 +49,7 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
 
 
 def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
-    """Returns the cause to end an attempt while its ranks go on: a device that is known to be bad, else None.
-
-    Args:
-        events: The events of the attempt.
-        devices: The device of each rank.
-    """
+    """Returns the cause to end an attempt while its ranks go on: a device that is known to be bad, else None."""
     for event in _of_ranks(events, devices):
         if event.kind == "isolation" or (event.kind == "replay" and event.verdict == "persistent"):
             found = f"the replay of step {event.step} found persistent hardware"
@@ -76,12 +59,7 @@ def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None
 
 
 def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
-    """Returns why the attempt ended; None if the events do not show it.
-
-    Args:
-        events: The events of the attempt, in which a first-level anomaly ends the training.
-        devices: The device of each rank.
-    """
+    """Returns why the attempt ended; None if the events do not show it."""
     urgent = find_urgent(events, devices)
     if urgent is not None:
         return urgent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,7 @@ from asd.rundir.last_good import Choice, last_good
 from asd.rundir.manifest import checkpoint_places
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
-from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
-from asd.supervisor.own_handler import Devices, OwnHandler
+from asd.supervisor.own_handler import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, Devices, End, OwnHandler
 from asd.supervisor.processes import Processes, launch
 from asd.supervisor.record import Attempt, Record, load_record
 
@@ -29,32 +29,21 @@ _TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a job.
+    """Settings of a job."""
 
-    Attributes:
-        command: The training's command line, resolved.
-        environ: Environment of the training.
-        config: The settings in that environment.
-        devices: All devices; the first `ranks` are used first, the others are spares.
-        ranks: Number of ranks at a time.
-        max_restarts: Most restarts after a crash or a hang; restarts after an anomaly do not count.
-        hang_seconds: Seconds without a step of any rank after which the job is restarted; 0 for never.
-    """
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    config: Config
-    devices: Sequence[int]
-    ranks: int
-    max_restarts: int
-    hang_seconds: float
+    command: Sequence[str]  # the training's command line, resolved
+    environ: Mapping[str, str]  # environment of the training
+    config: Config  # the settings in that environment
+    devices: Sequence[int]  # all devices; the first `ranks` are used first, the others are spares
+    ranks: int  # number of ranks at a time
+    max_restarts: int  # most restarts after a crash or a hang; restarts after an anomaly do not count
+    hang_seconds: float  # seconds without a step of any rank after which the job is restarted; 0 for never
 
 
 class Job:
     """Supervised training, which runs until it is done or no attempt can help.
 
     Args:
-        settings: Settings of the job.
         say: Receives messages for users.
         tell: Receives each line that a rank prints, with its rank.
         publish: Receives the events of isolated and released devices.
@@ -85,7 +74,7 @@ class Job:
         self._restarts = 0  # after a crash or a hang
 
     def run(self) -> int:
-        """Runs the job to its end; returns one of the exit codes of `asd.supervisor.next_move`.
+        """Runs the job to its end; returns its exit code.
 
         Raises:
             ConfigError: Another supervisor or fault handler uses this run directory.
@@ -195,11 +184,10 @@ class Job:
         choice = last_good(
             places, distrusted=record.distrusted, runs=record.runs(), since=record.attempts[0].began, together=True
         )
-        for sentence in choice.skipped[:_MOST_SKIPPED]:
+        more = len(choice.skipped) - _MOST_SKIPPED
+        told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
+        for sentence in (*told, choice.reason):
             self._say(sentence)
-        if len(choice.skipped) > _MOST_SKIPPED:
-            self._say(f"{len(choice.skipped) - _MOST_SKIPPED} more checkpoints are skipped.")
-        self._say(choice.reason)
         return choice
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
@@ -220,11 +208,9 @@ class Job:
     def _have_decided(self, attempt: Attempt, watch: AttemptWatch, now: float) -> None:
         """Passes certain events to the fault handler: verdicts, and anomalies that get no verdict any more."""
         told = evidence(watch.events, attempt.devices)
-        ripe = [
-            each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
-        ]
+        patience = math.inf if self._stops else _REPLAY_SECONDS
         self._handling.know(list(watch.ranks.values()))
-        self._handling.tell(ripe)
+        self._handling.tell([each for each in told if each.kind == "replay" or now - each.time > patience])
         self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
@@ -242,7 +228,7 @@ class Job:
         else:
             if finding.step:
                 self._record.distrust(finding.step)
-            end = next_move(finding, self._handling, self._record, self._say)
+            end = self._handling.next_move(finding, self._record)
         attempt.judged = True
         self._save()
         return end
@@ -267,21 +253,12 @@ class Job:
         return f"too few devices are left, {usable} where {self._settings.ranks} are needed ({out}).{advice}"
 
     def _interrupted(self, attempt: Attempt) -> End:
-        number = self._signals[0]
+        number = signal.Signals(self._signals[0])
         code = INTERRUPTED if number == signal.SIGINT else TERMINATED
-        return End(code, f"{attempt.run} was ended by {signal.Signals(number).name}, with all its processes.")
+        return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
 
     def _watch(self, attempt: Attempt) -> AttemptWatch:
-        folder = self._logs(attempt)
-        return AttemptWatch(
-            self._run_dir,
-            attempt.run,
-            attempt.devices,
-            folder,
-            self._settings.hang_seconds,
-            self._tell,
-            attempt.began - 1.0,
-        )
+        return AttemptWatch(self._run_dir, attempt, self._logs(attempt), self._settings.hang_seconds, self._tell)
 
     def _logs(self, attempt: Attempt) -> Path:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from asd.errors import ConfigError
 from asd.event import Event
@@ -18,12 +19,23 @@ from asd.handler.db.store import state_file
 from asd.handler.decide.strikes import Strikes
 from asd.handler.device_record import device_records
 from asd.isolator import Device
+from asd.supervisor.cause import Cause
+from asd.supervisor.record import Record
 
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
 """Events come after their attribution, so no strike waits; isolated devices are released by hand only."""
 
+DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 17, 130, 143
+"""Exit codes of a job."""
 _OUT = {"isolating", "isolated", "releasing"}
 _TOLD = {"breaker", "others", "failed", "problem"}
+
+
+class End(NamedTuple):
+    """End of a job: no further attempt can help."""
+
+    code: int  # the exit code
+    reason: str  # reason, in one sentence
 
 
 class Devices:
@@ -31,7 +43,6 @@ class Devices:
 
     Args:
         known: All devices: the first `ranks` are used first, the rest are spares.
-        ranks: Number of devices that the job needs.
 
     Attributes:
         out: Devices that are left out, each with the reason.
@@ -39,8 +50,7 @@ class Devices:
     """
 
     def __init__(self, known: Sequence[int], ranks: int) -> None:
-        self.known = list(known)
-        self.ranks = ranks
+        self.known, self.ranks = list(known), ranks
         self.out: dict[int, str] = {}
         self.bench: list[int] = []
 
@@ -65,11 +75,9 @@ class OwnHandler:
     """Fault handler of a supervised job: it gets events, and its decisions update `devices`.
 
     Args:
-        run_dir: The run directory.
         devices: Devices of the job; kept up to date with isolated and suspected ones.
         publish: Receives the events `isolation` and `recovery`.
         published: Returns whether an event of this id was published before.
-        say: Receives messages for users.
 
     Raises:
         ConfigError: Another supervisor or fault handler uses this run directory.
@@ -127,22 +135,37 @@ class OwnHandler:
             self._tell_people(found)
 
     def tick(self) -> None:
-        """Does what users requested meanwhile, such as a release; must be called about once a second.
-
-        Raises:
-            StateError: The database cannot be written.
-        """
+        """Does what users requested meanwhile, such as a release; must be called about once a second."""
         self._tell_people(self._handler.tick())
 
-    def repeated(self, event: Event) -> str:
-        """Returns the reason why an anomaly is known to be software or data; empty if it is not."""
-        if not self._book.is_software(job_of(event.run), event.step, event.host):
-            return ""
-        return f"{event.checkpoint} had the very same value in step {event.step} before"
+    def next_move(self, finding: Cause, record: Record) -> End | None:
+        """Reports what follows from the end of an attempt; returns an end when another attempt cannot help.
 
-    def breaker_is_open(self) -> bool:
-        """Returns whether the handler only reports, after too many isolations."""
-        return bool(self._store.number("breaker_opened"))
+        The handler has got the events of the finding. The record notes a further try.
+        """
+        event, device, repeated = finding.event, finding.device, ""
+        if device in self.devices.out:
+            return None
+        if finding.kind == "persistent" and self._store.number("breaker_opened"):
+            unless = f"but the circuit breaker is open, so device {device} is not left out"
+            see = "see `asd handler --reset-breaker`"
+            return End(NOT_A_DEVICE, f"step {event.step}: {finding.reason}, {unless}; {see}.")
+        if finding.kind == "transient":
+            self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which goes on.")
+            return None
+        if finding.kind == "suspect" and self._book.is_software(job_of(event.run), event.step, event.host):
+            repeated = f"{event.checkpoint} had the very same value in step {event.step} before"
+        elif finding.kind == "suspect":
+            self._say(f"step {event.step}: device {device} is under suspicion: {finding.reason}.")
+        if finding.kind in ("persistent", "suspect") and not repeated:  # a persistent one may be released by hand
+            return None
+        what = "nobody can be named" if finding.kind == "unclear" else "software or data"
+        sentence = f"step {event.step}: {what}, no device is left out: {repeated or finding.reason}"
+        if repeated or record.tried_again:
+            return End(NOT_A_DEVICE, f"{sentence}; another attempt would meet the same.")
+        record.tried_again = True
+        self._say(f"{sentence}; it is tried once more.")
+        return None
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

@@ -41,11 +41,7 @@ def resolve(command: Sequence[str], path: str) -> list[str]:
 
 
 def find_launcher(program: str, path: str) -> str:
-    """Returns MindSpore's launcher: beside `program`, else in `path`.
-
-    Raises:
-        UnsupportedError: There is no launcher.
-    """
+    """Returns MindSpore's launcher: beside `program`, else in `path`."""
     for places in (str(Path(program).parent), path, str(Path(sys.executable).parent)):
         found = shutil.which("msrun", path=places)
         if found is not None:
@@ -64,48 +60,21 @@ def launch(
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the launcher's command line and its whole environment for one attempt.
 
-    Args:
-        command: The training's command line, resolved.
-        environ: Environment of the training without a supervisor.
-        devices: The chip of each rank, ascending.
-        run: Name of the attempt.
-        resume: Checkpoint file to resume from and its last step; an empty name and 0 for a new training.
-        folder: Folder for the logs.
-
-    Raises:
-        UnsupportedError: There is no launcher.
+    Each rank has a chip of `devices`, ascending. `resume` is the checkpoint file to resume from and its last step:
+    an empty name and 0 for a new training. `folder` is that of the logs.
     """
     numbers = ",".join(map(str, devices))
     path = environ.get("PATH", os.defpath)
     if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
         path = os.pathsep.join([str(Path(sys.executable).parent), path])
-    ranks = len(devices)
-    words = [
-        find_launcher(command[0], path),
-        f"--worker_num={ranks}",
-        f"--local_worker_num={ranks}",
-        "--master_addr=127.0.0.1",
-        f"--master_port={_free_port()}",
-        f"--log_dir={folder}",
-        "--join=True",
-        f"--tail_worker_log={_NO_RANK}",
-        str(_WORKER),
-        str(folder),
-        numbers,
-        *command,
-    ]
+    ranks, port = len(devices), _free_port()
+    places = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder}"]
+    counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--tail_worker_log={_NO_RANK}"]
+    words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
     mounted = mounted_chips()
-    settings = {
-        "PATH": path,
-        "ASD_RUN": run,
-        "ASD_DEVICES": numbers,
-        "ASD_RESUME_FROM": resume[0],
-        "ASD_RESUME_STEP": str(resume[1]),
-        "ASCEND_RT_VISIBLE_DEVICES": ",".join(
-            str(mounted.index(each) if each in mounted else each) for each in devices
-        ),
-    }
-    return words, {**environ, **settings}
+    visible = ",".join(str(mounted.index(each) if each in mounted else each) for each in devices)
+    settings = {"PATH": path, "ASD_RUN": run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
+    return words, {**environ, **settings, "ASD_RESUME_FROM": resume[0], "ASD_RESUME_STEP": str(resume[1])}
 
 
 def _free_port() -> int:
@@ -115,13 +84,7 @@ def _free_port() -> int:
 
 
 class Processes:
-    """The launcher and everything that it starts, in a separate session.
-
-    Args:
-        command: The launcher's command line.
-        environ: Its whole environment.
-        folder: Folder of its output, `msrun.log`, and of the ranks' exit codes.
-    """
+    """The launcher and everything that it starts, in a separate session."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

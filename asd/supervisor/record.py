@@ -21,48 +21,31 @@ VERSION = 1
 
 @dataclass(slots=True)
 class Attempt:
-    """Attempt of a job.
+    """Attempt of a job."""
 
-    Attributes:
-        run: Name in events.
-        devices: The device of each rank.
-        resume_from: Checkpoint file from which it resumes; empty for a start from the beginning.
-        resume_step: Last step in that file; 0 for a start from the beginning, -1 if unknown.
-        began: Time of the start, in seconds since the epoch.
-        ended: Time of the end; 0 while it runs.
-        judged: Whether it was done, or its consequences are decided.
-        step: Last step that any rank has made; 0 before the first.
-    """
-
-    run: Text
-    devices: list[int]
-    resume_from: str = ""
-    resume_step: int = 0
-    began: float = 0.0
-    ended: float = 0.0
-    judged: bool = False
-    step: int = 0
+    run: Text  # name in events
+    devices: list[int]  # the device of each rank
+    resume_from: str = ""  # checkpoint file from which it resumes; empty for a start from the beginning
+    resume_step: int = 0  # last step in that file; 0 for a start from the beginning, -1 if unknown
+    began: float = 0.0  # time of the start, in seconds since the epoch
+    ended: float = 0.0  # time of the end; 0 while it runs
+    judged: bool = False  # whether it was done, or its consequences are decided
+    step: int = 0  # last step that any rank has made; 0 before the first
 
 
 @dataclass(slots=True)
 class Record:
     """History of a job in a run directory.
 
-    Attributes:
-        job: Name of the job and of its first attempt.
-        earlier: Number of attempts of earlier jobs with this name.
-        done: Whether it ended successfully.
-        attempts: Its attempts; the last one may be running.
-        distrusted: First step by run whose checkpoints are not trusted.
-        tried_again: Whether the job was retried after a fault that no device caused.
+    The last of its attempts may be running. Of each run in `distrusted`, checkpoints from that step on are not trusted.
     """
 
-    job: Text
-    earlier: Count = 0
-    done: Flag = False
+    job: Text  # name of the job and of its first attempt
+    earlier: Count = 0  # number of attempts of earlier jobs with this name
+    done: Flag = False  # whether it ended successfully
     attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
     distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
-    tried_again: bool = False
+    tried_again: bool = False  # whether the job was retried after a fault that no device caused
 
     @property
     def number(self) -> int:
@@ -93,11 +76,7 @@ class Record:
         return next((attempt for attempt in reversed(self.attempts) if attempt.run == run), None)
 
     def save(self, run_dir: Path) -> None:
-        """Writes the record as a whole file.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes the record as a whole file."""
         write_whole(record_file(run_dir), json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
 
 
@@ -107,11 +86,7 @@ def record_file(run_dir: Path) -> Path:
 
 
 def load_record(run_dir: Path) -> Record | None:
-    """Returns the record in `run_dir`; None if there is none.
-
-    Raises:
-        StateError: It is damaged.
-    """
+    """Returns the record in `run_dir`; None if there is none."""
     path = record_file(run_dir)
     data = load_if_there(path, "record", "what `asd run` wrote, or no such file", version=VERSION)
     return None if data is None else fill(Record, data, f"record {path}")

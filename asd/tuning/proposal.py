@@ -20,17 +20,11 @@ _WIDEN: Final = 128 / 101.15
 
 @dataclass
 class Proposal:
-    """Proposed settings, and their basis.
+    """Proposed settings, and their basis."""
 
-    Attributes:
-        pairs: Thresholds by field of `Config`; without those for which too few values were seen.
-        today: Alarms by the thresholds of the run.
-        proposed: Alarms by thresholds out of reach, with the scores on which the proposal rests.
-    """
-
-    pairs: dict[str, tuple[int, int]]
-    today: Replayed
-    proposed: Replayed
+    pairs: dict[str, tuple[int, int]]  # thresholds by field of `Config`, where enough values were seen
+    today: Replayed  # alarms by the thresholds of the run
+    proposed: Replayed  # alarms by thresholds out of reach, with the scores on which the proposal rests
 
 
 def propose(
@@ -38,13 +32,8 @@ def propose(
 ) -> Proposal:
     """Proposes thresholds for a budget of false alarms, none of them below a seen value.
 
-    All tests of a rule share the budget evenly.
-
-    Args:
-        source: Returns all steps, from the beginning at every call.
-        config: The rule, its detectors and today's thresholds.
-        first: Accepted first-level anomalies per check.
-        second: Accepted anomalies of either level per check.
+    All tests of a rule share the budget evenly: `first` first-level anomalies per check, `second` anomalies of either
+    level. `source` returns all steps, from the beginning at every call.
 
     Raises:
         ConfigError: The rule has no thresholds to propose.
@@ -72,10 +61,7 @@ def threshold(largest: Sequence[float], count: int, share: float) -> int | None:
     Beyond the largest score the tail is extrapolated: log2 of the scores falls off exponentially, with the upper 95 %
     bound of its mean excess.
 
-    Args:
-        largest: Largest scores, in any order; fewer than 64 if fewer are above 0.
-        count: Number of scores seen, zeros included.
-        share: The budget.
+    `largest` are the largest of `count` scores, in any order; fewer than 64 if fewer are above 0.
     """
     if count < ENOUGH or len(largest) < KEPT:
         return None

@@ -20,15 +20,10 @@ from asd.verdict import Level
 
 
 class Test(NamedTuple):
-    """Test of a rule.
+    """Test of a rule."""
 
-    Attributes:
-        setting: Field of `Config` with its thresholds, `upper` or `sigma`.
-        what: Description of its score.
-    """
-
-    setting: str
-    what: str
+    setting: str  # field of `Config` with its thresholds, `upper` or `sigma`
+    what: str  # description of its score
 
 
 NORM = Test("upper", "L2 norm")
@@ -55,7 +50,6 @@ class Scores:
     """Scores of one test.
 
     Attributes:
-        count: Number of scores.
         largest: The 64 largest scores above 0, in any order.
         extreme: Largest score, and a text with its place.
     """
@@ -80,25 +74,15 @@ class Scores:
 
 @dataclass
 class Replayed:
-    """Result of judging recorded values.
+    """Result of judging recorded values."""
 
-    Attributes:
-        steps: Steps that were counted.
-        checks: Values in them.
-        first: First-level anomalies.
-        second: Second-level anomalies.
-        left_out: Steps that were not counted, by reason.
-        places: Rank and checkpoint of all counted values.
-        scores: Scores of the values by their test, if measured.
-    """
-
-    steps: int = 0
-    checks: int = 0
-    first: int = 0
-    second: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    places: set[tuple[int, str]] = field(default_factory=set)
-    scores: dict[Test, Scores] = field(default_factory=dict)
+    steps: int = 0  # steps that were counted
+    checks: int = 0  # values in them
+    first: int = 0  # first-level anomalies
+    second: int = 0  # second-level anomalies
+    left_out: Counter[str] = field(default_factory=Counter)  # steps that were not counted, by reason
+    places: set[tuple[int, str]] = field(default_factory=set)  # rank and checkpoint of all counted values
+    scores: dict[Test, Scores] = field(default_factory=dict)  # scores of the values by their test, if measured
 
 
 def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = False) -> Replayed:
@@ -108,10 +92,8 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
     not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
     rules it has.
 
-    Args:
-        steps: Steps in the order in which each rank made them.
-        config: The rule, its detectors and thresholds. Detectors that look at more than one checkpoint are not used.
-        measure: Whether scores are kept.
+    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With
+    `measure`, scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
     trainings: dict[int, _Training] = {}

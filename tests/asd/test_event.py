@@ -53,7 +53,6 @@ EVENTS = st.builds(
     limits=st.lists(NUMBERS, max_size=2).map(tuple),
     level=st.sampled_from(Level),
     kind=st.sampled_from(KINDS),
-    micro_batch=st.integers(0, 2**31),
     verdict=st.sampled_from(["", *VERDICTS]),
     cause=st.sampled_from(["", *CAUSES]),
     refused=st.booleans(),
@@ -90,7 +89,6 @@ def test_its_json_is_a_cloud_event_in_one_line():
         "severity": "minor",
         "handling": "SeparateNPU",
         "assertion": "once",
-        "micro_batch": 0,
         **dict.fromkeys(("verdict", "incident", "cause"), ""),
         "evidence": "",
         "key": "",
@@ -157,7 +155,7 @@ def test_another_fact_has_another_id(field, value):
     assert make(**{field: value}).id != make().id
 
 
-@pytest.mark.parametrize("name", ["micro_batch", "verdict", "evidence", "key", "incident"])
+@pytest.mark.parametrize("name", ["verdict", "evidence", "key", "incident"])
 def test_an_event_from_before_a_field_was_added_is_read_with_its_default(name):
     event = Event.from_json(changed(**{name: None}))
     assert event == make()

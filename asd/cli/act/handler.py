@@ -172,7 +172,7 @@ class _HandlerJob:
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
             store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
-            say("without --jobs a node that lies about a job can clear strikes of other nodes, though no verdict.")
+            say("without --jobs bad data of a job on two nodes are not told from two bad devices.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)

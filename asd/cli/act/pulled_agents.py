@@ -27,12 +27,12 @@ class Agents(NamedTuple):
     Attributes:
         sources: Sources of agents.
         access: Returns the TLS settings of connections.
-        hosts_of: Returns the hosts of a job; None where no source knows them.
+        hosts_of: Returns the hosts of a job; none where no source knows them.
     """
 
     sources: list[TargetSource]
     access: Callable[[], Access]
-    hosts_of: Callable[[str], Collection[str]] | None
+    hosts_of: Callable[[str], Collection[str]]
 
 
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +54,8 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         metavar="FILE|slurm|kubernetes:LABEL[@NAMESPACE,...]",
-        help="on which nodes each job runs: JSON, squeue, or the pods whose LABEL names the run; without it every node "
-        "is believed about every job",
+        help="on which nodes each job runs: JSON, squeue, or the pods whose LABEL names the run; without it other "
+        "nodes are heeded only where three or more agree",
     )
 
 
@@ -73,7 +73,7 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
                 raise ConfigError(option, str(value), "it goes with --agents")
         return None
     if args.jobs is None:
-        return Agents(sources, _access(args.agents_config), None)
+        return Agents(sources, _access(args.agents_config), lambda _job: ())
     jobs = _jobs(args.jobs)
     return Agents([*sources, jobs], _access(args.agents_config), jobs.hosts)
 

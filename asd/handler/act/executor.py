@@ -69,14 +69,9 @@ class Executor:
         already: Callable[[str], bool],
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._store = store
-        self._policy = policy
-        self._isolator = isolator
-        self._strikes = Strikes(store, policy)
-        self._cases = Cases(store)
-        self._may_act = may_act
-        self._publish = publish
-        self._already = already
+        self._store, self._policy, self._isolator = store, policy, isolator
+        self._strikes, self._cases = Strikes(store, policy), Cases(store)
+        self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
         self._rests_until = 0.0
         self.failed_tries = 0
@@ -97,27 +92,17 @@ class Executor:
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Carries out due actions, of all cases or of one; returns one decision for each case that moved."""
         decisions = []
-        for case in self.due(now):
-            if only not in (0, case.n):
-                continue
+        for case in (each for each in self.due(now) if only in (0, each.n)):
             if self._rests() or not self._may_act():
                 break
-            decision = self._do(case, now)
-            decisions += [decision] if decision is not None else []
-        return decisions
+            decisions.append(self._do(case, now))
+        return [each for each in decisions if each is not None]
 
     def due(self, now: float) -> list[Case]:
         """Returns the cases about which the scheduler must be asked now, the oldest first."""
-        return (
-            []
-            if self._rests()
-            else [
-                case
-                for case in self._cases.in_state("isolating", "others", "releasing")
-                # Later than the longest pause: the clock was set back.
-                if not now < case.next_try <= now + self._policy.longest_pause_seconds
-            ]
-        )
+        latest = now + self._policy.longest_pause_seconds  # after it: the clock was set back
+        cases = [] if self._rests() else self._cases.in_state("isolating", "others", "releasing")
+        return [case for case in cases if not now < case.next_try <= latest]
 
     def _rests(self) -> bool:
         """Returns true while a scheduler that did not answer in time is left alone."""
@@ -212,9 +197,8 @@ class Executor:
             self._strikes.clear(case.device, now)
         if held is IsolationOwner.OTHERS:
             self._cases.move(case.n, "taken", now)
-            return self._decide(
-                "others", f"{device}: somebody else holds it out by now, so it is left alone.", case, device, now
-            )
+            alone = f"{device}: somebody else holds it out by now, so it is left alone."
+            return self._decide("others", alone, case, device, now)
         why = case.why_released or f"somebody else gave it back (isolator {name})"
         case = self._cases.move(case.n, "free", now, ending=case.ending or "engine", why_released=why, error="")
         reason = f"{device}: {why}, so it may work again."

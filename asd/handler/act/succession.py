@@ -77,11 +77,7 @@ def record_of(store: Store, now: float) -> str:
 
 
 def passed_on(text: str, now: float) -> str:
-    """Returns the record that a dry run passes on: the one it got, with all events until now ignored.
-
-    Raises:
-        StateError: The text was not written by `record_of`.
-    """
+    """Returns the record that a dry run passes on: the one it got, with all events until now ignored."""
     record = _read(text) if text else _Record(form=5, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
     record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
@@ -89,11 +85,7 @@ def passed_on(text: str, now: float) -> str:
 
 
 def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
-    """Makes what was left our own; within a transaction.
-
-    Raises:
-        StateError: It is nothing that `record_of` wrote.
-    """
+    """Makes what was left our own; within a transaction."""
     if not text:
         return
     record = _read(text)
@@ -121,10 +113,8 @@ def _read(text: str) -> _Record:
     try:
         record = msgspec.json.decode(zlib.decompress(base64.b64decode(text, validate=True)))
         if isinstance(record, dict) and record.get("form") == _BEFORE:
-            record |= {
-                "form": 5,
-                "cases": [(device, {**case, **of_sentences(case)}) for device, case in record["cases"]],
-            }
+            cases = [(device, {**case, **of_sentences(case)}) for device, case in record["cases"]]
+            record |= {"form": 5, "cases": cases}
         return msgspec.convert(record, _Record)
     except (LookupError, TypeError, ValueError, zlib.error, RecursionError) as error:
         raise StateError(f"what the handler before has left can't be read: {error}.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from asd.event import Event
 from asd.handler.db.store import Store
@@ -133,21 +133,11 @@ class Cases:
     def tell(self, case: Case, kind: Literal["isolation", "recovery"], reason: str, now: float) -> None:
         """Puts the event of an isolation or recovery into the outbox; the same fact always has the same id."""
         by = ("handler" if case.ending in BY_HANDLER else "person") if kind == "recovery" else ""
-        event = replace(
-            Event.from_json(case.event),
-            kind=kind,
-            reason=reason,
-            time=now,
-            verdict=case.verdict,
-            key=case.event_id,
-            level=Level.NORMAL,
-            recovered_by=by,
-        )
+        told: dict[str, Any] = {"kind": kind, "reason": reason, "time": now, "level": Level.NORMAL, "recovered_by": by}
+        event = replace(Event.from_json(case.event), verdict=case.verdict, key=case.event_id, **told)
         db, number = self._store.db, event.id
-        db.execute(
-            "INSERT OR IGNORE INTO outbox (id, about, kind, event) VALUES (?, ?, ?, ?)",
-            (number, case.event_id, kind, event.to_json()),
-        )
+        query = "INSERT OR IGNORE INTO outbox (id, about, kind, event) VALUES (?, ?, ?, ?)"
+        db.execute(query, (number, case.event_id, kind, event.to_json()))
         db.execute("INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(number), now))
 
     def untell(self, case: Case) -> None:

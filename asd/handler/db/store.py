@@ -54,8 +54,7 @@ class Store:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._lease = -1
-        self._inode = 0
+        self._lease, self._inode = -1, 0
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.db = self._open()

@@ -15,8 +15,7 @@ class Breaker:
 
     def __init__(self, store: Store, policy: Policy) -> None:
         self.nodes: dict[str, frozenset[str]] = {}
-        self._store = store
-        self._policy = policy
+        self._store, self._policy = store, policy
 
     def know(self, source: str, nodes: frozenset[str]) -> None:
         """Notes which nodes `source` knows; their number outlives the handler."""
@@ -50,10 +49,7 @@ class Breaker:
     def refusal(self, now: float, host: str, *, whole_nodes: bool = False) -> str:
         """Returns why no further device of `host` may be isolated now; empty when it may. May open the breaker.
 
-        Args:
-            now: Seconds since the epoch.
-            host: Its node.
-            whole_nodes: Whether the engine isolates nodes: a further device of one that is out adds nothing.
+        With `whole_nodes`, for an engine that isolates nodes, a further device of one that is out adds nothing.
         """
         policy, known, out = self._policy, int(self._store.number("known_nodes")), self.isolated(now)
         hours, here, devices = BREAKER_SECONDS / 3600, out.get(host, 0), policy.max_devices

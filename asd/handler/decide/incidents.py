@@ -57,11 +57,7 @@ class StrikeCount(NamedTuple):
 
 
 class Incident:
-    """Strikes of one device that count once, the earliest first.
-
-    Args:
-        first: The strike that begins it.
-    """
+    """Strikes of one device that count once, the earliest first."""
 
     def __init__(self, first: Strike) -> None:
         self.strikes: list[Strike] = []

@@ -17,7 +17,13 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | a person gave the device back | its strikes up to then count no more |
 | the handler gave it back, or a vendor's own alarm is over | its strikes count on |
 
-A host's report about a job counts for devices of other hosts only where another source confirms the job on both.
+A node speaks for its own devices. For those of other nodes it is heeded
+
+| nodes of the job | a report of another node |
+|---|---|
+| known, and both are among them | counts like one of the same node |
+| known, and one of both is not among them | is ignored |
+| not known | counts if as many nodes agree as devices make a burst: the strikes are withheld until a replay judges |
 """
 
 from __future__ import annotations
@@ -25,23 +31,29 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.handler.decide.hardware import JUDGED, Hardware
-from asd.handler.decide.incidents import Incident, Strike, StrikeCount, count, incidents
+from asd.handler.decide.incidents import Strike, StrikeCount, count, incidents
 from asd.handler.model.identity import job_of, moment, names_device, whole_event
 from asd.handler.model.policy import SKEW_SECONDS, Policy
 from asd.verdict import Level
+
+Finding = Literal["", "strike", "software", "known", "repeated", "moved", "burst", "withheld"]
+"""`strike`: of this device alone. `software`: a replay found software or data; `known`: that was found before.
+`repeated`: another attempt of the job had the same value; `moved`: the same device had it, under another rank. `burst`:
+many devices were at fault at once. `withheld`: many nodes report the same, but nobody knows where the job runs."""
 
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _UNHEARD = "unheard"  # a strike is revoked as long as only its replay was reported
 _UNCLEAR = "unclear AND verdict = ''"
+_NO_MEMBER, _UNKNOWN, _MEMBER = -1, 0, 1  # whether the job of a strike runs on its host: the column `vouched`
 _STRIKES = f"""
 SELECT strike.n, device, run, job, step, time, settled OR verdict <> '', verdict <> '', {_UNCLEAR}, incident,
     rule, checkpoint, value
@@ -49,7 +61,7 @@ FROM strike JOIN device ON device.n = device
 WHERE {{}} AND revoked = '' AND time > cleared AND NOT ({_UNCLEAR} AND step > 0 AND EXISTS (
     SELECT 1 FROM strike AS peer JOIN device AS there ON there.n = peer.device
     WHERE peer.job = strike.job AND peer.step = strike.step AND peer.device <> strike.device
-    AND (there.host = device.host OR peer.vouched AND strike.vouched)))
+    AND (there.host = device.host OR peer.vouched > 0 AND strike.vouched > 0)))
 ORDER BY device, time, strike.n"""
 
 
@@ -57,50 +69,63 @@ class Counted(NamedTuple):
     """Effect of an event on the strikes."""
 
     device: int = 0  # number of its device; 0 when it names none
+    finding: Finding = ""
     new: bool = False  # whether it added a strike, revoked or not
-    software: bool = False  # whether its step, or its burst, was known to be software or data before
-    repeated: bool = False  # whether another attempt of the job had the same value, so that the step is revoked
-    moved: int | None = None  # the rank under which this device, and no other, had the same value before
-    burst: int = 0  # number of devices that were at fault at once, so that their strikes are revoked
-    of: str = ""  # what these devices have in common, `job NAME` or `node NAME`
+    of: str = ""  # with a burst, what its devices have in common, `job NAME` or `node NAME`
+    many: int = 0  # how many devices or nodes these are; of a moved device the rank that it had before
     revoked: tuple[int, ...] = ()  # the devices of other strikes that count no more, or may count less, one for each
 
 
-class Strikes:
-    """Everything about strikes that the store holds. Used within a transaction, except for `of`.
+class _Many(NamedTuple):
+    """Strikes that have one cause."""
 
-    `hosts_of` returns the hosts of a job. Without it, every source of events is trusted about every job.
+    of: str  # what they have in common; empty where they are few
+    where: str  # a condition for them
+    values: tuple[object, ...]  # its parameters
+    mark: Literal["burst", "withheld"] = "burst"  # why they count no more
+
+    @property
+    def each(self) -> str:
+        """The counted column: devices, or hosts where one may make up any number of devices."""
+        return "host" if self.mark == "withheld" else "device"
+
+
+class Strikes:
+    """Everything about strikes that the store holds. Used within a transaction, except for `of_all`.
+
+    `hosts_of` returns the hosts of a job, none where they are not known. Without it, every source of events is trusted
+    about every job.
 
     Attributes:
-        hardware: The devices, by number.
         written: Characters that were written since this was set to 0.
     """
 
     def __init__(self, store: Store, policy: Policy, hosts_of: Callable[[str], Collection[str]] | None = None) -> None:
-        self._store = store
-        self._policy = policy
-        self._hosts_of = hosts_of
+        self._store, self._policy, self._hosts_of = store, policy, hosts_of
         self.hardware = Hardware(store)
         self.written = 0
 
     def count(self, event: Event, now: float) -> Counted:
         """Takes in any event that is `prepared`; an event that is not about strikes changes none."""
-        if event.kind == "anomaly" and event.level is Level.ERROR:
-            return self._anomaly(event, now) if names_device(event) else Counted()
-        if event.kind == "replay" and event.verdict == "software":
-            return self._software(event, now)
-        if not names_device(event):
+        is_anomaly = event.kind == "anomaly" and event.level is Level.ERROR
+        is_software = event.kind == "replay" and event.verdict == "software"
+        verdict = event.verdict if event.kind in JUDGED else ""
+        if not (is_anomaly or verdict or event.kind in ("stress", "recovery")):
             return Counted()
-        if event.kind in JUDGED and event.verdict:
-            device = self.hardware.heard_of(event, now)
-            if event.verdict == "undetermined":
-                return Counted(device, revoked=self._note_unclear(event, device, now))
-            new = self._add(event, device, now, event.verdict)
+        device = self.hardware.heard_of(event, now) if names_device(event) else 0
+        if is_anomaly and device:
+            return self._anomaly(event, device, now)
+        if is_software:
+            new = bool(device) and self._add(event, device, now, verdict)
+            return Counted(device, "software", new, revoked=self._blame(event, now))
+        if verdict == "undetermined" and device:
+            return Counted(device, revoked=self._note_unclear(event, device, now))
+        if verdict and device:
+            new = self._add(event, device, now, verdict)
             if new and event.kind == "replay":
-                self._revoke_burst(event, now)
-            return Counted(device, new)
-        device = self.hardware.heard_of(event, now) if event.kind in ("stress", "recovery") else 0
-        if event.kind == "recovery" and event.recovered_by == "person":
+                self._revoke_many(event, now)
+            return Counted(device, "strike", new)
+        if event.kind == "recovery" and event.recovered_by == "person" and device:
             self.clear(device, min(event.time, now))
         return Counted(device)
 
@@ -108,30 +133,27 @@ class Strikes:
         """Returns whether an event is too old to act on, or from before the handler's first start or a reset."""
         return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
-    def _anomaly(self, event: Event, now: float) -> Counted:
-        device, job = self.hardware.heard_of(event, now), job_of(event.run)
-        repeated = self._repeated_on(event, now)
+    def _anomaly(self, event: Event, device: int, now: float) -> Counted:
+        """Takes in an anomaly, and finds whether others say that it is software or data."""
+        job = job_of(event.run)
+        repeated, mark = self._repeated_on(event, now)
         new = self._add(event, device, now)
-        software = self.is_software(job, event.step, event.host)
-        if repeated and not software:
-            moved = self._has_moved(event, device)
-            if moved is not None and not self.is_stale(event, now):
-                return Counted(device, new, moved=moved)
-            return Counted(device, new, repeated=True, revoked=self._blame_software(event, now, repeated))
+        is_known = self.is_software(job, event.step, event.host)
+        if repeated and not is_known:
+            rank = self._has_moved(event, device) if mark == "software" else None
+            if rank is not None and not self.is_stale(event, now):
+                return Counted(device, "moved", new, many=rank)
+            found: Finding = "repeated" if mark == "software" else "withheld"
+            revoked = self._blame(event, now, repeated, mark)
+            return Counted(device, found, new, f"job {job}", len({event.host, *repeated}), revoked)
         if not new:
-            return Counted(device, new, software)
-        counted = self._revoke_burst(event, now)
+            return Counted(device, "known" if is_known else "strike")
+        found_many = self._revoke_many(event, now)
         query = f"SELECT DISTINCT device FROM strike WHERE job = ? AND step = ? AND device <> ? AND {_UNCLEAR}"
         others = self._store.db.execute(query, (job, moment(event), device)).fetchall()
-        revoked = (*counted.revoked, *(number for (number,) in others))
-        return counted._replace(device=device, new=new, software=software or counted.software, revoked=revoked)
-
-    def _software(self, event: Event, now: float) -> Counted:
-        device, new = 0, False
-        if names_device(event):
-            device = self.hardware.heard_of(event, now)
-            new = self._add(event, device, now, "software")
-        return Counted(device, new, revoked=self._blame_software(event, now))
+        revoked = (*found_many.revoked, *(number for (number,) in others))
+        finding = found_many.finding or ("known" if is_known else "strike")
+        return found_many._replace(device=device, finding=finding, new=new, revoked=revoked)
 
     def _note_unclear(self, event: Event, device: int, now: float) -> tuple[int, ...]:
         """Notes that a replay could not judge a step, of which the anomaly may come later; returns whose change."""
@@ -167,7 +189,7 @@ class Strikes:
     def _thin_out(self, device: int) -> None:
         """Forgets strikes inside a long incident, and the oldest of too many strikes."""
         db, update = self._store.db, "UPDATE strike SET incident = ? WHERE n = ?"
-        for incident in incidents(self._select("device = ?", (device,))):
+        for incident in incidents(self.standing(device)):
             if inner := incident.inner():
                 db.executemany(update, [(incident.strikes[0].incident, each.n) for each in incident.strikes])
                 db.executemany("DELETE FROM strike WHERE n = ?", [(each.n,) for each in inner])
@@ -183,42 +205,33 @@ class Strikes:
         old = event.time <= now - policy.settle_seconds - SKEW_SECONDS
         self.written += len(text)
         more |= {name: getattr(event, name) for name in ("run", "rank", "rule", "checkpoint", "value")}
-        more |= {"job": job_of(event.run), "incident": event.incident or event.id, "vouched": self._is_vouched(event)}
+        more |= {"job": job_of(event.run), "incident": event.incident or event.id, "vouched": self._vouched(event)}
         more |= {"time": min(event.time, now + SKEW_SECONDS), "received": now}
         more["due"] = now if old else now + policy.settle_seconds
         self._store.insert("strike", device=device, step=step, event=text, **more)
 
-    def of(self, device: int, now: float) -> StrikeCount:
-        """Returns the strikes of `device` that count at `now`."""
-        return self.of_all(now, device).get(device, StrikeCount(0, 0))
+    def standing(self, device: int) -> list[Strike]:
+        """Returns the strikes of a device that count or may count yet, the earliest first."""
+        return self._select("device = ?", (device,))
 
-    def of_all(self, now: float, device: int = 0) -> dict[int, StrikeCount]:
-        """Returns the strikes that count at `now`, by device number: of all devices that have some, or of one alone."""
-        where = f"{'device.n = ?' if device else '? = 0'} AND time > ? AND time >= ?"
-        values = (device, now - self._policy.strike_memory_seconds, self._store.number("ignore_before"))
-        grouped = itertools.groupby(self._select(where, values), lambda strike: strike.device)
-        found = {number: count(strikes, self._policy, now) for number, strikes in grouped}
+    def event(self, number: int) -> str:
+        """Returns the first event of a strike, in JSON."""
+        return str(self._store.db.execute("SELECT event FROM strike WHERE n = ?", (number,)).fetchone()[0])
+
+    def of(self, strikes: Iterable[Strike], now: float) -> StrikeCount:
+        """Counts strikes of one device as of `now`."""
+        since = max(now - self._policy.strike_memory_seconds, self._store.number("ignore_before"))
+        return count((each for each in strikes if each.time >= since), self._policy, now)
+
+    def of_all(self, now: float) -> dict[int, StrikeCount]:
+        """Returns the strikes that count at `now`, by number of the device; those without any are left out."""
+        grouped = itertools.groupby(self._select("TRUE", ()), lambda strike: strike.device)
+        found = {number: self.of(strikes, now) for number, strikes in grouped}
         return {number: each for number, each in found.items() if each.strikes or each.score}
 
     def _select(self, where: str, values: tuple[object, ...]) -> list[Strike]:
         """Reads what may count: not revoked, not forgiven, and not of a step in which others were at fault too."""
         return [Strike(*row) for row in self._store.db.execute(_STRIKES.format(where), values)]
-
-    def now_there(self, device: int, now: float) -> float:
-        """Returns a lower bound of the time on the device's host, in seconds since the epoch; at most `now`.
-
-        A clock that is hours behind ours makes no strike older than the others of this device.
-        """
-        row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
-        return now if row[0] is None else min(now, float(row[0]))
-
-    def counting(self, device: int) -> list[Incident]:
-        """Returns the incidents of a device that count, the earliest first, with those of their strikes that do."""
-        return incidents(self._select("device = ? AND (settled OR verdict <> '')", (device,)))
-
-    def event(self, number: int) -> str:
-        """Returns the first event of a strike, in JSON."""
-        return str(self._store.db.execute("SELECT event FROM strike WHERE n = ?", (number,)).fetchone()[0])
 
     def suspects(self, now: float) -> list[str]:
         """Returns the names of devices with a strike that was not transient, the latest last."""
@@ -253,7 +266,7 @@ class Strikes:
         """Returns whether software or data was found to be the cause in this step on this host."""
         return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
-    def _blame_software(self, event: Event, now: float, hosts: Collection[str] = ()) -> tuple[int, ...]:
+    def _blame(self, event: Event, now: float, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
         """Revokes each strike of a step on its host and others that no replay confirmed, and those to come: whose."""
         job, step = job_of(event.run), event.step
         if step <= 0:  # the step is not known
@@ -262,8 +275,9 @@ class Strikes:
         query = "INSERT OR IGNORE INTO software (job, step, host, received) VALUES (?, ?, ?, ?)"
         where = f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN ('transient', 'persistent')"
         for host in {event.host, *hosts}:
-            self._store.db.execute(query, (job, step, host, now))
-            revoked += self._revoke("software", where, (job, step, host))
+            if mark == "software":
+                self._store.db.execute(query, (job, step, host, now))
+            revoked += self._revoke(mark, where, (job, step, host))
         return tuple(revoked)
 
     def _revoke(self, why: str, where: str, values: tuple[object, ...]) -> tuple[int, ...]:
@@ -271,88 +285,97 @@ class Strikes:
         query = f"UPDATE strike SET revoked = ? WHERE {where} AND revoked = '' RETURNING device"
         return tuple(number for (number,) in self._store.db.execute(query, (why, *values)).fetchall())
 
-    def _is_vouched(self, event: Event) -> bool:
-        """Returns whether `hosts_of` confirms that the event's job runs on its host; True without `hosts_of`."""
-        return self._hosts_of is None or event.host in self._hosts_of(job_of(event.run))
+    def _vouched(self, event: Event) -> int:
+        """Returns whether the event's job is known to run on its host, by others than the host itself."""
+        hosts = [event.host] if self._hosts_of is None else self._hosts_of(job_of(event.run))
+        return _UNKNOWN if not hosts else _MEMBER if event.host in hosts else _NO_MEMBER
 
-    def _heeded(self, event: Event) -> tuple[str, tuple[object, ...]]:
-        """Returns a condition for the strikes of an event: of its host, and of others where the job runs on both."""
-        both = f"({_HARDWARE_OF} OR vouched)" if self._is_vouched(event) else _HARDWARE_OF
-        return ("TRUE", ()) if self._hosts_of is None else (both, (event.host,))
+    def _heeded(self, event: Event) -> str:
+        """Returns a condition for the strikes that speak for an event: of its host `?`, and of others of its job."""
+        return f"({_HARDWARE_OF} OR vouched > 0)" if self._vouched(event) > 0 else _HARDWARE_OF
 
-    def _repeated_on(self, event: Event, now: float) -> list[str]:
-        """Returns the hosts on which other attempts of the job saw the same value at the same checkpoint and step."""
+    def _repeated_on(self, event: Event, now: float) -> tuple[list[str], str]:
+        """Returns the hosts on which other attempts of the job saw the same value there, and how to mark the strikes.
+
+        Where nobody knows the nodes of the job, other hosts count only if they are many.
+        """
         if not moment(event):
-            return []
+            return [], ""
         text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
         fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        vouched = self._is_vouched(event)
+        vouched = self._vouched(event)
         query = "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)"
         self._store.db.execute(query, (fact, event.host, event.run, vouched, now))
-        query = "SELECT DISTINCT host FROM sighting WHERE fact = ? AND run <> ? AND (host = ? OR vouched AND ?)"
-        return [host for (host,) in self._store.db.execute(query, (fact, event.run, event.host, vouched))]
+        query = "SELECT DISTINCT host, vouched FROM sighting WHERE fact = ? AND run <> ?"
+        found = dict(self._store.db.execute(query, (fact, event.run)).fetchall())
+        heeded = [host for host, theirs in found.items() if host == event.host or min(vouched, theirs) > 0]
+        others = [host for host, theirs in found.items() if min(vouched, theirs) >= 0]
+        if not heeded and len({event.host, *others}) >= self._policy.many_devices:
+            return others, "withheld"
+        return heeded, "software"
 
     def _has_moved(self, event: Event, device: int) -> int | None:
         """Returns the rank under which `device` alone was at fault in the same step of another attempt, or None.
 
         What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
         """
-        heeded, whose = self._heeded(event)
-        where, values = f"job = ? AND step = ? AND {heeded}", (job_of(event.run), moment(event), *whose)
+        where = f"job = ? AND step = ? AND {self._heeded(event)}"
+        values = job_of(event.run), moment(event), event.host
         if self._store.has(f"strike WHERE {where} AND device <> ?", *values, device):
             return None
         query = f"SELECT rank FROM strike WHERE {where} AND run <> ? ORDER BY n"
         ranks = [rank for (rank,) in self._store.db.execute(query, (*values, event.run))]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
-    def _revoke_burst(self, event: Event, now: float) -> Counted:
-        """Revokes the strikes of many devices at once, with this new one; returns the facts about that."""
-        time = min(event.time, now + SKEW_SECONDS)
-        of, found = f"job {job_of(event.run)}", self._burst(event, time)
-        if found is None:  # ranks that did not find one name are of one job all the same
-            of, found = f"node {event.host}", self._same_step_on_node(event, time)
+    def _revoke_many(self, event: Event, now: float) -> Counted:
+        """Revokes the strikes of many devices or nodes at once, with this new one; returns the facts about that."""
+        found = self._many(event, min(event.time, now + SKEW_SECONDS))
         if found is None:
             return Counted()
-        where, values = found
-        known = self._store.has(f"strike WHERE {where} AND revoked = 'burst'", *values)
-        revoked = self._revoke("burst", f"{where} AND verdict = ''", values)
+        known = self._store.has(f"strike WHERE {found.where} AND revoked = ?", *found.values, found.mark)
+        revoked = self._revoke(found.mark, f"{found.where} AND verdict = ''", found.values)
         if known:
-            return Counted(software=True, revoked=revoked)
+            return Counted(finding="known", revoked=revoked)
         # For the sentence, and too dear for every member of a large burst.
-        query = f"SELECT count(DISTINCT device) FROM strike WHERE {where}"
-        return Counted(burst=self._store.db.execute(query, values).fetchone()[0], of=of, revoked=revoked)
+        query = f"SELECT count(DISTINCT {found.each}) FROM strike JOIN device ON device.n = device WHERE {found.where}"
+        many = self._store.db.execute(query, found.values).fetchone()[0]
+        return Counted(finding=found.mark, of=found.of, many=many, revoked=revoked)
 
-    def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Returns a condition for strikes of the job in a burst with this event; None when there is no burst.
+    def _many(self, event: Event, time: float) -> _Many | None:
+        """Returns the strikes that have one cause with that of an event; None where these are few.
 
-        The same step of the same run is the same moment, whatever the clocks of the hosts show.
+        The same step of the same run is the same moment, whatever the clocks of the hosts show. Ranks that did not find
+        one name are of one job all the same; unrelated jobs on a node are in different steps.
         """
-        heeded, whose = self._heeded(event)
-        where, values = f"job = ? AND {heeded}", (job_of(event.run), *whose)
-        same_step = f"{where} AND step = ? AND run = ?", (*values, event.step, event.run)
-        if moment(event) and self._are_many(*same_step):
-            return same_step
-        return self._many_within(where, values, time)
+        job, step = job_of(event.run), moment(event)
+        of_job = _Many(f"job {job}", f"job = ? AND {self._heeded(event)}", (job, event.host))
+        of_node = _Many(f"node {event.host}", f"step = ? AND {_HARDWARE_OF}", (step, event.host))
+        of_nodes = _Many(f"job {job}", "job = ? AND vouched >= 0", (job,), "withheld")
+        for each in (of_job, of_nodes) if self._vouched(event) == _UNKNOWN else (of_job,):
+            same_step = each._replace(
+                where=f"{each.where} AND step = ? AND run = ?", values=(*each.values, event.step, event.run)
+            )
+            if step and self._are_many(same_step):
+                return same_step
+            if found := self._within(each, time):
+                return found
+        return self._within(of_node, time) if step else None
 
-    def _same_step_on_node(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Returns a condition for a burst of its node, in any runs: unrelated jobs are in different steps."""
-        on_node = f"step = ? AND {_HARDWARE_OF}"
-        return self._many_within(on_node, (moment(event), event.host), time) if moment(event) else None
-
-    def _many_within(self, whose: str, names: tuple[object, ...], time: float) -> tuple[str, tuple[object, ...]] | None:
-        """Returns a condition for strikes of `whose` in a burst around `time`; None when there is no burst."""
-        span, between = self._policy.burst_seconds, f"{whose} AND time BETWEEN ? AND ?"
-        if not self._are_many(between, (*names, time - span, time + span)):  # nearly always
+    def _within(self, many: _Many, time: float) -> _Many | None:
+        """Returns those of the strikes that are in a burst around `time`; None when there is no burst."""
+        span, between = self._policy.burst_seconds, f"{many.where} AND time BETWEEN ? AND ?"
+        around = many._replace(where=between, values=(*many.values, time - span, time + span))
+        if not self._are_many(around):  # nearly always
             return None
-        starts = self._store.db.execute(
-            f"SELECT DISTINCT time FROM strike WHERE {between} ORDER BY time", (*names, time - span, time)
-        )
-        windows = ((between, (*names, start, start + span)) for (start,) in starts)
-        return next((window for window in windows if self._are_many(*window)), None)
+        query = f"SELECT DISTINCT time FROM strike WHERE {between} ORDER BY time"
+        starts = self._store.db.execute(query, (*many.values, time - span, time)).fetchall()
+        windows = (around._replace(values=(*many.values, start, start + span)) for (start,) in starts)
+        return next(filter(self._are_many, windows), None)
 
-    def _are_many(self, where: str, values: tuple[object, ...]) -> bool:
-        query, most = f"SELECT DISTINCT device FROM strike WHERE {where} LIMIT ?", self._policy.many_devices
-        return len(self._store.db.execute(query, (*values, most)).fetchall()) == most
+    def _are_many(self, many: _Many) -> bool:
+        most, join = self._policy.many_devices, "JOIN device ON device.n = device" if many.each == "host" else ""
+        query = f"SELECT DISTINCT {many.each} FROM strike {join} WHERE {many.where} LIMIT ?"
+        return len(self._store.db.execute(query, (*many.values, most)).fetchall()) == most
 
     def _confirm(self, number: int, verdict: str) -> None:
         """Gives a strike its verdict; `software` about the very same step of a device outweighs `transient`."""

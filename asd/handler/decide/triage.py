@@ -1,32 +1,32 @@
 """From one event to one decision: the rules, without any scheduler.
 
-For the effect of an event on the strikes see `asd.handler.decide.strikes`. Its effect on the device:
+The strike book takes an event in and finds what it shows, see `asd.handler.decide.strikes`. From that and the device's
+case follows one decision, in this order; all of it is written with the transaction that took the event in.
 
 | event | what follows |
 |---|---|
-| first-level anomaly | enough strikes isolate the device |
+| known, or of no importance | noted |
+| software or data | nobody is isolated; a device that is out for these strikes alone is released |
+| a passed stress test | noted; a device that others isolated is not isolated again once they release it |
+| a fault that is too old | recorded |
+| a fault of a device that is out, or about to be | merged into its case |
 | the same value in another attempt, by the same device alone, under another rank | the device is isolated now |
-| replay: persistent | the device is isolated now |
-| replay: transient | enough strikes isolate the device |
-| stress test: computed wrongly | the device is isolated now |
-| everything else | noted; a device that is isolated stays isolated |
-
-The strike book takes an event in, a ruling is made of what it says and of the device's case, and one change of the case
-follows from that.
+| replay: persistent; stress test: computed wrongly | the device is isolated now |
+| first-level anomaly; replay: transient | enough strikes isolate the device |
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from asd.event import Event
 from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decide.incidents import StrikeCount
-from asd.handler.decide.strikes import Counted, Strikes, prepared
+from asd.handler.decide.incidents import StrikeCount, incidents
+from asd.handler.decide.strikes import Counted, Finding, Strikes, prepared
 from asd.handler.model.decision import ACTIONS, Decision
 from asd.handler.model.identity import job_of, names_device
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
@@ -34,15 +34,17 @@ from asd.isolator import Device
 from asd.verdict import Level
 
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
-
-
-class Ruling(NamedTuple):
-    """Decision that follows from an event."""
-
-    action: str  # one of `asd.handler.model.decision.ACTIONS`; empty where the device is to be isolated
-    why: str = ""  # reason in words; empty for the default ones of the action
-    cause: Cause | None = None  # cause to isolate the device, or one more fault of an isolated one
-    counts: bool = False  # whether a strike was added, so that there may be enough
+_SOFTWARE: dict[Finding, str] = {
+    "software": "the replay of step {event.step} of {event.run} found software or data: {more} of this step revoked, "
+    "nobody is isolated for it",
+    "repeated": "{counted.of} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
+    "software or data, the strikes of this step are revoked and nobody is isolated for them",
+    "burst": "{counted.many} devices of {counted.of} raised within {span:g} s: software or data, their strikes are "
+    "revoked and nobody is isolated for them unless a replay finds hardware",
+    "withheld": "{counted.many} nodes report the same of {counted.of}, and nobody knows where it runs: their strikes "
+    "are withheld and nobody is isolated for them unless a replay finds hardware",
+}
+"""Findings that software or data is the cause, each with its reason."""
 
 
 class Triage:
@@ -60,13 +62,10 @@ class Triage:
         *,
         whole_nodes: bool = False,
     ) -> None:
-        self.strikes = Strikes(store, policy, hosts_of)
-        self.cases = Cases(store)
+        self.strikes, self.cases = Strikes(store, policy, hosts_of), Cases(store)
         self.breaker = Breaker(store, policy)
-        self._store = store
-        self._policy = policy
-        self._engine = engine
-        self._whole_nodes = whole_nodes
+        self._store, self._policy = store, policy
+        self._engine, self._whole_nodes = engine, whole_nodes
         self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:
@@ -83,101 +82,68 @@ class Triage:
             counted = self.strikes.count(event, now)
         except (OverflowError, ValueError):
             return self._say("noted", event, now)
-        self._acquit(set(counted.revoked), now)
+        for device in set(counted.revoked):
+            self._acquit(device, now)
+        if counted.finding in _SOFTWARE:
+            span, more = self._policy.burst_seconds, _count(len(counted.revoked), "more strike")
+            why = _SOFTWARE[counted.finding].format(event=event, counted=counted, span=span, more=more)
+            return self._say("software", event, now, why)
         case = self.cases.open_case(counted.device) if counted.device else None
         if event.kind == "stress" and not event.verdict and counted.device:
             return self._passed(case, event, now)
-        return self._carry(self._rule(event, counted, now), event, counted.device, case, now)
+        if counted.finding not in ("strike", "moved"):
+            return self._say("noted", event, now)
+        return self._fault(event, counted, case, now)
 
-    def _rule(self, event: Event, counted: Counted, now: float) -> Ruling:
-        if event.kind == "anomaly":
-            return self._of_anomaly(event, counted, now)
-        if event.kind == "replay" and event.verdict == "software":
-            more = _count(len(counted.revoked), "more strike")
-            found = f"the replay of step {event.step} of {event.run} found software or data"
-            return Ruling("software", f"{found}: {more} of this step revoked, nobody is isolated for it")
-        if event.verdict not in ("transient", "persistent") or event.kind not in ("replay", "stress"):
-            return Ruling("noted")
-        if not counted.device:
-            return Ruling("noted")
-        if self.strikes.is_stale(event, now) or self._is_cleared(counted.device, event):
-            return Ruling("stale", f"its verdict {event.verdict} is too old to be a reason to act")
-        if event.kind == "stress":
-            return Ruling("", "it computed wrongly in a stress test", "stress")
-        if event.verdict == "transient":
-            return Ruling("strike", cause="strikes", counts=True)
-        where = f"step {event.step} of {event.run}" if event.step else event.run
-        return Ruling("", f"the replay of {where} found persistent hardware", "replay")
-
-    def _of_anomaly(self, event: Event, counted: Counted, now: float) -> Ruling:
-        job = job_of(event.run)
-        if counted.moved is not None:
-            before = f"when it was rank {counted.moved}"
-            return Ruling("", f"{event.checkpoint} had the very same value in step {event.step} {before}", "moved")
-        if counted.repeated:
-            return Ruling(
-                "software",
-                f"job {job} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
-                "software or data, the strikes of this step are revoked and nobody is isolated for them",
-            )
-        if counted.burst:
-            return Ruling(
-                "software",
-                f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
-                "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
-            )
-        if counted.software or not counted.device:
-            return Ruling("noted")
-        if self.strikes.is_stale(event, now):
-            return Ruling("stale", "it is too old to be a reason to act, it is only recorded")
-        return Ruling("strike", cause="strikes", counts=counted.new)
-
-    def _carry(self, ruling: Ruling, event: Event, device: int, case: Case | None, now: float) -> Decision:
-        """Makes the one change that follows from a ruling, and returns the decision."""
-        if ruling.cause is None:
-            return self._say(ruling.action, event, now, ruling.why)
+    def _fault(self, event: Event, counted: Counted, case: Case | None, now: float) -> Decision:
+        """Decides what follows from a fault of a device, of which nobody says that it is software or data."""
+        device, is_anomaly = counted.device, event.kind == "anomaly"
+        is_cleared = not is_anomaly and self._is_cleared(device, event)
+        if counted.finding != "moved" and (is_cleared or self.strikes.is_stale(event, now)):
+            found = "it is" if is_anomaly else f"its verdict {event.verdict} is"
+            return self._say("stale", event, now, f"{found} too old to be a reason to act, it is only recorded")
         if case is not None:
             return self._merged(case, event, now)
-        if not ruling.action:
-            return self._isolate(device, event, event.to_json(), ruling, now)
-        if not ruling.counts:  # and neither are there more strikes than before
-            return self._say(ruling.action, event, now)
-        policy, count = self._policy, self._of(device, now)
-        out = self.strike_out(device, now, count)
+        cause, why = _cause(event, counted)
+        if cause != "strikes":
+            return self._isolate(device, event, event.to_json(), cause, why, now)
+        if is_anomaly and not counted.new:  # neither are there more strikes than before
+            return self._say("strike", event, now)
+        out, count = self._strike_out(device, now)
         if out is not None:
             return out
-        if not count.is_enough(policy.strikes, waiting=True):
+        if not count.is_enough(self._policy.strikes, waiting=True):
             return self._say("strike", event, now)
-        return self._say(
-            "waiting",
-            event,
-            now,
-            f"it has {_count(count.strikes, 'strike')} of {policy.strikes}{_with(count)}, and is isolated unless "
-            f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
-        )
+        more = count.score + count.waiting  # above the strikes where there are earlier ones
+        has = _count(count.strikes, "strike") + f" of {self._policy.strikes}"
+        has += f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
+        unless = f"many devices of job {job_of(event.run)} raise within {self._policy.settle_seconds:g} s"
+        return self._say("waiting", event, now, f"it has {has}, and is isolated unless {unless}")
 
-    def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
-        """Isolates `device` if enough of its strikes count; None when they do not."""
-        count = count or self._of(device, now)
-        if not count.is_enough(self._policy.strikes) or self.cases.open_case(device) is not None:
-            return None
-        strikes = [strike for incident in self.strikes.counting(device) for strike in incident.strikes]
-        if not strikes:
-            return None
-        text = self.strikes.event(max(strikes, key=lambda strike: (strike.time, strike.n)).n)
-        event = Event.from_json(text)
-        if self.strikes.is_stale(event, now):
-            return None
+    def settle(self, now: float, *, waits: bool = True) -> list[Decision]:
+        """Lets the strikes count that have waited long enough, or all, and isolates devices that have enough."""
+        due = self.strikes.settle(now if waits else math.inf)
+        found = [self._strike_out(device, now)[0] for device in due]
+        return [decision for decision in found if decision is not None]
+
+    def _strike_out(self, device: int, now: float) -> tuple[Decision | None, StrikeCount]:
+        """Isolates `device` if enough of its strikes count; the decision is None when they do not."""
+        policy, standing = self._policy, self.strikes.standing(device)
+        # A clock that is hours behind ours makes no strike older than the others of this device.
+        count = self.strikes.of(standing, min(now, max((each.time for each in standing), default=now)))
+        if not count.is_enough(policy.strikes) or self.cases.open_case(device) is not None:
+            return None, count
+        found = [each for incident in incidents(each for each in standing if each.counts) for each in incident.strikes]
+        last = max(found, key=lambda strike: (strike.time, strike.n), default=None)
+        if last is None or self.strikes.is_stale(event := Event.from_json(text := self.strikes.event(last.n)), now):
+            return None, count
         self._id = event.id
-        why = f"it has {_count(self._policy.strikes, 'strike')} within {self._policy.window_seconds / 60:g} minutes"
-        if count.counting < self._policy.strikes:
-            why = f"its strikes of the last months come to {count.score:.2f} of {self._policy.strikes}"
-        found = {strike.rule: strike.checkpoint for strike in strikes}
-        why += f": {', '.join(f'{rule} at {place}' for rule, place in found.items())}" if len(found) > 1 else ""
-        return self._isolate(device, event, text, Ruling("", why, "strikes"), now)
-
-    def _of(self, device: int, now: float) -> StrikeCount:
-        return self.strikes.of(device, self.strikes.now_there(device, now))
+        why = f"it has {_count(policy.strikes, 'strike')} within {policy.window_seconds / 60:g} minutes"
+        if count.counting < policy.strikes:
+            why = f"its strikes of the last months come to {count.score:.2f} of {policy.strikes}"
+        rules = {strike.rule: strike.checkpoint for strike in found}
+        why += f": {', '.join(f'{rule} at {place}' for rule, place in rules.items())}" if len(rules) > 1 else ""
+        return self._isolate(device, event, text, "strikes", why, now), count
 
     def _passed(self, case: Case | None, event: Event, now: float) -> Decision:
         """Records a passed stress test: a device isolated by others is not isolated again once they release it."""
@@ -199,39 +165,29 @@ class Triage:
             self.cases.change(case.n, **change)
         return self._say("merged", event, now, case=case.n)
 
-    def _isolate(self, device: int, event: Event, text: str, ruling: Ruling, now: float) -> Decision:
+    def _isolate(self, device: int, event: Event, text: str, cause: Cause, why: str, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker lets us."""
         refusal = self.breaker.refusal(now, event.host, whole_nodes=self._whole_nodes)
         if refusal:
-            return self._say("breaker", event, now, f"{ruling.why}, but {refusal}, so it is only reported")
-        count, why = self.breaker.isolated(now).get(event.host, 0) + 1, ruling.why
+            return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
+        count = self.breaker.isolated(now).get(event.host, 0) + 1
         if count > self._policy.max_devices:
             why += f"; it is device {count} of {event.host} within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
         dry = self._policy.dry_run
-        case = self.cases.insert(
-            device=device,
-            state="dry" if dry else "isolating",
-            opened=now,
-            cause=ruling.cause,
-            reason=why,
-            verdict=event.verdict,
-            event=text,
-            event_id=self._id,
-            last_fault=now,
-            isolator=self._engine,
-        )
+        what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": self._id}
+        state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
+        case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
         then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} is to isolate it"
         action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
         return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)
 
-    def _acquit(self, devices: Collection[int], now: float) -> None:
-        """Releases devices isolated for strikes alone that have too few by now, as other events came late."""
-        for device in devices:
-            case = self.cases.open_case(device)
-            if case is None or case.cause != "strikes" or case.state not in ("dry", "isolating", "isolated"):
-                continue
-            if len(self.strikes.counting(device)) < self._policy.strikes:
-                self._release(case, "acquitted", "its strikes turned out to be software or data", now)
+    def _acquit(self, device: int, now: float) -> None:
+        """Releases a device isolated for strikes alone that has too few by now, as other events came late."""
+        case = self.cases.open_case(device)
+        if case is None or case.cause != "strikes" or case.state not in ("dry", "isolating", "isolated"):
+            return
+        if len(incidents(each for each in self.strikes.standing(device) if each.counts)) < self._policy.strikes:
+            self._release(case, "acquitted", "its strikes turned out to be software or data", now)
 
     def quiet(self, now: float) -> list[Decision]:
         """Decides what follows from a time without a fault: a release, or a stress test before it.
@@ -276,20 +232,21 @@ class Triage:
         if device is None and names_device(event):
             device = Device(event.host, event.device, event.rank)
         subject = f"{device}" if device is not None else f"event {self._id}"
-        return Decision(
-            action=action,
-            reason=f"{subject}: {why or ACTIONS[action]}.",
-            time=now,
-            device=device,
-            event_id=self._id,
-            case=case,
-        )
+        reason = f"{subject}: {why or ACTIONS[action]}."
+        return Decision(action=action, reason=reason, time=now, device=device, event_id=self._id, case=case)
 
 
-def _with(count: StrikeCount) -> str:
-    """Returns the score in words, where earlier strikes raise it above the strikes; else an empty text."""
-    more = count.score + count.waiting
-    return f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
+def _cause(event: Event, counted: Counted) -> tuple[Cause, str]:
+    """Returns the cause to isolate a device at once, and why; strikes where these are to be counted."""
+    if counted.finding == "moved":
+        found = f"{event.checkpoint} had the very same value in step {event.step}"
+        return "moved", f"{found} when it was rank {counted.many}"
+    if event.kind == "stress":
+        return "stress", "it computed wrongly in a stress test"
+    if event.verdict == "persistent":
+        where = f"step {event.step} of {event.run}" if event.step else event.run
+        return "replay", f"the replay of {where} found persistent hardware"
+    return "strikes", ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -32,22 +32,16 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Settings of the connections to agents.
+    """Settings of the connections to agents."""
 
-    Attributes:
-        context: For TLS, with our certificate and the authority of theirs; None for plain HTTP.
-        server_name: Name in the certificate of every agent; empty where it is the agent's own name.
-    """
-
-    context: ssl.SSLContext | None = None
-    server_name: str = ""
+    context: ssl.SSLContext | None = None  # for TLS: our certificate, and who signs theirs; None for plain HTTP
+    server_name: str = ""  # name in the certificate of every agent; empty where it is the agent's own name
 
 
 class AgentError(Exception):
     """Failure to ask an agent, or an answer that is not valid; the text has no full stop.
 
     Args:
-        reason: Why.
         misbehaves: Whether it was reached and sent what no agent sends.
     """
 
@@ -58,38 +52,26 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """Answer of an agent.
+    """Answer of an agent."""
 
-    Attributes:
-        events: Its events, in its order.
-        bad: Number of entries that were not events.
-        cursor: Position for the next request; empty when it has nothing yet.
-        missed: Number of events that it dropped before they were fetched.
-        is_full: Whether it may have more.
-        clock: Its time when it answered, in seconds since the epoch; None when it is not in the answer.
-    """
-
-    events: list[Event]
-    bad: int
-    cursor: str
-    missed: int
-    is_full: bool = False
-    clock: float | None = None
+    events: list[Event]  # its events, in its order
+    bad: int  # number of entries that were not events
+    cursor: str  # position for the next request; empty when it has nothing yet
+    missed: int  # number of events that it dropped before they were fetched
+    is_full: bool = False  # whether it may have more
+    clock: float | None = None  # its time when it answered, in seconds since the epoch; None when not known
 
 
 class AgentLink:
     """The connection to one agent, which is kept from one question to the next: a handshake of TLS takes 2 ms.
 
     Args:
-        target: The agent.
         connecting: Held while a connection is made.
         parsers: Where the JSON of answers is read.
     """
 
     def __init__(self, target: Target, connecting: asyncio.Semaphore, parsers: Executor | None = None) -> None:
-        self._target = target
-        self._connecting = connecting
-        self._parsers = parsers
+        self._target, self._connecting, self._parsers = target, connecting, parsers
         self._open: _Connection | None = None
 
     async def fetch(
@@ -103,12 +85,8 @@ class AgentLink:
     ) -> AgentAnswer:
         """Asks for the events after the known ones.
 
-        Args:
-            access: How to speak to it; a change of it makes a new connection.
-            cursors: How far its node was read.
-            limit: Most events in the answer.
-            wait: Time that the agent waits for an event where there is none, in seconds.
-            room: Is awaited before a large answer is read.
+        `cursors` say how far its node was read. The agent waits up to `wait` seconds for an event where there is none.
+        `room` is awaited before a large answer is read. A change of `access` makes a new connection.
 
         Raises:
             AgentError: It cannot be reached, has the wrong certificate, or its answer is not valid.
@@ -142,12 +120,7 @@ class AgentLink:
             self._open = None
 
     async def _ask(
-        self,
-        link: _Connection,
-        query: str,
-        limit: int,
-        wait: float,
-        room: Callable[[], Awaitable[object]] | None,
+        self, link: _Connection, query: str, limit: int, wait: float, room: Callable[[], Awaitable[object]] | None
     ) -> AgentAnswer:
         head = {"Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive"}
         lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]

@@ -28,15 +28,9 @@ class AgentFeed:
     """Takes in what the agents tell.
 
     Args:
-        handler: Takes the events.
-        sources: What knows the agents.
-        access: How to speak to them.
         wake: Is called, in another thread, when there is something to take in.
-        clock: Seconds since the epoch.
 
     Attributes:
-        puller: Asks the agents.
-        events: Events so far.
         refused: Events so far that their agent may not tell.
         missed: Events that agents had dropped before they were fetched.
     """
@@ -49,11 +43,8 @@ class AgentFeed:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.events = 0
-        self.refused = 0
-        self.missed = 0
-        self._handler = handler
-        self._sources = sources
+        self.events = self.refused = self.missed = 0
+        self._handler, self._sources = handler, sources
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
@@ -136,10 +127,8 @@ class AgentFeed:
         for place, state in states.items():
             if state.since and place not in self._silent:
                 self._silent[place] = state
-                told.append(
-                    f"the agent of {state.node} at {place} is not heard: {state.reason}; it is asked again, and what "
-                    "it keeps is fetched then."
-                )
+                silent = f"the agent of {state.node} at {place} is not heard: {state.reason}"
+                told.append(f"{silent}; it is asked again, and what it keeps is fetched then.")
         return told
 
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
@@ -160,20 +149,15 @@ class AgentFeed:
         self.missed += answer.missed
         found: dict[str, str] = {}
         if refused:
-            found[f"refused {place}"] = (
-                f"the agent at {place} may speak of devices of {own} alone, and give none back; what else it tells is "
-                f"refused, such as the {refused[0].kind} of a device of {refused[0].host!r:.100}."
-            )
+            such = f"such as the {refused[0].kind} of a device of {refused[0].host!r:.100}"
+            may = f"the agent at {place} may report devices of {own} alone, and release none"
+            found[f"refused {place}"] = f"{may}; its other events are refused, {such}."
         if abs(batch.behind) > _WRONG_SECONDS:
-            how = "behind" if batch.behind > 0 else "ahead"
-            found[f"clock {place}"] = (
-                f"the clock of {own} is {abs(batch.behind):.0f} s {how}; what it sends counts by ours."
-            )
+            how = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
+            found[f"clock {place}"] = f"the clock of {own} is {how}; what it sends counts by ours."
         if answer.missed:
-            found[f"missed {place}"] = (
-                f"the agent at {place} had dropped {answer.missed} events, for there were too many, before they were "
-                "fetched."
-            )
+            dropped = f"the agent at {place} had dropped {answer.missed} events"
+            found[f"missed {place}"] = f"{dropped}, for there were too many, before they were fetched."
         self._complaints = found | self._complaints  # the first of each kind
 
 

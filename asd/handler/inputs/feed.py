@@ -22,14 +22,11 @@ class LogFeed:
     """Reads the logs of run folders.
 
     Args:
-        handler: Takes the events.
         run_dirs: Folders of runs, or what holds them; they need not be there yet.
 
     Attributes:
         bad_lines: Lines so far that were no events.
         not_believed: Number of lines that report a release and were written by a user who may not release devices.
-        events: Events so far.
-        folders: The folders, as last looked at.
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
 
@@ -37,8 +34,7 @@ class LogFeed:
         self._handler = handler
         self.folders = RunFolders(run_dirs)
         self._strangers: dict[str, str] = {}
-        self.bad_lines = self.not_believed = 0
-        self.events = 0
+        self.bad_lines = self.not_believed = self.events = 0
         self.cursor_problem = ""
         self._follower = self._resume()
 
@@ -47,19 +43,15 @@ class LogFeed:
         """Present problems with the logs, one sentence each."""
         follower = self._follower
         left_out = {**self.folders.unreadable, **follower.unreadable, **self._strangers}
+        back = "lines of other users' logs say that a device was given back; only root and this handler's user may."
+        counts = {
+            "lines of the logs were too long and left out.": follower.skipped,
+            "logs vanished before they were read to their end.": follower.lost,
+            "lines of the logs are no events and were left out.": self.bad_lines,
+            back: self.not_believed,
+        }
         sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]
-        if follower.skipped:
-            sentences.append(f"{follower.skipped} lines of the logs were too long and left out.")
-        if follower.lost:
-            sentences.append(f"{follower.lost} logs vanished before they were read to their end.")
-        if self.bad_lines:
-            sentences.append(f"{self.bad_lines} lines of the logs are no events and were left out.")
-        if self.not_believed:
-            sentences.append(
-                f"{self.not_believed} lines of other users' logs say that a device was given back; that is believed of "
-                "root and of the user of this handler."
-            )
-        return sentences
+        return sentences + [f"{number} {what}" for what, number in counts.items() if number]
 
     def step(self) -> list[Decision] | None:
         """Takes in new events; None when there are none.

@@ -26,54 +26,35 @@ _ENDING_SECONDS = 5.0
 
 
 class AgentState(NamedTuple):
-    """State of an agent.
+    """State of an agent."""
 
-    Attributes:
-        node: Node whose devices it reports.
-        reached: When it last answered, in seconds since the epoch; 0 for never.
-        since: Time since when it does not answer, in seconds since the epoch; 0 while it does.
-        reason: Reason of that, without a full stop.
-        behind: How many seconds its clock is behind ours.
-    """
-
-    node: str
-    reached: float = 0.0
-    since: float = 0.0
-    reason: str = ""
-    behind: float = 0.0
+    node: str  # node whose devices it reports
+    reached: float = 0.0  # when it last answered, in seconds since the epoch; 0 for never
+    since: float = 0.0  # time since when it does not answer, in seconds since the epoch; 0 while it does
+    reason: str = ""  # reason of that, without a full stop
+    behind: float = 0.0  # how many seconds its clock is behind ours
 
 
 class Batch(NamedTuple):
-    """Answer of one agent to one request.
+    """Answer of one agent to one request."""
 
-    Attributes:
-        target: The agent.
-        answer: Its answer.
-        behind: How many seconds its clock is behind ours.
-        taken: Is set in the puller's thread once the batch was taken in.
-    """
-
-    target: Target
-    answer: AgentAnswer
-    behind: float
-    taken: asyncio.Event
+    target: Target  # the agent
+    answer: AgentAnswer  # its answer
+    behind: float  # how many seconds its clock is behind ours
+    taken: asyncio.Event  # is set in the puller's thread once the batch was taken in
 
 
 class Puller:
     """Pulls from when it is made until `close`.
 
     Args:
-        sources: What knows the agents.
         access: How to speak to agents; asked before every request.
         cursors: How far the agent of a node was read; called in another thread.
         wake: Is called when there is something to take in, in another thread.
-        clock: Seconds since the epoch.
 
     Attributes:
         batches: Answers that are not taken in yet, the oldest first.
         states: State of each agent, by its address.
-        failures: How often an agent was asked in vain.
-        looked: Whether the agents are known.
     """
 
     def __init__(
@@ -86,13 +67,9 @@ class Puller:
     ) -> None:
         self.batches: deque[Batch] = deque()
         self.states: dict[str, AgentState] = {}
-        self.failures = 0
-        self.looked = False
-        self._sources = sources
-        self._access = access
-        self._cursors = cursors
-        self._wake = wake
-        self._clock = clock
+        self.failures, self.looked = 0, False
+        self._sources, self._access, self._cursors = sources, access, cursors
+        self._wake, self._clock = wake, clock
         self._behind: set[str] = set()
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()

@@ -25,21 +25,13 @@ _FORM = "it must be HOST:PORT, for example node7:9464"
 
 
 class Target(NamedTuple):
-    """Agent to pull from.
+    """Agent to pull from."""
 
-    Attributes:
-        host: Name or address to connect to.
-        port: Its port, 1..65535.
-        node: The one node whose devices it may report.
-        name: Name that its certificate must have.
-        away: Reason why it cannot be asked, without a full stop; empty if it can.
-    """
-
-    host: str
-    port: int
-    node: str
-    name: str
-    away: str = ""
+    host: str  # name or address to connect to
+    port: int  # its port, 1..65535
+    node: str  # the one node whose devices it may report
+    name: str  # name that its certificate must have
+    away: str = ""  # reason why it cannot be asked, without a full stop; empty if it can
 
     @property
     def place(self) -> str:
@@ -48,13 +40,9 @@ class Target(NamedTuple):
 
 
 class TargetSource(Protocol):
-    """Source of agents.
+    """Source of agents."""
 
-    Attributes:
-        problem: Reason why the agents are unknown now, in one sentence without a full stop; empty for none.
-    """
-
-    problem: str
+    problem: str  # reason why the agents are unknown now, in one sentence without a full stop; empty for none
 
     def look(self) -> list[Target]:
         """Returns the current agents, or the last known ones if these are unknown. It may block."""
@@ -80,9 +68,6 @@ def read_place(text: str, setting: str) -> tuple[str, int]:
 
 class WatchedFile(Generic[_Content]):
     """File that is re-read when it changes.
-
-    Args:
-        path: The file.
 
     Attributes:
         content: Content of the file; the earlier content while a change is not valid.
@@ -141,13 +126,10 @@ class FileTargets(WatchedFile[list[Target]]):
         except (ValueError, RecursionError) as error:  # no JSON, or of another form
             form = '[{"targets": ["node7:9464"], "labels": {"node": "node7"}}]'
             raise ConfigError(setting, str(error)[:200], f"it must be JSON such as {form}") from error
-        targets: dict[str, Target] = {}
-        for group in groups:
-            for text in group.targets:
-                host, port = read_place(text, f"a target in {self.path}")
-                target = Target(host, port, group.labels.get("node", host), host)
-                targets[target.place] = target
-        return list(targets.values())
+        what = f"a target in {self.path}"
+        places = [(*read_place(text, what), group.labels) for group in groups for text in group.targets]
+        targets = [Target(host, port, labels.get("node", host), host) for host, port, labels in places]
+        return list({target.place: target for target in targets}.values())
 
 
 def read_stamp(path: Path) -> tuple[int, int, int] | None:

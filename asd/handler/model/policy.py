@@ -26,38 +26,22 @@ _HALF_LIVES = 6
 class Policy:
     """Rules for isolating and releasing a device. Times are seconds.
 
-    Attributes:
-        strikes: Number of strikes in the window that isolate a device; from 1. After the window a strike counts less
-            and less, for months. A passed test clears no strike, only a person does.
-        window_seconds: Time for which a strike counts fully.
-        half_life_seconds: Time after the window in which the weight of a strike halves; above 0.
-        many_devices: Number of devices of one job whose first-level anomalies at once are software or data; from 2.
-        burst_seconds: Largest time between these anomalies.
-        settle_seconds: Time that a strike waits for others of its job before it counts, unless a replay confirms it.
-        max_devices: Most devices of one node that are isolated in `BREAKER_SECONDS`; 0 isolates none.
-        max_percent: Most nodes with devices isolated in this time, in % of the known nodes; then the circuit breaker
-            opens. 0 to 100; above 0 it allows at least 2 nodes.
-        release_after_seconds: Time without a new fault after which a device is released if it passed a stress test
-            since; 0 means only by hand.
-        stale_seconds: Age from which a verdict isolates no device any more.
-        retry_seconds: The pause after the first failure; it doubles each time.
-        longest_pause_seconds: The longest of these pauses.
-        dry_run: Decide and report, touch nothing.
+    After its window a strike counts less and less, for months. A passed test clears no strike, only a person does.
     """
 
-    strikes: int = LIMIT
-    window_seconds: float = WINDOW_SECONDS
-    half_life_seconds: float = 30 * 86400.0
-    many_devices: int = 3
-    burst_seconds: float = 30.0
-    settle_seconds: float = 30.0
-    max_devices: int = 2
-    max_percent: float = 10.0
-    release_after_seconds: float = 2 * 86400.0
-    stale_seconds: float = WINDOW_SECONDS
-    retry_seconds: float = 1.0
-    longest_pause_seconds: float = 300.0
-    dry_run: bool = False
+    strikes: int = LIMIT  # number of strikes in the window that isolate a device; from 1
+    window_seconds: float = WINDOW_SECONDS  # time for which a strike counts fully
+    half_life_seconds: float = 30 * 86400.0  # time after the window in which the weight of a strike halves; above 0
+    many_devices: int = 3  # devices of one job whose anomalies at once are software or data; from 2
+    burst_seconds: float = 30.0  # largest time between these anomalies
+    settle_seconds: float = 30.0  # time that a strike waits for others of its job, unless a replay confirms it
+    max_devices: int = 2  # most devices of one node that are isolated in `BREAKER_SECONDS`; 0 isolates none
+    max_percent: float = 10.0  # most nodes with devices isolated in this time, in % of the known ones; 0: none, else 2
+    release_after_seconds: float = 2 * 86400.0  # time without a fault after which a passed test releases; 0: never
+    stale_seconds: float = WINDOW_SECONDS  # age from which a verdict isolates no device any more
+    retry_seconds: float = 1.0  # the pause after the first failure; it doubles each time
+    longest_pause_seconds: float = 300.0  # the longest of these pauses
+    dry_run: bool = False  # decide and report, touch nothing
 
     def allowed(self, known: int) -> int:
         """Returns how many of the `known` nodes may have devices isolated within `BREAKER_SECONDS`.

@@ -92,34 +92,24 @@ def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "it ended the connection without a whole answer, as who wants TLS does"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 1048576 bytes"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n[]",
-            "it answers something else than an agent, or more than 1048576 bytes",
-        ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
-        (b"x" * 200_000, "its answer has too long a head"),
-        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it answers something else than an agent, or more"),
-        *(
-            (response(body), "its answer is no JSON list of events: ")
-            for body in (b"{}", b"[1 2]", b"[\xff]", b"[" * 200_000)
-        ),
-        (response(b"[1]", cursor=""), "its answer has events and no cursor"),
-        (response(b"[1,1,1,1,1,1]"), "its answer is no JSON list of at most the 5 events"),
-        (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),
-        (response(b"[]", missed="-1"), "its answer has no cursor that is one"),
-        (
-            response(b'{"error": "the filter \'after\' is not known; valid are since."}', "400 Bad Request"),
-            "it answers 400: the filter 'after' is not known; valid are since",
-        ),
-        (response(b"This needs a user name.\n", "401 Unauthorized"), "it answers 401: This needs a user name"),
+        (b"", "ended .* TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "more than 1048576 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n[]", "more than 1048576 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "ended"),
+        (b"x" * 200_000, "head"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "more than 1048576 bytes"),
+        *((response(body), "no JSON") for body in (b"{}", b"[1 2]", b"[\xff]", b"[" * 200_000)),
+        (response(b"[1]", cursor=""), "no cursor"),
+        (response(b"[1,1,1,1,1,1]"), "5 events"),
+        (response(b"[]", cursor="../../etc"), "no cursor"),
+        (response(b"[]", missed="-1"), "no cursor"),
+        (response(b'{"error": "valid are since."}', "400 Bad Request"), "400: valid are since$"),
+        (response(b"This needs a name.\n", "401 Unauthorized"), "401: This needs a name$"),
     ],
 )
 def test_an_answer_of_another_kind_is_named(answer, reason):
-    with pytest.raises(AgentError) as failure:
+    with pytest.raises(AgentError, match=reason):
         asked(Canned(answer))
-    assert str(failure.value).startswith(reason)
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
@@ -127,5 +117,5 @@ def test_an_agent_that_answers_byte_by_byte_keeps_nobody_waiting(monkeypatch, pa
     monkeypatch.setattr(agent_client, "_ANSWER_SECONDS", 0.5)
     answer = response(b"[" + b" " * 1000 + b"]")
     agent = Canned(answer, pause=0.05, at_once=answer.index(b"[") if part == "body" else 0)
-    with pytest.raises(AgentError, match="it did not answer in time"):
+    with pytest.raises(AgentError, match="in time"):
         asked(agent)

@@ -1,4 +1,4 @@
-"""What a node says of a job is heeded for devices of others only where it is known that the job runs on both."""
+"""What a node says of a job is heeded for devices of others only where the job runs on both, or many nodes agree."""
 
 import pytest
 
@@ -14,6 +14,12 @@ def scene():
     return Scene(hosts_of=lambda job: JOBS.get(job, ()))
 
 
+@pytest.fixture(params=["known", "unknown"])
+def any_scene(request):
+    """One that knows the nodes of the job, and one that knows those of no job."""
+    return Scene(hosts_of=lambda job: JOBS.get(job, ()) if request.param == "known" else ())
+
+
 def three_strikes(scene, **changes):
     """What follows from three strikes of node7."""
     actions = [scene.raises(step, **changes) for step in (1, 2, 3)]
@@ -24,30 +30,30 @@ def three_strikes(scene, **changes):
 
 
 @pytest.mark.parametrize("in_advance", [True, False])
-def test_a_foreign_node_that_says_software_shields_nobody(scene, in_advance):
+def test_a_foreign_node_that_says_software_shields_nobody(any_scene, in_advance):
     def lie():
         for step in (1, 2, 3):
-            scene.replay("software", step, **FOREIGN)
+            any_scene.replay("software", step, **FOREIGN)
 
     if in_advance:
         lie()
-    actions = [scene.raises(step) for step in (1, 2, 3)]
+    actions = [any_scene.raises(step) for step in (1, 2, 3)]
     if not in_advance:
         lie()
-    assert [*actions, *scene.after(31.0)] == OUT
+    assert [*actions, *any_scene.after(31.0)] == OUT
 
 
-def test_made_up_devices_of_a_foreign_node_make_no_burst(scene):
+def test_made_up_devices_of_a_foreign_node_make_no_burst(any_scene):
     for step in (1, 2, 3):
         for device in ("Ascend:0", "Ascend:1"):
-            scene.tell(step, device, host="node0")
-    assert three_strikes(scene, wait=1.0) == OUT
+            any_scene.tell(step, device, host="node0")
+    assert three_strikes(any_scene, wait=1.0) == OUT
 
 
-def test_the_same_value_in_another_run_by_a_foreign_node_is_no_repetition(scene):
+def test_the_same_value_in_another_run_by_a_foreign_node_is_no_repetition(any_scene):
     for step in (1, 2, 3):
-        scene.tell(step, run="llama+2", **FOREIGN)
-    assert three_strikes(scene) == OUT
+        any_scene.tell(step, run="llama+2", **FOREIGN)
+    assert three_strikes(any_scene) == OUT
 
 
 def test_the_same_value_by_a_node_of_the_job_is_software_on_both(scene):
@@ -69,6 +75,15 @@ def test_where_the_values_of_a_job_repeat_after_it_moved_the_node_it_was_on_is_g
     assert scene.isolated == []
     others = scene.rows("SELECT revoked FROM strike JOIN device ON device.n = device WHERE host = 'node9'")
     assert others == [("",)]  # which had another value
+
+
+def test_nodes_that_agree_on_a_job_that_nobody_knows_withhold_the_strikes_until_a_replay_proves_one():
+    scene = Scene(hosts_of=lambda _job: ())
+    actions = [scene.raises(1, host=host, wait=1.0) for host in ("node7", "node8", "node9")]
+    assert actions == ["strike", "strike", "software"]
+    assert [row[0] for row in scene.rows("SELECT revoked FROM strike")] == ["withheld"] * 3
+    scene.replay("transient", 1)
+    assert [row[0] for row in scene.rows("SELECT revoked FROM strike")] == ["", "withheld", "withheld"]
 
 
 def test_a_burst_over_the_nodes_of_a_job_is_one(scene):

@@ -52,33 +52,22 @@ class Crashing(Engine):
             raise Crash
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_isolation_that_was_cut_short_is_completed_by_the_next_start(tmp_path, when):
-    engine, published = Crashing(**{when: True}), []
+@pytest.mark.parametrize(("when", "what"), [("before", "isolated"), ("after", "isolated"), ("after", "released")])
+def test_what_was_cut_short_is_completed_by_the_next_start(tmp_path, when, what):
+    engine, published = Crashing(), []
     first = handler(tmp_path / "h", published, engine=engine)
-    with pytest.raises(Crash):
+    if what == "released":
         first.handle(persistent())
+        ask_release(first.store, 1, START)
+    setattr(engine, when, True)
+    with pytest.raises(Crash):
+        first.tick() if what == "released" else first.handle(persistent())
     first.close()
     engine.before = engine.after = False
     second = handler(tmp_path / "h", published, engine=engine)
-    assert [decision.action for decision in second.tick()] == ["isolated"]
-    assert (len(engine.calls), [told.kind for told in published]) == (1, ["isolation"])
-
-
-def test_a_release_that_was_cut_short_is_completed_by_the_next_start(tmp_path):
-    engine, published = Crashing(), []
-    first = handler(tmp_path / "h", published, engine=engine)
-    first.handle(persistent())
-    ask_release(first.store, 1, START)
-    engine.after = True
-    with pytest.raises(Crash):
-        first.tick()
-    first.close()
-    engine.after = False
-    second = handler(tmp_path / "h", published, engine=engine)
-    assert [decision.action for decision in second.tick()] == ["released"]
-    assert [told.kind for told in published] == ["isolation", "recovery"]
-    assert published[1].recovered_by == "person"
+    assert [decision.action for decision in second.tick()] == [what]
+    assert len(engine.calls) == 1 + (what == "released")
+    assert [told.recovered_by for told in published] == ["", "person"][: len(engine.calls)]
 
 
 def test_an_event_whose_publishing_was_cut_short_is_not_doubled(tmp_path):
@@ -104,7 +93,7 @@ def test_a_corrupt_file_is_named_and_left_as_it_is(tmp_path, content):
     path = tmp_path / "h.sqlite"
     handler(path).close()
     path.write_bytes(content)
-    with pytest.raises(StateError, match=r"^the fault handler's state .*h\.sqlite is corrupt: .*; put a copy back, or"):
+    with pytest.raises(StateError, match=r"h\.sqlite is corrupt: "):
         Store(path)
     assert path.read_bytes() == content
 
@@ -160,7 +149,7 @@ def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path)
     feed = LogFeed(first, [tmp_path])
     assert [decision.action for decision in feed.step()] == ["strike", "strike"]
     assert (feed.step(), feed.events, feed.bad_lines) == (None, 2, 1)
-    assert feed.complaints == ["1 lines of the logs are no events and were left out."]
+    assert len(feed.complaints) == 1
     first.close()
     log.rename(tmp_path / "events-rank0.jsonl.1")
     log.write_text(line(event(3)) + line(event(4))[:-9])
@@ -179,7 +168,7 @@ def test_another_version_is_refused(tmp_path, version):
     with sqlite3.connect(tmp_path / "h") as db:
         db.execute(f"PRAGMA user_version = {version}")
     db.close()
-    with pytest.raises(StateError, match=f"has version {version}; valid are 7 to 8: "):
+    with pytest.raises(StateError, match=f"version {version}; "):
         Store(tmp_path / "h")
 
 
@@ -191,7 +180,7 @@ def test_links_are_not_followed(tmp_path):
     (runs / "events-rank0.jsonl").symlink_to(log)
     feed = LogFeed(handler(tmp_path / "h"), [runs])
     assert feed.step() is None
-    assert "a symbolic link, which is not followed" in feed.complaints[0]
+    assert str(runs / "events-rank0.jsonl") in feed.complaints[0]
 
 
 def test_a_lost_cursor_costs_nothing_but_time(tmp_path):
@@ -201,7 +190,7 @@ def test_a_lost_cursor_costs_nothing_but_time(tmp_path):
     with first.store.transaction():
         first.store.set_meta("cursor", '{"version": 77}')
     feed = LogFeed(first, [tmp_path])
-    assert feed.cursor_problem.startswith("How far the logs were read is not known (")
+    assert feed.cursor_problem
     assert [decision.action for decision in feed.step()] == ["duplicate"]
 
 
@@ -210,7 +199,7 @@ def test_lines_whose_batch_failed_are_read_again(tmp_path):
     first = handler(state_file(tmp_path))
     feed = LogFeed(first, [tmp_path])
     first.store.db.execute("CREATE TRIGGER full BEFORE INSERT ON strike BEGIN SELECT RAISE(ABORT, 'disk full'); END")
-    with pytest.raises(StateError, match="can't be used: disk full"):
+    with pytest.raises(StateError, match="disk full"):
         feed.step()
     assert first.store.db.execute("SELECT count(*) FROM device").fetchone() == (0,)
     first.store.db.execute("DROP TRIGGER full")
@@ -237,7 +226,7 @@ def test_a_database_that_is_gone_from_its_log_is_no_new_one(tmp_path):
     first = handler(tmp_path / "h")
     first.handle(persistent())
     (tmp_path / "h").unlink()
-    with pytest.raises(StateError, match="is corrupt: it is gone, and its -wal is there"):
+    with pytest.raises(StateError, match="is corrupt: .* -wal"):
         Store(tmp_path / "h")
     first.close()
 
@@ -252,7 +241,7 @@ def test_a_symbolic_link_in_the_place_of_a_file_of_the_handler_is_refused_and_no
     path.parent.mkdir(exist_ok=True)
     path.with_name(f"h.sqlite{suffix}").unlink(missing_ok=True)
     path.with_name(f"h.sqlite{suffix}").symlink_to(victim)
-    with pytest.raises(StateError, match=rf"h\.sqlite{suffix} can't be (opened|taken): it is a symbolic link, which"):
+    with pytest.raises(StateError, match=rf"h\.sqlite{suffix} .* symbolic link"):
         handler(path)
     assert victim.read_text() == "precious"
 
@@ -300,7 +289,8 @@ def test_a_log_that_a_stranger_left_in_the_folder_of_a_user_decides_nothing(tmp_
     feed = LogFeed(first, [folder])
     assert [decision.action for decision in feed.step()] == ["isolated"]
     assert feed.step() is None
-    assert feed.complaints == [f"{logs[1]}: it belongs to user 1002, and its folder to user 1001; it is left out."]
+    (sentence,) = feed.complaints
+    assert sentence.startswith(f"{logs[1]}: ")
     os.chown(logs[1], 1001, -1)
     assert [decision.device.device for decision in feed.step()] == ["Ascend:4"]
     os.chown(folder, 0, -1)  # as a volume

@@ -176,11 +176,12 @@ def test_persistent_hardware_is_isolated_though_the_value_came_again():
     assert scene.replay("persistent", 5, run="llama+2").action == "isolated"
 
 
+@pytest.mark.parametrize("hosts_of", [None, lambda _job: ()], ids=["trusted", "unknown"])
 @pytest.mark.parametrize(("nodes", "ranks", "attempts"), [(64, 1, 1), (128, 2, 1), (1, 1, 4)])
 def test_bad_data_of_a_large_job_or_of_one_that_moves_isolate_nobody_though_nobody_says_where_jobs_are(
-    nodes, ranks, attempts
+    nodes, ranks, attempts, hosts_of
 ):
-    scene = Scene()
+    scene = Scene(hosts_of=hosts_of)
     scene.handler.know_nodes("agents", {f"n{number}" for number in range(1000)})
     for attempt in range(attempts):
         for step in (1, 2, 3):

@@ -57,4 +57,4 @@ def test_of_two_verdicts_about_the_same_step_of_a_device_software_holds(order):
     scene = Scene(Policy(strikes=1, max_devices=0))
     for verdict, key in zip(order, "xy", strict=True):
         scene.replay(verdict, 5, key=key)
-    assert scene.handler.triage.strikes.of(1, scene.clock.now) == (0, 0, 0.0)
+    assert scene.record().strikes == 0

@@ -33,11 +33,11 @@ def test_a_file_names_agents_and_their_nodes_which_are_called_as_the_host_withou
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "it must be JSON such as"),
-        ({"targets": []}, "it must be JSON such as"),
-        ([{"labels": {}}], "Object missing required field `targets`"),
-        ([{"targets": ["node7"]}], "a target in .* has the value 'node7', .* it must be HOST:PORT"),
-        ([{"targets": ["node7:9464"], "labels": {"node": 7}}], "Expected `str`, got `int`"),
+        ("{", "must be JSON"),
+        ({"targets": []}, "must be JSON"),
+        ([{"labels": {}}], "`targets`"),
+        ([{"targets": ["node7"]}], "'node7', .* HOST:PORT"),
+        ([{"targets": ["node7:9464"], "labels": {"node": 7}}], "`int`"),
     ],
 )
 def test_a_file_that_is_not_valid_is_refused_with_a_sentence(tmp_path, content, sentence):
@@ -45,12 +45,10 @@ def test_a_file_that_is_not_valid_is_refused_with_a_sentence(tmp_path, content, 
         FileTargets(written(tmp_path, content))
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"), [(str, "it can't be read: No such file"), (os.mkfifo, "it is no regular file")]
-)
-def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path, make, sentence):
+@pytest.mark.parametrize("make", [str, os.mkfifo])
+def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path, make):
     make(tmp_path / "agents.json")
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=r"agents\.json"):
         FileTargets(tmp_path / "agents.json")
 
 
@@ -59,7 +57,7 @@ def test_a_change_that_is_not_valid_leaves_the_agents_as_they_were_until_it_is_m
     before = source.look()
     written(tmp_path, "[")
     assert source.look() == before
-    assert source.problem.startswith("the agents stay as they were, for the file of agents ")
+    assert "agents.json" in source.problem
     (tmp_path / "agents.json").unlink()
     assert source.look() == before
     written(tmp_path, GROUPS[:1])
@@ -71,7 +69,7 @@ def test_a_change_that_is_not_valid_leaves_the_agents_as_they_were_until_it_is_m
     "text", ["node7:", ":9464", "node7:0", "node7:99999", "no de:9464", "http://node7:9464", "a:b:9464"]
 )
 def test_a_place_is_host_and_port(text):
-    with pytest.raises(ConfigError, match="it must be HOST:PORT, for example node7:9464"):
+    with pytest.raises(ConfigError, match="HOST:PORT"):
         read_place(text, "a target")
 
 
@@ -80,11 +78,11 @@ def test_a_file_names_the_hosts_of_each_job_and_is_read_again_when_it_changes(tm
     assert (set(jobs.hosts("llama")), jobs.hosts("bert"), jobs.look()) == ({"node7", "node8"}, (), [])
     written(tmp_path, {"llama": "node7"})
     jobs.look()
-    assert jobs.problem.startswith("the jobs stay as they were, for --jobs has the value ")
+    assert "--jobs" in jobs.problem
     assert set(jobs.hosts("llama")) == {"node7", "node8"}
     written(tmp_path, {"bert": ["node1"]})
     jobs.look()
     assert (jobs.hosts("llama"), set(jobs.hosts("bert")), jobs.problem) == ((), {"node1"}, "")
     for content in ("[", "[]", {"llama": {}}):
-        with pytest.raises(ConfigError, match="--jobs has the value"):
+        with pytest.raises(ConfigError, match="--jobs"):
             FileJobs(written(tmp_path, content))

@@ -1,7 +1,6 @@
 """Following files: every complete line once, whatever happens to the file or the reader."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import tempfile
@@ -58,13 +57,6 @@ def test_lines_come_once_with_their_place(folder):
     assert folder.follower.poll() == []
     add(folder.x, "four\n")
     assert folder.texts() == ["four"]
-
-
-def test_a_line_may_come_in_pieces(folder):
-    for piece, texts in (("o", []), ("ne\ntw", ["one"]), ("o\n", ["two"])):
-        add(folder.x, piece)
-        assert folder.texts() == texts
-        folder.restart()
 
 
 @pytest.mark.parametrize(
@@ -200,45 +192,31 @@ def test_a_folder_in_the_place_of_a_file_is_named(folder):
     os.mkfifo(folder.x2)  # opening it would wait for a writer
     add(folder.x, "one\n")
     assert folder.texts() == ["one"]
-    assert folder.follower.unreadable == dict.fromkeys([str(folder.x2), str(folder.x1)], "It is no regular file")
+    assert folder.follower.unreadable.keys() == {str(folder.x2), str(folder.x1)}
 
 
 def test_a_loop_of_links_is_named_and_the_other_files_are_read(folder):
     folder.x1.symlink_to(folder.x1)
     add(folder.x, "one\n")
     assert folder.texts() == ["one"]
-    assert folder.follower.unreadable == {str(folder.x1): "Too many levels of symbolic links"}
+    assert folder.follower.unreadable.keys() == {str(folder.x1)}
     folder.x1.unlink()
     assert folder.texts() == []
     assert folder.follower.unreadable == {}
 
 
-def read_without_permission(folder, results):
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-    found = Folder(folder)
-    texts = [found.texts()]
-    reasons = [found.follower.unreadable]
-    results.put((texts, reasons))
+def test_a_file_of_another_user_is_named_and_the_others_are_read(folder, monkeypatch):
+    add(folder.x1, "secret\n")
+    add(folder.x, "one\n")
+    open_file = os.open
 
+    def guarded(path, *flags):
+        if path == folder.x1:
+            raise PermissionError(13, "Permission denied", path)
+        return open_file(path, *flags)
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
-def test_a_file_of_another_user_is_named_and_the_others_are_read(tmp_path):
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
-        folder = Folder(Path(name))
-        folder.path.chmod(0o755)
-        add(folder.x1, "secret\n")
-        folder.x1.chmod(0o600)
-        add(folder.x, "one\n")
-        folder.x.chmod(0o644)
-        context = multiprocessing.get_context("fork")
-        results = context.Queue()
-        child = context.Process(target=read_without_permission, args=(folder.path, results))
-        child.start()
-        assert results.get(timeout=60) == ([["one"]], [{str(folder.x1): "Permission denied"}])
-        child.join(60)
+    monkeypatch.setattr(os, "open", guarded)
+    assert (folder.texts(), list(folder.follower.unreadable)) == (["one"], [str(folder.x1)])
 
 
 def test_a_folder_that_can_not_be_listed_for_a_while_costs_nothing(tmp_path):
@@ -308,21 +286,16 @@ GOOD = {"path": "x", "fingerprint": "f", "head": "h", "head_size": 1, "offset": 
 
 
 @pytest.mark.parametrize(
-    ("state", "sentence"),
+    ("state", "field"),
     [
-        ({}, "state of a follower field version is None; valid is 1."),
-        ({"version": 1, "files": {"1:2": {}}}, "state of a follower field path is None; valid is a text."),
-        (
-            {"version": 1, "files": {"1:2": {**GOOD, "offset": -1}}},
-            "state of a follower field offset is -1; valid is a whole number from 0 on.",
-        ),
+        ({}, "version"),
+        ({"version": 1, "files": {"1:2": {}}}, "path"),
+        ({"version": 1, "files": {"1:2": {**GOOD, "offset": -1}}}, "offset"),
     ],
 )
-def test_a_wrong_state_is_refused_in_one_sentence(state, sentence):
-    with pytest.raises(StateError) as caught:
+def test_a_wrong_state_is_refused(state, field):
+    with pytest.raises(StateError, match=f"field {field} "):
         Follower(list, state)
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
 
 
 class Rotations(RuleBasedStateMachine):

@@ -11,31 +11,23 @@ from asd.rundir.names import event_files, evidence_folder, status_files
 
 
 def test_event_logs_are_found_the_oldest_part_of_each_first(tmp_path):
-    names = [
-        "events-ingest.jsonl.1",
-        "events-ingest.jsonl",
-        "events-rank0.jsonl",
-        "events-rank1.jsonl.10",
-        "events-rank1.jsonl.9",
-        "events-rank1.jsonl.1",
-        "events-rank1.jsonl",
+    logs = [
+        "ingest.jsonl.1",
+        "ingest.jsonl",
+        "rank0.jsonl",
+        "rank1.jsonl.10",
+        "rank1.jsonl.9",
+        "rank1.jsonl.1",
+        "rank1.jsonl",
     ]
-    for name in reversed(names):
-        (tmp_path / name).touch()
-    assert [path.name for path in event_files(tmp_path)] == names
+    for name in reversed(logs):
+        (tmp_path / f"events-{name}").touch()
+    assert [path.name for path in event_files(tmp_path)] == [f"events-{name}" for name in logs]
 
 
 def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
-    for name in (
-        "events-rank.jsonl",
-        "events-rankx.jsonl",
-        "events-rank0.jsonl.gz",
-        "xevents-rank0.jsonl",
-        ".events-rank0.jsonl.swp",
-        "events-rank\uff11.jsonl",
-        "status-rank.json",
-        "status-rank0.json~",
-    ):
+    logs = "events-rank.jsonl events-rankx.jsonl events-rank0.jsonl.gz xevents-rank0.jsonl events-rank\uff11.jsonl"
+    for name in f"{logs} .events-rank0.jsonl.swp status-rank.json status-rank0.json~".split():
         (tmp_path / name).touch()
     (tmp_path / "events-rank5.jsonl").mkdir()
     (tmp_path / "status-rank5.json").mkdir()

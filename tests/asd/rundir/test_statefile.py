@@ -57,33 +57,24 @@ GOOD = {"rule": "threshold", "step": 5, "checkpoints": {"a": {"pre": 1.0, "min":
 
 
 @pytest.mark.parametrize(
-    ("state", "known", "sentence"),
+    ("state", "known", "named"),
     [
-        (GOOD | {"rule": "adaptive"}, (), "the saved state is of rule 'adaptive'; this run uses 'threshold'."),
-        ({}, (), "the saved state is of rule None; this run uses 'threshold'."),
-        ({"rule": "threshold"}, (), "the saved state has no checkpoints or no step but ['rule']."),
-        (GOOD | {"step": "5"}, (), "the saved state has no checkpoints or no step but ['checkpoints', 'rule', '"),
-        (GOOD | {"checkpoints": []}, (), "the saved state has no checkpoints or no step but "),
-        (
-            GOOD,
-            ("x", "y", "z", "w", "v"),
-            "the saved state is of another network: it has a, this network has v, w, x and 2 more.",
-        ),
-        (
-            GOOD | {"checkpoints": GOOD["checkpoints"] | {"b": {"pre": 1.0}}},
-            (),
-            "the saved state of checkpoint b can't be used: State of rule threshold has the keys pre, which is not ",
-        ),
-        (GOOD | {"checkpoints": {"b": None}}, (), "the saved state of checkpoint b can't be used: "),
+        (GOOD | {"rule": "adaptive"}, (), "rule 'adaptive'"),
+        ({}, (), "rule None"),
+        ({"rule": "threshold"}, (), r"\['rule'\]"),
+        (GOOD | {"step": "5"}, (), "step"),
+        (GOOD | {"checkpoints": []}, (), "checkpoints"),
+        (GOOD, ("x", "y", "z", "w", "v"), "v, w, x and 2 more"),
+        (GOOD | {"checkpoints": GOOD["checkpoints"] | {"b": {"pre": 1.0}}}, (), "checkpoint b .* pre"),
+        (GOOD | {"checkpoints": {"b": None}}, (), "checkpoint b "),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(state, known, sentence):
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(state, known, named):
     watch = monitor()
     feed(watch, [1.0, 2.0])
     before = repr(watch.state())
-    with pytest.raises(StateError) as caught:
+    with pytest.raises(StateError, match=named):
         watch.restore(state, known)
-    assert str(caught.value).startswith(sentence)
     assert repr(watch.state()) == before
 
 
@@ -109,18 +100,13 @@ def test_what_is_saved_is_loaded(tmp_path_factory, state):
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (b'{"version": 1, "rule": "thres', " is corrupt: Unterminated string"),
-        (b'{"rule": "threshold"}', " has version None; valid is 1."),
-        (b"PK\x03\x04 a checkpoint file", " is corrupt: "),
-    ],
+    [(b'{"version": 1, "rule": "thres', "corrupt"), (b'{"rule": "x"}', "version None"), (b"PK\x03\x04 a", "corrupt")],
 )
 def test_a_file_that_is_no_state_is_named_with_the_reason(tmp_path, content, reason):
     path = tmp_path / "model.ckpt.asd-rank0.json"
     path.write_bytes(content)
-    with pytest.raises(StateError) as caught:
+    with pytest.raises(StateError, match=f"{path} .*{reason}"):
         load_state(path)
-    assert str(caught.value).startswith(f"state file {path}{reason}")
 
 
 @given(data=st.binary(max_size=60), cut=st.integers(0, 400))
