@@ -24,6 +24,7 @@ class Gate:
         listener: Called after some unjudged updates, also when the monitor no longer exists.
         refused: Updates that the gate had refused at the last count.
         updated: Whether an optimizer was called between the last two reads.
+        second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
         label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
@@ -33,7 +34,7 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = self.updated = self.withholds = False
+        self.active = self.armed = self.updated = self.second_level = self.withholds = False
         self.refused = 0
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None

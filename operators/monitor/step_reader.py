@@ -61,22 +61,17 @@ class StepReader(Part):
         self.gate.refused = self.table.refused(self.gate)
         self.write_limits()
 
-    def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
-        """Sets the gate's limits for the next step.
-
-        Args:
-            second_level: Whether suspicious values are refused too, including those that are too small.
-            scale: The loss scale of that step; read if not given.
-        """
+    def write_limits(self, *, scale: float | None = None) -> None:
+        """Sets the limits for the next step that the gate asks for; `scale` is its loss scale, read if not given."""
         fixed = self.loss_scale.fixed if scale is None else scale
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges
-        limit_of = judges.second_limit if second_level else judges.limit
+        limit_of = judges.second_limit if self.gate.second_level else judges.limit
         limits, least = [], []
         for site in self.gate.sites:
             # Any value is above the limit of a withheld update, also that of a slot that was not written.
             limits.append((site, -inf if self.gate.withholds else limit_of(site.name, site.kind)))
-            if second_level:
+            if self.gate.second_level:
                 least.append((site, judges.least(site.name)))
         self.table.set_limits(limits, self.scale, least, self.gate)
 

@@ -293,7 +293,7 @@ class TrainingWatch:
         if self.monitor is not None:
             self.monitor.judges.begin_anew()
             self.monitor.judges.forget_state()
-            self.rerun.write_limits()
+            self.judging.write_limits()
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that just ran, and acts on the findings; returns its events."""

@@ -1,16 +1,10 @@
-"""Reruns of a step, for one of two purposes; from top to bottom in the order of a step.
-
-remember ── before the step: its initial state is kept, and the gate gets second-level limits if it may be re-run;
-            an audit runs one of 200 steps twice
-confirm ── after a suspicious update was refused: the step is re-run for good, and the rerun counts as the step
-attribute ── where an update stays refused: the step is re-run without a trace, by peers too, to find the device
-forget ── the step is over
-"""
+"""Reruns of a step, to confirm an anomaly or to attribute it: a state machine, with its table of transitions below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from mindspore import Parameter, nn
@@ -35,6 +29,29 @@ from asd.rules.reading import AVERAGED, Reading
 _NOT_ARMED = "it was not remembered, or enough steps were made again"
 
 
+class State(Enum):
+    """State of the reruns of one training."""
+
+    UNKNOWN = "no network is known, so no step is re-run"
+    IDLE = "no step is kept"
+    KEPT = "the initial state of the step is kept"
+    ARMED = "it is kept, and the gate refuses suspicious values too"
+    MADE = "the step has run; where its update is refused it is confirmed, judged, and attributed"
+    CONFIRMED = "the step was re-run for good, and the rerun counts as the step"
+
+
+_KNOWN = (State.IDLE, State.KEPT, State.ARMED, State.MADE, State.CONFIRMED)
+TRANSITIONS: Mapping[str, Mapping[State, State]] = {
+    "watch": {State.UNKNOWN: State.IDLE},
+    "remember": dict.fromkeys(_KNOWN, State.KEPT),  # a step may consist of several runs
+    "arm": {State.KEPT: State.ARMED},
+    "end": {State.KEPT: State.MADE, State.ARMED: State.MADE},
+    "confirm": {State.MADE: State.CONFIRMED},
+    "forget": dict.fromkeys(_KNOWN, State.IDLE),
+}
+"""Next state by what occurs and by state; in a state that is not listed nothing changes."""
+
+
 class Rerun(Part):
     """Reruns of one `StepMonitor`; until `watch` is called it knows no step.
 
@@ -44,8 +61,12 @@ class Rerun(Part):
         scaler: Holds the loss scale; its Parameters are put back as those of the network are.
         audit: Runs steps twice.
         vendor: Checks products of reruns, and of one step in a fixed number.
-        write_limits: Gives the gate limits, see `StepReader`.
+        write_limits: Writes the gate's limits anew, see `StepReader`.
         check_again: Keeps the sampled results that are due so until the step ends, and with `more` adds some.
+
+    Attributes:
+        state: Current state.
+        again: The step that may be re-run; None in state `UNKNOWN`.
     """
 
     def __init__(
@@ -63,16 +84,22 @@ class Rerun(Part):
         self._config, self._scaler, self.audit, self._vendor = config, scaler, audit, vendor
         self._write_limits, self._check_again = write_limits, check_again
         self._allowance = Allowance(config.confirm)
-        self._armed = False
-        self._lost = False  # an update whose step could not be re-run: no later one is held back
+        self.state = State.UNKNOWN
         self.again: RepeatableStep | None = None
         self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
+
+    def _note(self, occurs: str) -> State:
+        """Changes the state by `TRANSITIONS`, and the gate's limits with it; returns the state before."""
+        before = self.state
+        self.state = TRANSITIONS[occurs].get(before, before)
+        self.gate.second_level = self.state is State.ARMED
+        return before
 
     # Before the first step.
 
     def watch(self, net: nn.Cell | None, optimizer: nn.Cell) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
-        self.again = None
+        self.again, self.state = None, State.UNKNOWN
         if not (self.attributes or self.confirms):
             return
         if net is None:
@@ -83,6 +110,7 @@ class Rerun(Part):
         self.again = RepeatableStep(net, optimizer, self.table, self.gate, also)
         self._weights = weights_in(net, optimizer)
         self.audit.watch()
+        self._note("watch")
 
     def report_protection(self, *, after_first_step: bool = False) -> None:
         """Reports whether steps are re-run, or why not; much of that is known after the first step only."""
@@ -99,10 +127,6 @@ class Rerun(Part):
 
     # A step begins.
 
-    def write_limits(self) -> None:
-        """Writes the limits of the next step, at second level where it may be re-run."""
-        self._write_limits(second_level=self._armed)
-
     def remember(self, step: Step, *, is_first: bool) -> None:
         """Keeps the initial state of the next step; its suspicious update is refused if it can be re-run.
 
@@ -117,11 +141,13 @@ class Rerun(Part):
     def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
         obstacle = again.obstacle_to_such() if audits else ""
         again.remember(step)
+        self._note("remember")
         if audits:
             self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
         if self.confirms:
-            self._armed = arms and self._allowance.next_step() and bool(again.is_repeatable) and not self._lost
-            self.write_limits()
+            if arms and self._allowance.next_step() and again.is_repeatable:
+                self._note("arm")
+            self._write_limits()
 
     # It was made.
 
@@ -130,9 +156,9 @@ class Rerun(Part):
 
         After a refusal the readings are in the record; else they are still in the slots.
         """
-        armed, self._armed = self._armed, False
+        before = self._note("end")
         if step.refused and self.confirms:
-            self._confirm(step, armed=armed)
+            self._confirm(step, armed=before is State.ARMED)
         if self.again is not None and self.again.note_end(refused=step.refused and self.attributes):
             self.report_protection(after_first_step=True)
             self.monitor.tell_protections()
@@ -158,7 +184,8 @@ class Rerun(Part):
         except RankLostError:  # the exchange keeps it, which ends the step
             return
         if reasons and not step.rescaled and not any(rank["broken"] for rank in told):
-            self._lost, step.lost = True, reasons[0]
+            step.lost = reasons[0]
+            self._allowance.end()
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """Replaces the step by its rerun; returns why the rerun failed, for each rank where it did."""
@@ -174,6 +201,7 @@ class Rerun(Part):
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True
+        self._note("confirm")
         step.refused = self.table.newly_refused(self.gate) > 0
         if step.refused:  # anomalies of the rerun count
             step.vanished, step.elsewhere, step.attribution = (), False, None
@@ -289,6 +317,7 @@ class Rerun(Part):
 
     def forget(self, *, updated: bool) -> None:
         """Forgets the step, with or without an update: the next one may run without `remember`."""
+        self._note("forget")
         if self.again is not None:
             self.again.forget(updated=updated)
 
