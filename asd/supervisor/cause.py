@@ -5,6 +5,7 @@
 | a replay says persistent, or the device was isolated | persistent |
 | a replay of the last step says transient or software | the same |
 | a first-level anomaly of one rank, and no verdict | suspect |
+| ... and a replay that could not tell | undetermined |
 | first-level anomalies of several ranks, which their comparison could not distinguish | unclear |
 | nothing | None: it crashed, hung or was ended |
 
@@ -26,7 +27,7 @@ _GAP = 10  # steps; signs of one fault are no further apart
 class Cause(NamedTuple):
     """Cause of the end of an attempt."""
 
-    kind: str  # `persistent`, `transient`, `software`, `suspect` or `unclear`
+    kind: str  # `persistent`, `transient`, `software`, `suspect`, `undetermined` or `unclear`
     reason: str  # reason as text, without a full stop
     event: Event  # event that shows it
     device: int = -1  # number of the device; -1 for none
@@ -77,7 +78,8 @@ def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
     if len(raised) > 1:
         return Cause("unclear", f"{named(raised)} broke a limit, and none of them can be named", first, -1, last)
     reason = f"{first.checkpoint} had the value {first.value:.6g} in step {last}, and no replay says why"
-    return Cause("suspect", reason, first, devices[first.rank], _sign(events, first))
+    replayed = any(each.kind == "replay" and (each.rank, each.step) == (first.rank, last) for each in events)
+    return Cause("undetermined" if replayed else "suspect", reason, first, devices[first.rank], _sign(events, first))
 
 
 def _of_ranks(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:

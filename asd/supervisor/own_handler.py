@@ -153,15 +153,18 @@ class OwnHandler:
         if finding.kind == "transient":
             self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which goes on.")
             return None
-        if finding.kind == "suspect" and self._book.is_software(job_of(event.run), event.step, event.host):
+        can_tell = finding.kind != "undetermined" or device in self.devices.bench  # by several incidents
+        is_suspect = can_tell and finding.kind in ("suspect", "undetermined")
+        if is_suspect and self._book.is_software(job_of(event.run), event.step, event.host):
             repeated = f"{event.checkpoint} had the very same value in step {event.step} before"
-        elif finding.kind == "suspect":
+        elif is_suspect:
             self._say(f"step {event.step}: device {device} is under suspicion: {finding.reason}.")
-        if finding.kind in ("persistent", "suspect") and not repeated:  # a persistent one may be released by hand
+        if (is_suspect or finding.kind == "persistent") and not repeated:  # a persistent one may be released by hand
             return None
-        what = "nobody can be named" if finding.kind == "unclear" else "software or data"
+        what = "software or data" if can_tell and finding.kind != "unclear" else "nobody can be named"
         sentence = f"step {event.step}: {what}, no device is left out: {repeated or finding.reason}"
-        if repeated or record.tried_again:
+        steps = [each.step for each in record.attempts[-2:]]
+        if repeated or (record.tried_again if can_tell else len(set(steps)) < len(steps)):
             return End(NOT_A_DEVICE, f"{sentence}; another attempt would meet the same.")
         record.tried_again = True
         self._say(f"{sentence}; it is tried once more.")

@@ -94,3 +94,8 @@ def test_a_device_is_suspect_until_what_it_did_is_known_to_be_over_or_is_forgive
     assert suspects() == ["Ascend:2"]
     scene.reset_breaker()
     assert suspects() == []
+    scene.clock.now += 200
+    for step, found in ((9, []), (99, ["Ascend:1"])):
+        tell(scene, step, at=step + 1)
+        tell(scene, step, at=step + 1, kind="replay", verdict="undetermined")
+        assert suspects() == found  # one incident may be the data

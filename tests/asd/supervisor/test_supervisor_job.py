@@ -38,6 +38,7 @@ def isolations(place):
 
 
 PERSISTENT = {"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}
+UNCLEAR = {**PERSISTENT, "verdict": "undetermined", "attempts": [2]}
 KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
 
 
@@ -49,6 +50,8 @@ KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
         ([PERSISTENT], {}, TWO, 16, [[0, 1]], [1]),  # too few devices are left
         ([{**PERSISTENT, "verdict": "transient"}], {}, SPARE, 0, [[0, 1]] * 3 + [[0, 2]], [1]),  # three strikes
         ([{"what": "anomaly", "step": 6, "rank": 0, "verdict": "software"}], {}, SPARE, 17, [[0, 1]] * 2, []),
+        ([{**PERSISTENT, "verdict": "undetermined"}], {}, SPARE, 17, [[0, 1]] * 2, []),  # it may be the data
+        ([UNCLEAR, {**UNCLEAR, "step": 3, "attempts": [1]}], {}, SPARE, 0, [[0, 1], [0, 1], [0, 2]], []),
         ([{"what": "anomaly", "step": 6, "device": 1}], {}, SPARE, 0, [[0, 1], [0, 2]], []),  # a suspect makes room
         ([{"what": "anomaly", "step": 6, "rank": 1}], {"same": True}, SPARE, 17, [[0, 1], [0, 2]], []),
         ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, TWO, 17, [[0, 1]] * 2, []),
