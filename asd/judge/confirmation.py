@@ -30,10 +30,6 @@ class Allowance:
         """Counts a re-run."""
         self._spent += 1
 
-    def end(self) -> None:
-        """Ends all re-runs: after an update whose step could not be re-run, no later one is held back."""
-        self._share = 0.0
-
 
 def vanished(
     first: Iterable[Reading], again: Iterable[Reading], suspicious: Callable[[Reading], bool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -38,6 +39,7 @@ class StepReader(Part):
         loss_scale: Source of the loss scale.
         scale: The loss scale of the step that is running.
         seeks: Whether no loss scale was given and no value has been seen yet.
+        found: Event of this rank's device that the other ranks have not heard of yet; None for none.
 
     Raises:
         ConfigError: `loss_scale` is not valid.
@@ -48,6 +50,7 @@ class StepReader(Part):
         self.scale = 1.0
         self.seeks = False
         self._config, self._health, self._problems = config, health, problems
+        self.found: Event | None = None
 
     def begin(self, optimizer: nn.Cell | None) -> None:
         """Writes the limits of the first step; what was refused before does not count.
@@ -100,6 +103,7 @@ class StepReader(Part):
             step.readings = [*step.readings, *self._wrong_elsewhere()]
         if step.refused and self.ranks.size > 1:
             step.attribution = self._whose_fault(step.readings)
+            self._hear(step)
         outcome = monitor.judge(
             step.number,
             step.readings,
@@ -161,6 +165,32 @@ class StepReader(Part):
             monitor.problem(f"{lost}: {step.lost}")
             return None
         return monitor.publish(monitor.reports.follower(step.number, attribution))
+
+    def tells_all(self, step: StepRecord) -> bool:
+        """Has the next update refused for a finding of this rank alone, by which all hear of it; returns if it can."""
+        gate, known = self.gate, step.refused or step.damage is not None or self.ranks.size == 1
+        if step.fatal is None or known or not (gate.armed and gate.guards):
+            return False
+        self.found, gate.withholds = step.fatal, True
+        self.write_limits()
+        return True
+
+    def _hear(self, step: StepRecord) -> None:
+        """Takes in what a rank has found, for which the update was refused on all of them."""
+        own, self.found = self.found, None
+        if own is not None:
+            step.fatal, self.gate.withholds = own, False
+        try:
+            told = self.ranks.tell(found=own.to_json() if own is not None else "")
+        except RankLostError:  # as below
+            return
+        texts = [each["found"] for each in told if each["found"]]
+        if texts and own is None:
+            event = Event.from_json(texts[0])
+            reason = f"rank {event.rank} found in step {event.step}: {event.reason}"
+            follower = replace(self.monitor.reports.follower(step.number), incident=event.id, reason=reason)
+            step.fatal = self.monitor.publish(follower)
+            self._add(step, [follower])
 
     def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
         monitor = self.monitor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -315,7 +316,7 @@ class TrainingWatch:
         self.rerun.forget(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of reruns
-        if step.fatal is not None or step.damage is not None:
+        if (step.fatal is not None or step.damage is not None) and not self.judging.tells_all(step):
             self.end(step.fatal, step.damage)
         return step.events
 
@@ -407,6 +408,11 @@ class TrainingWatch:
         """Removes the guard's limits and marks the training as ended."""
         self._forgotten.look()
         self._let_go()
+        found, self.judging.found = self.judging.found, None
+        if found is not None:  # no update came after it
+            self.judging.gate.withholds = False
+            if sys.exc_info()[0] is None:
+                self.end(found)
 
     def _let_go(self) -> None:
         """Removes the limits and every watch on the training."""

@@ -13,7 +13,7 @@ from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
 from mindspore.parallel.auto_parallel import AutoParallel
 
-from asd.diagnosis.rerun import StepResult
+from asd.diagnosis.spread import StepResult
 from asd.errors import UnsupportedError
 from asd.operators.gate.gate import Gate
 from asd.operators.gate.guard import is_guarded
@@ -23,7 +23,7 @@ from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
-from asd.operators.rerun.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.sensors.base import ASDBase
 
 _MOST_KEPT = 1 << 20
@@ -225,6 +225,19 @@ class RepeatableStep:
         except Exception as error:  # all ranks go on together, whatever happens on one of them
             return repr(error)
 
+    def can_be_searched(self, step: Step) -> bool:
+        """Returns whether it is known before `step` runs if it must not be re-run."""
+        return self.step is not None or (isinstance(step.run, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE)
+
+    def obstacle_before(self) -> str:
+        """Returns why a graph that has not run yet must not be re-run, or an empty text; compiles it."""
+        try:
+            assert self.step is not None and isinstance(self.step.run, nn.Cell)  # noqa: PT018 - it can be searched
+            self.step.run.compile(*self.step.args, **self.step.kwargs)
+            return self._find_obstacle()
+        except Exception as error:  # which the step itself will show
+            return repr(error)
+
     def obstacle_for_good(self) -> str:
         """Returns why the last step, whose update was refused, must not be re-run for good, or an empty text."""
         if self._is_current and (now := self._updates()) != self._updates_before:
@@ -295,7 +308,7 @@ class RepeatableStep:
             for parameter, value in zip(self._moving, self._moving_before, strict=True):
                 parameter.copy_(tensor_like(parameter, value))
             outputs = self._make(b"")
-            bits_of_first(outputs)  # a compiled graph runs on until an output is read
+            numbers_of_first(outputs)  # a compiled graph runs on until an output is read
             self._updates()
         except Exception as error:  # the other ranks must know of it
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
@@ -315,10 +328,10 @@ class RepeatableStep:
         """
         try:
             outputs = self._make(parcel)
-            loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
+            loss = numbers_of_first(outputs)  # a compiled graph runs on until an output is read
         except Exception as error:  # the other ranks must know of it
             is_plain = isinstance(error, UnsupportedError)
-            return StepResult("", ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
+            return StepResult((), ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
         return StepResult.of(loss, self._slots.read(self._gate.sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:

@@ -12,16 +12,17 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.diagnosis.attribution import Attribution
 from asd.diagnosis.flow import RankReport, blame_among
-from asd.diagnosis.rerun import Diagnosis, StepResult
+from asd.diagnosis.rerun import Diagnosis
+from asd.diagnosis.spread import StepResult
 from asd.errors import RankLostError
 from asd.event import Event
 from asd.judge.confirmation import Allowance, vanished
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.attribution import words_of_vanished
-from asd.operators.rerun.audit import EVERY, FIRST, Audit
+from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
-from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
-from asd.operators.rerun.step_tensors import bits_of_first
+from asd.operators.rerun.sibling_runs import breaks, run_own, run_together
+from asd.operators.rerun.step_tensors import numbers_of_first
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.own_gradients import weights_in
 from asd.rules.reading import AVERAGED, Reading
@@ -132,18 +133,19 @@ class Rerun(Part):
 
         Only for the first run since one was judged, as it is unknown which of several would be re-run.
         """
-        is_due = is_first and hasattr(self, "monitor") and (self.monitor.step + 1) % EVERY == FIRST
+        is_due = is_first and self.audit.is_due(self.again, step)
         if self.again is not None:
             self._keep(self.again, step, audits=is_due, arms=is_first)
         if is_due and self.audit.first is None:
             self._vendor.start()
 
     def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
-        obstacle = again.obstacle_to_such() if audits else ""
+        is_new = again.step is None
+        obstacle = again.obstacle_to_such() if audits and not is_new else ""
         again.remember(step)
         self._note("remember")
         if audits:
-            self.audit.make(again, obstacle, self.monitor.step + 1, self._weights)
+            self.audit.make(again, again.obstacle_before() if is_new else obstacle, self._weights)
         if self.confirms:
             if arms and self._allowance.next_step() and again.is_repeatable:
                 self._note("arm")
@@ -185,7 +187,7 @@ class Rerun(Part):
             return
         if reasons and not step.rescaled and not any(rank["broken"] for rank in told):
             step.lost = reasons[0]
-            self._allowance.end()
+            self._allowance = Allowance(0.0)  # no later one is held back
 
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """Replaces the step by its rerun; returns why the rerun failed, for each rank where it did."""
@@ -209,16 +211,15 @@ class Rerun(Part):
 
     def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Returns whether suspicious values vanished on any rank, and the ranks that they are attributed to."""
-        if not self.ranks.groups.whole:
-            words = words_of_vanished(self.ranks, gone, first)
-            found = blame_among(words, self.ranks.groups)
-            return found is not None, found
-        own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
-        mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
-        told = self.ranks.tell(own=own, mean=mean)
         if self.ranks.size == 1:
             return bool(gone), None
-        found = blame_among([RankReport(each["own"], mean=each["mean"]) for each in told], self.ranks.groups)
+        if self.ranks.groups.whole:
+            own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
+            mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
+            words = [RankReport(each["own"], mean=each["mean"]) for each in self.ranks.tell(own=own, mean=mean)]
+        else:
+            words = words_of_vanished(self.ranks, gone, first)
+        found = blame_among(words, self.ranks.groups)
         return found is not None, found
 
     # It was judged.
@@ -241,7 +242,9 @@ class Rerun(Part):
         if not step.refused:
             return
         whose, kinds = step.attribution, {reading.checkpoint: reading.kind for reading in self.monitor.readings}
-        anomaly = step.fatal if step.fatal is not None and step.fatal.kind == "anomaly" else None
+        anomaly = step.fatal
+        if anomaly is not None and (anomaly.kind != "anomaly" or anomaly.step != step.number):
+            anomaly = None
         # The first anomaly is what began it: where that is a mean, nothing that this rank computed alone broke a limit.
         in_mean = anomaly is not None and kinds.get(anomaly.checkpoint) == AVERAGED
         if anomaly is not None and anomaly.rank < 0 and (in_mean or whose is None or not whose.names_nobody):
@@ -271,7 +274,7 @@ class Rerun(Part):
             return Diagnosis("undetermined", f"the replay failed: {error}")
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
-        original = StepResult.of(bits_of_first(step.outputs), self.monitor.readings)
+        original = StepResult.of(numbers_of_first(step.outputs), self.monitor.readings)
         told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle(), moved=self.monitor.moved)
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
@@ -288,8 +291,8 @@ class Rerun(Part):
         self._check_again(more=False)
         with self._vendor.products(), again.without_a_trace():
             if self.ranks.size == 1:
-                return run_alone(again, original, abnormal)
-            finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+                return run_own(again, self.ranks, original, abnormal, self.audit.spread)
+            finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal, self.audit.spread)
         is_change = finding.verdict == "software" and self.monitor.judges.lasts(step.broken)
         if all(rank["change"] for rank in self.ranks.tell(change=anomaly is None or is_change)):
             self._go_on(step)
@@ -303,11 +306,9 @@ class Rerun(Part):
             step.fatal = None
 
     def _publish(self, step: StepRecord, anomaly: Event, finding: Diagnosis) -> None:
-        event = replace(
-            anomaly, kind="replay", verdict=finding.verdict, reason=finding.reason, time=self.monitor.clock()
-        )
-        self.monitor.publish(event)
-        step.events.append(event)
+        verdict, reason, _ = finding
+        event = replace(anomaly, kind="replay", verdict=verdict, reason=reason, time=self.monitor.clock())
+        step.events.append(self.monitor.publish(event))
 
     # It is over.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from math import isnan
 from typing import Any
 
 from mindspore import Parameter
 
-from asd.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
+from asd.diagnosis.rerun import Diagnosis, find
+from asd.diagnosis.spread import Spread, StepResult
 from asd.event import Event
 from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import Exchange
@@ -16,22 +19,28 @@ from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.rules.reading import unscaled
 
 
-def run_alone(again: RepeatableStep, original: StepResult, abnormal: Callable[[StepResult], bool]) -> Diagnosis:
-    """Returns the verdict of a rank without peers.
+def run_own(
+    again: RepeatableStep,
+    exchange: Exchange,
+    original: StepResult,
+    abnormal: Callable[[StepResult], bool],
+    spread: Spread,
+    no_sibling: str = "there is no sibling to compare with",
+) -> Diagnosis:
+    """Re-runs each rank's own step twice; that of a single rank a second time only where the first one differs.
 
-    Args:
-        again: The step to re-run.
-        original: Result of the original run.
-        abnormal: Returns whether a result breaks the limit that was broken.
+    `original` is the result of the original run; `abnormal` returns whether a result breaks the limit that was broken.
     """
-    answer, failure = again.rerun_discarding()
-    repeated = None
-    if not failure and difference(original, answer):
-        # A third run distinguishes hardware that failed once from a step that is never the same twice.
-        repeated, failure = again.rerun_discarding()
-    if failure:
-        return Diagnosis("undetermined", failure)
-    return find(original, answer, repeated=repeated, abnormal=abnormal)
+    answers: list[StepResult] = []
+    # A third run distinguishes hardware that failed once from a step that is never the same twice.
+    while len(answers) < 2 and (not answers or exchange.size > 1 or spread.difference(original, answers[0])):
+        answer, failure = again.rerun_discarding()
+        failures = [words["failure"] for words in exchange.tell(failure=failure) if words["failure"]]
+        if failures:
+            return Diagnosis("undetermined", failures[0])
+        answers.append(answer)
+    first, repeated = answers[0], answers[1] if len(answers) > 1 else None
+    return find(original, first, repeated=repeated, abnormal=abnormal, no_sibling=no_sibling, spread=spread)
 
 
 def run_together(
@@ -41,23 +50,17 @@ def run_together(
     original: StepResult,
     suspects: Sequence[int],
     abnormal: Callable[[StepResult], bool],
+    spread: Spread,
 ) -> Diagnosis:
     """Re-runs the step on all ranks, then a suspect replica's step on the replicas without suspects.
 
-    Args:
-        again: The step to re-run.
-        exchange: The ranks, and their replica groups.
-        weights: Weights that must be alike on peers.
-        original: Result of the original run.
-        suspects: Ranks with a local anomaly.
-        abnormal: Returns whether a result breaks the limit that was broken.
-
-    Returns:
-        The verdict about this rank.
+    Args as for `run_own`; `weights` must be alike on peers, and `suspects` are the ranks with a local anomaly. To
+    `spread` the other ranks add what they see now. Returns the verdict about this rank.
     """
     near, groups = exchange.near, exchange.groups
     if operators_are_divided():
-        return _run_own(again, exchange, original, abnormal)
+        why = "MindSpore divides each batch itself, so no rank can be given another's"
+        return run_own(again, exchange, original, abnormal, spread, why)
     if not groups.replicas:
         return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
     bad = sorted({groups.replica_of(rank) for rank in suspects})
@@ -66,7 +69,9 @@ def run_together(
     answer, failure = again.rerun_discarding()
     parcel = again.pack() if own in bad and near.size > 1 else b""
     hashed = total_of(hashes_of(weights))
-    told = exchange.tell(failure=failure, changed=difference(original, answer), size=len(parcel), weights=hashed)
+    seen = Spread()
+    changed = seen.learn(original, answer)
+    told = exchange.tell(failure=failure, changed=changed, spread=seen.to_json(), size=len(parcel), weights=hashed)
     failures = [words["failure"] for words in told if words["failure"]]
     if failures:
         return Diagnosis("undetermined", failures[0])
@@ -78,17 +83,17 @@ def run_together(
     failures = [words["failure"] for words in exchange.tell(failure=failure) if words["failure"]]
     if failures:
         return Diagnosis("undetermined", failures[0])
-    answers = near.tell(answer=second.to_json())
+    answers = near.tell(answer=json.dumps(second))
     siblings = [
         StepResult.from_json(answers[taker]["answer"])
         for taker, batch in enumerate(runs)
         if batch == own != taker and _alike(told, groups.replicas[taker], groups.replicas[own])
     ]
-    unsteady = [
-        f"rank {other}: {words['changed']}"
-        for other, words in enumerate(told)
-        if words["changed"] and groups.replica_of(other) not in bad
-    ]
+    healthy = [rank for rank in range(exchange.size) if groups.replica_of(rank) not in bad]
+    unsteady = [f"rank {rank}: {told[rank]['changed']}" for rank in healthy if told[rank]["changed"]]
+    teachers = [told[rank]["spread"] for rank in healthy]
+    if not teachers and isnan(spread.most):  # what is far apart on a suspect is no measure
+        teachers = [words["spread"] | {"wild": []} for words in told]
     return find(
         original,
         answer,
@@ -97,31 +102,33 @@ def run_together(
         abnormal=abnormal,
         no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank holds the same",
         unsteady=unsteady[0] if unsteady else "",
+        spread=spread.with_ranks(teachers),
     )
 
 
-def _run_own(
-    again: RepeatableStep,
-    exchange: Exchange,
-    original: StepResult,
-    abnormal: Callable[[StepResult], bool],
-) -> Diagnosis:
-    """Re-runs each rank's own step twice: MindSpore splits each batch itself, and cannot give it to another rank."""
-    answers = []
-    for _ in range(2):
-        answer, failure = again.rerun_discarding()
-        told = exchange.tell(failure=failure, changed=difference(original, answer))
-        failures = [words["failure"] for words in told if words["failure"]]
-        if failures:
-            return Diagnosis("undetermined", failures[0])
-        answers.append(answer)
-    return find(
-        original,
-        answers[0],
-        repeated=answers[1],
-        abnormal=abnormal,
-        no_sibling="MindSpore divides each batch itself, so no rank can be given another's",
-    )
+def assignment(size: int, suspects: Iterable[int]) -> list[int]:
+    """Returns the rank whose batch each rank runs, so that every suspect has a peer.
+
+    Where there are enough others, each of them runs the batch of a suspect, and the suspects run their own again: that
+    shows whether an answer depends on what the other ranks do. Otherwise each rank runs the batch of the next one.
+
+    Args:
+        size: Number of ranks, from 2 on.
+        suspects: Ranks with a first-level anomaly, at least one.
+
+    >>> assignment(4, [1])
+    [1, 1, 1, 1]
+    >>> assignment(2, [0, 1])
+    [1, 0]
+    """
+    bad = sorted(set(suspects))
+    others = [rank for rank in range(size) if rank not in bad]
+    if len(others) < len(bad):
+        return [(rank + 1) % size for rank in range(size)]
+    runs = list(range(size))
+    for i, rank in enumerate(others):
+        runs[rank] = bad[i % len(bad)]
+    return runs
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:

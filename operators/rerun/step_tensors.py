@@ -47,8 +47,11 @@ def with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
     return tree
 
 
-def bits_of_first(outputs: Any) -> bytes:
-    """Returns the bits of a step's first output, such as its loss; empty where that is not a tensor."""
+def numbers_of_first(outputs: Any) -> list[float]:
+    """Returns the numbers of a step's first output, such as its loss; none where that is not a tensor."""
     while isinstance(outputs, (tuple, list)) and outputs:
         outputs = outputs[0]
-    return to_host(outputs, copy=False).tobytes() if isinstance(outputs, Tensor) else b""
+    if not isinstance(outputs, Tensor):
+        return []
+    found: list[float] = to_host(outputs, copy=False).astype(np.float64).ravel().tolist()
+    return found

@@ -17,6 +17,7 @@ PAIRS = (
     ("weight gradient", "1"),
     ("weight gradient changed", "1"),
     ("weight gradient once", "confirm"),
+    ("weight gradient found alone", "1"),
     (QUIET, "0"),
 )
 NUMBERS = ("losses", "digests", "changes", "refused")
@@ -97,6 +98,13 @@ def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(
     ]
 
 
+def test_what_one_rank_found_of_its_device_ends_all_with_the_next_update(together):
+    first, finder = together["weight gradient found alone", "1"]
+    assert first["ended"] == finder["ended"] != ""
+    assert ([line[:2] for line in first["named"]], first["refused"]) == ([[7, "follower"]], 1)
+    assert ([line[:2] for line in finder["named"]], finder["refused"]) == ([[6, "anomaly"]], 1)
+
+
 @SLOW
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
     [(healthy, suspect)] = train_together(runner, "graph", ("weights apart", "1"))
@@ -124,7 +132,7 @@ def test_a_rank_that_is_always_wrong_is_named_once_all_make_the_step_of_one_and_
     [found] = train_together(runner, mode, ("weight gradient audited", "1"), ranks=ranks)
     odd = [[line[:2] for line in rank["named"] if line[2] == "ERROR"] for rank in found]
     assert odd == ([[], [[22, "anomaly"]], []] if ranks == 3 else [[], []])
-    events = [event for rank in found for event in rank["events"]]
+    events = [event for rank in found for event in rank["events"] if event[1] != "follower"]
     assert len(events) == 1
     assert all(name in events[0][3] for name in ("rank 0", "extra"))
     assert all(("every second one by all ranks" in rank["audit"]) is (ranks == 3) for rank in found)

@@ -8,16 +8,15 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank, init
 
-from asd import Config
+from asd import AnomalyDetected, Config
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, gradient_fault
 from asd.operators.drill.workload import digest
 from asd.operators.gate.slots import table
-from asd.operators.rerun import audit, rerun, sibling_runs
+from asd.operators.rerun import audit, sibling_runs
 
 DIVIDED = sibling_runs.operators_are_divided
-audit.EVERY, rerun.EVERY, rerun.FIRST = 12, 12, 10
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
@@ -25,6 +24,7 @@ STORIES = {
     "weight gradient": "gradient:extra:scale=1e12:step=8:duration=9:rank=1",
     "weight gradient once": "gradient:extra:scale=2e4:step=8:rank=1",
     "weight gradient audited": "gradient:extra:scale=3:step=15:duration=99:rank=1",
+    "weight gradient found alone": "gradient:extra:scale=3:step=6:rank=1",
     "weight gradient never": "gradient:extra:scale=1:step=99",
     "weight gradient changed": "gradient:extra:scale=1:step=99",
     "poisoned": None,
@@ -42,7 +42,7 @@ rank, number, story = get_rank(), 0, ""
 def strike(gradient):
     """Of the weight `extra`, where it was computed: no checkpoint is there, so no injector finds the place."""
     fault = Fault.parse(STORIES[story])
-    well_again = fault.duration == 1 and table().replaying
+    well_again = fault.duration == 1 and table().replaying is not story.endswith("alone")
     return fault.apply(gradient, number) if fault.is_active(number, rank) and not well_again else gradient
 
 
@@ -78,7 +78,7 @@ def train(told, replay):
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     train_step = nn.TrainOneStepCell(net, optimizer).set_train()
     events = []
-    more = {"enable": 1, "on_anomaly": "skip"}
+    more = {"enable": 1, "on_anomaly": "stop" if story.endswith("alone") else "skip"}
     if replay not in ("off", "default"):
         more |= {
             "protection": "document",
@@ -90,13 +90,14 @@ def train(told, replay):
     monitor = StepMonitor(Config(**more | {"enable": int(replay != "off")}), sinks=[events.append])
     # As under semi-automatic parallel, which MindSpore's CPU back end does not have.
     sibling_runs.operators_are_divided = (lambda: True) if replay == "own" else DIVIDED
+    audit.EVERY, audit.FIRST = (2, {"CPU": 2}) if story.endswith("alone") else (12, {"CPU": 10})
     monitor.attach(train_step, optimizer)
     injector = None
     if STORIES[story] and not judged_by_detectors:
         injector = FaultInjector(Fault.parse(STORIES[story]))
         injector.attach(train_step)
-    step = monitor.watch_step(train_step, audit=story.endswith("audited"))
-    losses, digests = [], []
+    step = monitor.watch_step(train_step, audit=story.endswith(("audited", "alone")))
+    losses, digests, ended = [], [], ""
     for number in range(1, 24 if story.endswith("audited") else 10 if judged_by_detectors else 7):
         if injector is not None:
             injector.begin_step()
@@ -110,12 +111,17 @@ def train(told, replay):
             Tensor((factor * random.normal(size=(12, 1))).astype("f4")),
         )
         loss = step(*batch).asnumpy()
-        monitor.step(Tensor(loss))
+        try:
+            monitor.step(Tensor(loss))
+        except AnomalyDetected as error:
+            ended = error.event.incident or error.event.id
+            break
         losses.append(loss.tobytes().hex())
         digests.append(digest(net, optimizer))
     disable()
     return {
         "rank": rank,
+        "ended": ended,
         "losses": losses,
         "digests": digests,
         "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],

@@ -9,7 +9,7 @@ from mindspore import nn
 
 from asd import AnomalyDetected, Config
 from asd.operators import StepMonitor
-from asd.operators.rerun import audit, rerun, vendor
+from asd.operators.rerun import audit, vendor
 
 FIRST, EVERY = 10, 12
 ON = "products of some steps, the device after an anomaly or a save"
@@ -71,9 +71,8 @@ def tools(monkeypatch, clean):
     known = SimpleNamespace(get_context=lambda key: "Ascend" if key == "device_target" else target(key), tools=stand_in)
     monkeypatch.setattr(vendor, "ms", known)
     monkeypatch.setenv("MS_SDC_DETECT_ENABLE", "1")
-    for module in (audit, rerun):
-        monkeypatch.setattr(module, "EVERY", EVERY)
-    monkeypatch.setattr(rerun, "FIRST", FIRST)
+    monkeypatch.setattr(audit, "EVERY", EVERY)
+    monkeypatch.setattr(audit, "FIRST", {"CPU": FIRST})
     monkeypatch.delenv("ASD_PROTECTION")
     return stand_in
 

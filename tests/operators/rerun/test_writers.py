@@ -12,7 +12,7 @@ from mindspore.train import Callback, Model
 
 from asd import Config
 from asd.operators import StepMonitor
-from asd.operators.rerun import audit, rerun
+from asd.operators.rerun import audit
 from asd.operators.rerun.repeatable_step import RepeatableStep
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -178,8 +178,8 @@ def rest(*cases):
     indirect=["mode"],
 )
 def test_what_a_program_writes_is_kept_and_nobody_is_accused(mode, moment, on_anomaly, monkeypatch):
-    for module, name, value in ((audit, "EVERY", 4), (rerun, "EVERY", 4), (rerun, "FIRST", 3)):
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(audit, "EVERY", 4)
+    monkeypatch.setattr(audit, "FIRST", {"CPU": 3})
     looks, audits = count(monkeypatch, "rerun_for_good"), count(monkeypatch, "rerun_discarding")
     refuses, looks_twice = on_anomaly != "log", on_anomaly != "log" and not moment.startswith("epoch")
     rule = {"rule": "adaptive", "confirm": 0.01} if looks_twice else {}
@@ -188,7 +188,7 @@ def test_what_a_program_writes_is_kept_and_nobody_is_accused(mode, moment, on_an
     assert_same_bits(watched.state, plain(mode, moment))
     assert (len(looks) >= len(LOUD)) if looks_twice else not looks
     assert len(audits) == EPOCHS * ROWS // 4 * refuses
-    assert (watched.protections.on.get("audit") == "one step of 4 is made twice") is refuses
+    assert ("alike bit for bit" in watched.protections.on.get("audit", "")) is refuses
     assert watched.protections.missing == {}
 
 
