@@ -69,7 +69,7 @@ elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
   had reached. `not checked`: nothing of the network is checked there, and the training says so.
 - **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
   `everything` takes a second look; `said` where it can't, and the log says why.
-- **run**: day and commit. Cells with the same answers share a line.
+- **run**: day and commit, with `+` where more was changed. Cells with the same answers share a line.
 """
 
 
@@ -223,7 +223,7 @@ class Results:
     def __init__(self, file: Path, markdown: Path, seed: int) -> None:
         self.file, self.markdown, self.seed = file, markdown, seed
         self._cells: dict[str, Cell] = {}
-        git = ["git", "log", "-1", "--format=%h", "--abbrev=8"]
+        git = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+"]
         commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
         self._run = f"{datetime.date.today()} {commit}".strip()
 
