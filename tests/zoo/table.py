@@ -42,8 +42,7 @@ on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `be
 runs a quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
 again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 
-**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails
-itself.
+**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: plain MindSpore fails there.
 
 Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
 without the package in effect. The fault makes one number of a gradient enormous. What is found of faults that strike
