@@ -156,5 +156,4 @@ def test_a_device_that_makes_all_values_of_the_first_step_large_is_no_loss_scale
     events, status = trained(lambda call: size if call == 1 else 1.0, watched=watched, divides=False)
     (first, *_) = [event for event in events if event.kind == "anomaly"]
     assert (first.step, first.level, first.refused, status.refused) == (1, Level.ERROR, True, not watched)
-    assert status.steps == (1 if watched else 2)  # the second step shows none
     assert [event.verdict for event in events if event.kind == "replay"] == ["transient"][:watched]

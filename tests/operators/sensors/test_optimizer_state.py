@@ -67,15 +67,12 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
     assert max(counts[moment] for moment in moments) >= 3  # AdaFactor has some of a matrix, some of the rest
 
 
-@pytest.mark.parametrize(
-    ("largest", "weight", "step"), [(0.7, 0.6 + 0.7, 0.7), (50.0, 0.6 + 0.72, 0.72), (0.5, 1.0, 0.5)]
-)
-def test_an_rprop_may_move_a_weight_by_its_step_size_as_that_can_grow(largest, weight, step):
-    state = OptimizerState(nn.Rprop(nn.Dense(4, 4).trainable_params(), step_sizes=(1e-6, largest)))
+def test_an_rprop_may_move_a_weight_by_its_step_size_as_that_can_grow():
+    state = OptimizerState(nn.Rprop(nn.Dense(4, 4).trainable_params(), step_sizes=(1e-6, 0.7)))
     for _ in range(2):
         state.note([Reading("w", 1.0, kind="W")])
     grown = state.growth(0, 0.5)
-    assert (grown["max_weight"], grown["max_step_size"]) == pytest.approx((weight, step))
+    assert (grown["max_weight"], grown["max_step_size"]) == pytest.approx((0.6 + 0.7, 0.7))
     assert "max_weight" not in state.growth(0)
 
 
