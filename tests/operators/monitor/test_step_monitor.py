@@ -131,7 +131,7 @@ def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never
     for settings in (Config(protection="document", enable=0), None, None):
         run = Run(settings)
         assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
-    assert ["NPU_ASD_ENABLE is 0" in message for message in caplog.messages] == [True]
+    assert sum("NPU_ASD_ENABLE is 0" in message for message in caplog.messages) == 1  # and MindSpore's own, once
 
 
 def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(ahead):
