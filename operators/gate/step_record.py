@@ -90,7 +90,7 @@ class StepRecord:
         attribution: Ranks with vanished readings, or ranks to blame for a refusal; None where unknown.
         events: Events found so far.
         fatal: The first of them at first level.
-        rescaled: Whether its values showed an unknown loss scale, for which its update may be refused.
+        shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
         damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
 
@@ -108,7 +108,7 @@ class StepRecord:
     events: list[Event] = field(default_factory=list)
     fatal: Event | None = None
     damage: Event | None = None
-    rescaled: bool = False
+    shown: float = 0.0
 
     @property
     def broken(self) -> list[str]:

@@ -38,7 +38,7 @@ class StepReader(Part):
     Attributes:
         loss_scale: Source of the loss scale.
         scale: The loss scale of the step that is running.
-        seeks: Whether no loss scale was given and no value has been seen yet.
+        seeks: Whether no loss scale was given, and the first values are still to come or to be confirmed.
         found: Event of this rank's device that the other ranks have not heard of yet; None for none.
 
     Raises:
@@ -49,6 +49,7 @@ class StepReader(Part):
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
         self.seeks = False
+        self._held: StepRecord | None = None  # a first step that shows a loss scale, until the next one shows it too
         self._config, self._health, self._problems = config, health, problems
         self.found: Event | None = None
 
@@ -79,49 +80,55 @@ class StepReader(Part):
         self.table.set_limits(limits, self.scale, least, self.gate)
 
     def find_scale(self, step: StepRecord) -> None:
-        """Finds a loss scale that was not given, where the first values are too large by it."""
-        if not self.seeks:
-            return
-        step.readings = self.table.read(self.gate.sites, self.gate)
-        self.seeks, upper = not any(each.finite for each in step.readings), self._config.upper
-        found = LossScale.found_in(step.readings, upper)
-        if found is not None and self._config.rule == "adaptive":
-            self.loss_scale, step.rescaled = found, True
-            self.scale = step.scale = found.read()
-        elif any(each.kind == GRADIENT and each.value > upper[0] for each in step.readings):
-            self._problems.once(f"gradients of activations are above {upper[0]:.15g} in the first step: {_ADVICE}")
+        """Looks for a loss scale that was not given: the first values of all ranks are too large by it."""
+        if self.seeks:
+            step.readings = self.table.read(self.gate.sites, self.gate)
+            self.seeks, upper = not any(each.finite for each in step.readings), self._config.upper
+            if self._config.rule == "adaptive":
+                step.shown = LossScale.shown_by(step.readings, upper)
+            elif any(each.kind == GRADIENT and each.value > upper[0] for each in step.readings):
+                self._problems.once(f"gradients of activations are above {upper[0]:.15g} in the first step: {_ADVICE}")
+        if self.ranks.size > 1:  # all refuse together
+            try:
+                told = [rank["shown"] for rank in self.ranks.tell(shown=step.shown)] if step.refused else [0.0]
+            except RankLostError:  # the exchange keeps it, which ends the step
+                told = [0.0]
+            step.shown = max(told) if LossScale.are_alike(*told) else 0.0
 
     def judge(self, step: StepRecord) -> None:
         """Judges the step that has just been made; in data parallel a call of all ranks.
 
         It adds the events, and the first of first level. Readings of a confirmation rerun are used as they are.
         """
-        monitor, gate = self.monitor, self.gate
         if step.readings is None:
-            step.readings = self.table.read(gate.sites, gate)
+            step.readings = self.table.read(self.gate.sites, self.gate)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
-        if step.refused and self.ranks.size > 1:
-            step.attribution = self._whose_fault(step.readings)
-            self._hear(step)
-        outcome = monitor.judge(
-            step.number,
-            step.readings,
-            loss_scale=step.scale,
-            # The scaler skips the optimizer of a step in which it saw an overflow itself.
-            overflow_expected=self.loss_scale.dynamic and not gate.updated,
-            refused=step.refused,
-            attribution=step.attribution,
-            vanished=step.vanished,
-        )
-        if outcome.events:
-            self._add(step, outcome.events)
-        step.fatal = step.fatal or outcome.fatal
+        if step.shown and self._held is None and not step.again:
+            self._held, self.seeks = step, True
+            self.write_limits()
+            self._tell_scale(step, "The next step shows whether it is one")
+        else:
+            self._judge_now(step)
+
+    def _judge_now(self, step: StepRecord) -> None:
+        """Judges a step, after one that waited for it."""
+        monitor, gate, held = self.monitor, self.gate, self._held
+        self._held = None
+        if step.shown and (held is None or LossScale.are_alike(step.shown, held.shown)):
+            self.loss_scale, self.seeks = LossScale(step.shown, dynamic=True), False
+            self.scale = step.scale = step.shown
+            self._tell_scale(step, "It is taken for one from now on")
+        if held is not None:
+            held.scale = step.scale
+            self._judge_values(held)
+            step.events, step.fatal = held.events, held.fatal
+        self._judge_values(step)
         if step.withheld:
             withheld = monitor.publish(monitor.reports.withheld(step.number, step.withheld))
             self._add(step, [withheld])
             step.fatal = step.fatal or withheld
-        if step.fatal is None and (step.refused or step.elsewhere or step.lost or step.rescaled):
+        if step.fatal is None and ((step.refused and step.scale != step.shown) or step.elsewhere or step.lost):
             step.fatal = self._follow(step)
             self._add(step, [] if step.fatal is None else [step.fatal])
         self.write_limits()
@@ -129,6 +136,31 @@ class StepReader(Part):
         if not step.readings and not skipped:
             self._problems.once(_NOTHING)
             monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
+
+    def _tell_scale(self, step: StepRecord, what_follows: str) -> None:
+        self.monitor.step, self.monitor.readings = step.number, step.readings or ()
+        about = f"all values of step {step.number} are too large by about {step.shown:.0f}, as by a loss scale"
+        lost = ". The update of this step is lost" if step.refused else ""
+        self.monitor.problem(f"{about}. {what_follows}: {_ADVICE}{lost}", cause="loss_scale")
+
+    def _judge_values(self, step: StepRecord) -> None:
+        """Judges the readings of a step; adds the events, and the first of first level."""
+        if step.refused and self.ranks.size > 1:
+            step.attribution = self._whose_fault(step)
+            self._hear(step)
+        outcome = self.monitor.judge(
+            step.number,
+            step.readings or (),
+            loss_scale=step.scale,
+            # The scaler skips the optimizer of a step in which it saw an overflow itself.
+            overflow_expected=self.loss_scale.dynamic and not self.gate.updated,
+            refused=step.refused,
+            attribution=step.attribution,
+            vanished=step.vanished,
+        )
+        if outcome.events:
+            self._add(step, outcome.events)
+        step.fatal = step.fatal or outcome.fatal
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)
@@ -153,11 +185,6 @@ class StepReader(Part):
     def _follow(self, step: StepRecord) -> Event | None:
         """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""
         monitor, attribution = self.monitor, step.attribution
-        if step.rescaled:
-            lost = ". The update of this step is lost" if step.refused else ""
-            about = f"all values are too large, by about {step.scale:.0f}, which looks like a loss scale"
-            monitor.problem(f"{about}, and is taken for one from now on: {_ADVICE}{lost}", cause="loss_scale")
-            return None
         if step.elsewhere:
             return monitor.publish(monitor.reports.follower(step.number, attribution))
         if step.lost:
@@ -192,13 +219,13 @@ class StepReader(Part):
             step.fatal = self.monitor.publish(follower)
             self._add(step, [follower])
 
-    def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
+    def _whose_fault(self, step: StepRecord) -> Attribution | None:
         monitor = self.monitor
         try:
             return attribution_of(
                 self.ranks,
-                monitor.seen(readings, loss_scale=self.scale),
-                monitor.seen(readings, loss_scale=self.scale, averaged=True),
+                monitor.seen(step.readings or (), loss_scale=step.scale),
+                monitor.seen(step.readings or (), loss_scale=step.scale, averaged=True),
             )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step

@@ -24,6 +24,7 @@ from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_own, run_together
 from asd.operators.rerun.step_tensors import numbers_of_first
 from asd.operators.rerun.vendor import VendorTools
+from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.sensors.own_gradients import weights_in
 from asd.rules.reading import AVERAGED, Reading
 
@@ -170,14 +171,14 @@ class Rerun(Part):
         monitor, again, scale = self.monitor, self.again, step.scale
         first = self.table.read(self.gate.sites, self.gate) if step.readings is None else step.readings
         step.readings = first
-        armed |= step.rescaled
+        armed |= step.shown > 0
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
-                suspicious=step.rescaled or any(monitor.judges.suspicion(each, scale) is not None for each in first),
+                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
-            self._write_limits(scale=scale)
+            self._write_limits(scale=step.shown or scale)
             if not any(rank["suspicious"] for rank in told):
                 return
             reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
@@ -185,7 +186,7 @@ class Rerun(Part):
                 reasons = self._make_for_good(step, again, first)
         except RankLostError:  # the exchange keeps it, which ends the step
             return
-        if reasons and not step.rescaled and not any(rank["broken"] for rank in told):
+        if reasons and not step.shown and not any(rank["broken"] for rank in told):
             step.lost = reasons[0]
             self._allowance = Allowance(0.0)  # no later one is held back
 
@@ -199,6 +200,8 @@ class Rerun(Part):
         failures = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
         if failures:
             return failures
+        step.shown *= LossScale.are_alike(step.shown, LossScale.shown_by(second, self._config.upper))
+        step.scale = step.shown or step.scale
         gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone

@@ -12,7 +12,7 @@ from mindspore import Tensor, nn
 from asd.errors import ConfigError
 from asd.rules.reading import GRADIENT, Reading
 
-_FEWEST = 4
+_FEWEST, _ALIKE = 4, 4
 _DIVIDED, _LARGE = 8, 6  # bits: no healthy gradient of an activation is so far above those of parameters, or above 1
 
 
@@ -48,9 +48,9 @@ class LossScale:
             return float(self._holder if self._holder is not None else 1)
         return float(self._holder.asnumpy().reshape(-1)[0])
 
-    @classmethod
-    def found_in(cls, readings: Sequence[Reading], upper: tuple[float, float]) -> LossScale | None:
-        """Returns a scale that was not given, from the values of a first step; None where they show none.
+    @staticmethod
+    def shown_by(readings: Sequence[Reading], upper: tuple[float, float]) -> float:
+        """Returns the scale that the values of a first step show where none was given; 0 where they show none.
 
         A fault at one site leaves earlier sites unchanged, and its gradient reaches those of the parameters unchanged.
         With a scale all gradients of activations are too large, and those at the optimizer are unscaled. Where the
@@ -63,13 +63,18 @@ class LossScale:
         inner = [each.value for each in readings if each.kind == GRADIENT and each.value > 0]
         outer = [each.value for each in readings if each.kind != GRADIENT and each.value > 0]
         if not inner or not upper[1] < max(inner) < inf or max(outer, default=0.0) == inf:
-            return None
+            return 0.0
         bits = log2(median(inner) / median(outer)) if outer else 0.0
         if bits < _DIVIDED:
             both = inner + outer
             all_large = len(both) >= _FEWEST and max(inner) > upper[0] and min(both) >= 2**_LARGE
             bits = log2(median(inner)) if all_large else 0.0
-        return cls(2.0 ** round(bits), dynamic=True) if bits else None
+        return 2.0 ** round(bits) if bits else 0.0
+
+    @staticmethod
+    def are_alike(*shown: float) -> bool:
+        """Returns whether several steps or ranks have shown one scale: gradients of other data are a little larger."""
+        return 0 < max(shown) <= _ALIKE * min(shown)
 
     @classmethod
     def of(cls, train_network: nn.Cell) -> LossScale:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matrix import REGROUPED
-from trainings import BAD, STEPS, State, Training
+from trainings import STEPS, State, Training
 from watched import Plain, Watched, differing, is_same
 
 from asd import Event, Level
@@ -39,7 +39,7 @@ def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configur
         wrong.append(f"{len(first)} false first-level alarms, such as {_of_event(first[0])}")
     if cell["refused"]:
         wrong.append(f"{cell['refused']} healthy updates refused")
-    if len(healthy.losses) != STEPS or any(each.steps != STEPS for each in status):
+    if len(healthy.losses) != STEPS or any(each.steps != STEPS // healthy.parts for each in status):
         wrong.append(f"{[each.steps for each in status]} steps judged, {len(healthy.losses)} made of {STEPS}")
     return wrong + judge_coverage(cell, healthy, configuration)
 
@@ -75,25 +75,26 @@ def judge_struck(
     if not struck.fault.strike.told:
         return ["the fault never struck"]
     first = struck.of(Level.ERROR, 0)
-    wrong = [f"alarm in step {each.step}: {_of_event(each)}" for each in first if each.step != BAD][:1]
+    wrong = [f"alarm in step {each.step}: {_of_event(each)}" for each in first if each.step != struck.bad][:1]
     wrong += [f"the other monitor is blamed: {_of_event(each)}" for each in struck.of(Level.ERROR)[len(first) :]][:1]
-    cell["found"] = any(each.step == BAD for each in first)
+    cell["found"] = any(each.step == struck.bad for each in first)
     if not cell["found"] and any(is_same(each, struck) for each in plain.all):
         cell["found"] = "harmless"
         return wrong
     if not cell["found"]:
-        return wrong + _judge_warned(cell, [each for each in struck.of(Level.WARNING, 0) if each.step == BAD], struck)
+        return wrong + _judge_warned(cell, struck)
     if configuration == "everything":
         clean = plain.all if cell["refused"] else [healthy, *plain.all]  # a spoiled training is nothing to end like
         return wrong + _judge_healed(cell, clean, struck)
     return wrong + (_judge_gone_on(cell, struck) if configuration == "adaptive" else _judge_stopped(struck))
 
 
-def _judge_warned(cell: dict[str, Any], warnings: Sequence[Event], struck: Watched) -> list[str]:
+def _judge_warned(cell: dict[str, Any], struck: Watched) -> list[str]:
     """What may be a warning: an overflow that a dynamic scaler skips, and an element that clipping has made small.
 
     Behind the clipping all others are small instead: that is worth a second look, where one is on.
     """
+    warnings = [each for each in struck.of(Level.WARNING, 0) if each.step == struck.bad]
     hidden = cell["kind"] == "clipping" and struck.fault.target == "weight gradient"
     if hidden and not (warnings and cell["configuration"] == "everything"):
         cell["found"] = "warned" if warnings else "hidden"
@@ -108,7 +109,7 @@ def _judge_warned(cell: dict[str, Any], warnings: Sequence[Event], struck: Watch
 
 
 def _judge_stopped(struck: Watched) -> list[str]:
-    if struck.ended_by is None or struck.ended_by.event.step != BAD:
+    if struck.ended_by is None or struck.ended_by.event.step != struck.bad:
         return ["the training was not ended in the fault's step"]
     return _judge_refusal(struck.before, struck.after)
 

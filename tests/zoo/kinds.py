@@ -26,7 +26,7 @@ from networks.language import (
 )
 from networks.tables import Adapters, Denoiser, Perceptron, Recommender, half_frozen
 from networks.vision import ResNet, UNet, group_norm
-from writers import Rewind, schedule
+from writers import Rewind, announced, planned, schedule
 
 Batch = tuple[np.ndarray, np.ndarray]
 
@@ -41,7 +41,8 @@ class Kind(NamedTuple):
         optimizer: Makes the optimizer of some parameters.
         style: Name of a style of `trainings`.
         scale: Constant loss scale.
-        writer: Makes what a program writes between steps, a function of the step's number, the loss and the optimizer.
+        writer: Makes what a program writes between steps, a function of the step's number, the loss, the
+            optimizer and the monitors.
     """
 
     network: Callable[[], nn.Cell]
@@ -50,7 +51,7 @@ class Kind(NamedTuple):
     optimizer: Callable[[Any], nn.Cell]
     style: str = "cell"
     scale: float = 1.0
-    writer: Callable[[], Callable[[int, Any, Any], None]] | None = None
+    writer: Callable[[], Callable[[int, Any, Any, Any], None]] | None = None
 
 
 class Classes(nn.Cell):
@@ -225,6 +226,10 @@ KINDS: dict[str, Kind] = {
     "fixedscale": _language(lambda: Language(_block), optimizer=_momentum_scaled, style="model", scale=1024.0),
     "tiny": _scaled(2.0**-66),
     "huge": _scaled(2.0**66),
+    "planned": _perceptron(loss=Weighted, writer=lambda: planned),
+    "announced": _perceptron(loss=Weighted, writer=lambda: announced),
+    "anew": _perceptron(style="anew"),
+    "resumed": _perceptron(style="resumed", optimizer=_adamw),
     **{name: _with_optimizer(name) for name in OPTIMIZERS},
 }
 assert tuple(KINDS) == NAMES, "the names in matrix.py are others"

@@ -25,7 +25,9 @@ OPTIMIZERS = (
     "rmsprop",
     "rprop",
 )
-"""Those of MindSpore that no other kind has, in float32 alone."""
+"""Those of MindSpore that no other kind has."""
+FLOAT32 = ("planned", "announced", "anew", "resumed", *OPTIMIZERS)
+"""In float32 alone."""
 KINDS = (
     "batchnorm",
     "groupnorm",
@@ -64,7 +66,7 @@ KINDS = (
     "fixedscale",
     "tiny",
     "huge",
-    *OPTIMIZERS,
+    *FLOAT32,
 )
 MODES = ("graph", "pynative")
 PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")
@@ -105,7 +107,7 @@ def seed_of_the_day() -> int:
 
 def all_groups(seed: int) -> list[Group]:
     """The whole zoo."""
-    chosen = [(kind, PRECISIONS[: 1 if kind in OPTIMIZERS else None]) for kind in KINDS]
+    chosen = [(kind, PRECISIONS[: 1 if kind in FLOAT32 else None]) for kind in KINDS]
     return [Group(kind, mode, each, seed) for kind, several in chosen for mode in MODES for each in several]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -31,8 +33,7 @@ EPILOG = """\
 examples:
   python tests/zoo/table.py                          all of it; writes benchmarks/results/zoo.json and docs/zoo.md
   python tests/zoo/table.py --continue               the groups that the results lack, after Ctrl-C
-  python tests/zoo/table.py --only moe2-graph        some of it; writes nothing
-  python tests/zoo/table.py --quarter --seed 7       what CI runs with that seed"""
+  python tests/zoo/table.py --only moe2-graph        some of it; writes nothing (with --continue it does)"""
 HEAD = """\
 # The zoo
 
@@ -41,8 +42,7 @@ on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `be
 runs a quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
 again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 
-**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails
-itself.
+**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: plain MindSpore fails there.
 
 Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
 without the package in effect. The fault makes one number of a gradient enormous. What is found of faults that strike
@@ -54,8 +54,8 @@ elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
 - **configuration**: `document` is `ASD_PROTECTION=document`, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
   besides, `everything` is the default with `ASD_OPTIONS=confirm:0.5`, so that many steps are made again, and
   `ASD_ON_ANOMALY=skip`.
-- **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
-  bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
+- **equal**: losses, weights and optimizer state are those without the package, bit for bit. `not repeatable`: two
+  trainings without the package differ too. `regrouped`: a compiled graph in half precision
   whose updates can be refused. It ends otherwise without the package too, when what checks nothing is put around each
   product and behind each layer that has one. The log says so at the start (`rounding`), see [limits](limits.md).
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
@@ -68,8 +68,7 @@ elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
   had reached. `not checked`: nothing of the network is checked there, and the training says so.
 - **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
   `everything` takes a second look; `said` where it can't, and the log says why.
-
-Cells with the same answers share a line.
+- **run**: day and commit, with `+` where more was changed. Cells with the same answers share a line.
 """
 
 
@@ -89,21 +88,21 @@ def answers(cell: Cell) -> tuple[str, ...]:
 
 def lines(cells: Sequence[Cell]) -> Iterator[str]:
     """The table, cells with the same answers in one line."""
-    yield "| kind | configuration | mode | precision | equal | alarms | found | healed |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| kind | configuration | mode | precision | equal | alarms | found | healed | run |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for kind in KINDS:
         for configuration in CONFIGURATIONS:
             rows: dict[tuple[str, ...], dict[str, list[Cell]]] = {}
             for cell in cells:
                 if (cell["kind"], cell["configuration"]) == (kind, configuration) and not is_impossible(cell):
-                    rows.setdefault(answers(cell), {}).setdefault(cell["mode"], []).append(cell)
+                    rows.setdefault((*answers(cell), cell.get("run", "")), {}).setdefault(cell["mode"], []).append(cell)
             for answer, modes in rows.items():
                 for mode, chosen in _joined(modes):
                     second = sum(each.get("second_level", 0) for each in chosen)
                     names = ", ".join(dict.fromkeys(each["precision"] for each in chosen))
-                    equal, alarms, found, healed = answer
+                    equal, alarms, *more = answer
                     alarms += f" ({second})" if second else ""
-                    yield f"| {kind} | {configuration} | {mode} | {names} | {equal} | {alarms} | {found} | {healed} |"
+                    yield f"| {' | '.join((kind, configuration, mode, names, equal, alarms, *more))} |"
 
 
 def _joined(modes: dict[str, list[Cell]]) -> Iterator[tuple[str, list[Cell]]]:
@@ -183,7 +182,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ZOO_SEED or date)")
-    parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this; writes no table")
+    parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this")
     parser.add_argument("--quarter", action="store_true", help="what CI runs; writes no table")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="run what --json lacks, with its seed")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: 2)")
@@ -200,7 +199,7 @@ def main() -> int:
     if not chosen or options.workers < 1:
         parser.error(f"--only must be part of a name such as {groups[0]}, and --workers at least 1")
     print(f"ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
-    writes = not options.only and not options.quarter
+    writes = options.go_on or not (options.only or options.quarter)
     cells = run_all(chosen, options.workers, results.add if writes else lambda _: None)
     failed = [cell for cell in cells if cell["failures"]]
     for cell in failed:
@@ -223,6 +222,9 @@ class Results:
     def __init__(self, file: Path, markdown: Path, seed: int) -> None:
         self.file, self.markdown, self.seed = file, markdown, seed
         self._cells: dict[str, Cell] = {}
+        git = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+"]
+        commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        self._run = f"{datetime.date.today()} {commit}".strip()
 
     def load(self) -> int:
         """Takes over what is there; returns its seed."""
@@ -242,7 +244,7 @@ class Results:
 
     def add(self, cells: Sequence[Cell]) -> None:
         """Takes the cells of one more group and writes both files."""
-        self._cells |= {name_of(cell): cell for cell in cells}
+        self._cells |= {name_of(cell): {"run": self._run, **cell} for cell in cells}
         groups = all_groups(self.seed)
         names = [f"{group.kind}-{group.mode}-{group.precision}-{each}" for group in groups for each in CONFIGURATIONS]
         known = [self._cells[name] for name in names if name in self._cells]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from faults import Strike, on_array, on_gradient, products, put_behind
 from gan import Gan
-from kinds import KINDS, Kind
+from kinds import KINDS, Batch, Kind
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Callback, Model
 from networks.language import RMSNorm
@@ -25,6 +26,8 @@ NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.Embedding, RMSNorm)
 IN_FLOAT32 = (RMSNorm,)
 """Stay in float32 in a network that is cast to float16: inside such a cell PyNative casts what was cast to float32 back
 to float16 before each operator, and the gradient of a root there, x ** -3, is infinite for the x of an embedding."""
+PARTS = {"anew": 2, "resumed": 2}
+"""Styles in which network, optimizer and monitor are made more than once, as in a notebook."""
 BY_CALLBACK = ("model", "fit", "sink", "processes")
 
 State = dict[str, tuple[str, bytes]]
@@ -87,7 +90,9 @@ class Training:
         norms: How many norms and embeddings it has.
         weights: How many Parameters are trained.
         ended_by: The anomaly that ended it, or None.
-        monitors: One, or the generator's and the discriminator's.
+        monitors: One, or the generator's and the discriminator's; the last one first, where they are made again.
+        parts: How often all is made.
+        bad: The fault's step, as the monitor counts.
     """
 
     def __init__(
@@ -116,8 +121,10 @@ class Training:
         dynamic = precision == "dynamic"
         self.scaler = amp.DynamicLossScaler(2.0**10, 2, 1000) if dynamic else None
         scale = self.scaler if dynamic else (self.kind.scale if self.kind.scale != 1.0 else None)
-        count = 2 if self.kind.style == "gan" else 1
-        self.monitors = [monitor(scale) for _ in range(count)] if monitor is not None else []
+        style = self.kind.style
+        self.parts, self.bad = PARTS.get(style, 1), BAD - STEPS // 2 * (style == "anew")
+        self._make_monitors = lambda: [] if monitor is None else [monitor(scale) for _ in range(1 + (style == "gan"))]
+        self.monitors: list[StepMonitor] = []
         try:
             self._train()
         except AnomalyDetected as anomaly:
@@ -156,7 +163,7 @@ class Training:
         if number == BAD + 1:
             self.behind = self.state()
         if self._writer is not None:
-            self._writer(number, *self._written)
+            self._writer(number, *self._written, self.monitors)
         if number == BAD:
             self.before = self.state()
         if self.fault is not None:
@@ -188,12 +195,20 @@ class Training:
     def _train(self) -> None:
         kind = self.kind
         if kind.style == "gan":
+            self.monitors = self._make_monitors()
             gan = Gan(self)
             self._wrap(*gan.networks)
             self._held = [gan.networks[0], gan.optimizers[0], gan.networks[1], gan.optimizers[1]]
             self.weights = sum(len(each.parameters) for each in gan.optimizers)
             gan.train()
             return
+        size = STEPS // self.parts
+        for begin in range(0, STEPS, size):
+            self._train_part(kind, self.batches[begin : begin + size])
+
+    def _train_part(self, kind: Kind, batches: Sequence[Batch]) -> None:
+        earlier, monitors = self._held, self._make_monitors()
+        self.monitors[:0] = monitors
         outer, loss = self.outer(kind.network), kind.loss()
         cell = WithLoss(outer, loss)
         cell.set_train()
@@ -201,18 +216,23 @@ class Training:
         optimizer = kind.optimizer(cell.trainable_params())
         self._held, self._written = [cell, optimizer], (loss, optimizer)
         self.weights = len(optimizer.parameters)
+        if earlier and kind.style == "resumed":
+            with tempfile.TemporaryDirectory() as folder:
+                ms.save_checkpoint(earlier[1], f"{folder}/kept.ckpt")
+                for each in self._held:
+                    ms.load_param_into_net(each, ms.load_checkpoint(f"{folder}/kept.ckpt"))
         if kind.style in BY_CALLBACK:
             self._by_callback(kind, outer, loss, optimizer)
             return
-        for monitor in self.monitors:
+        for monitor in monitors:
             monitor.attach(None if kind.style == "functional" else cell, optimizer)
         step = self._step_of(kind, cell, optimizer)
-        for monitor in self.monitors:
+        for monitor in monitors:
             step = monitor.watch_step(step)
-        for x, y in self.batches:
+        for x, y in batches:
             self.begin()
             loss = step(Tensor(x), Tensor(y))
-            for monitor in self.monitors:
+            for monitor in monitors:
                 monitor.step(loss)
             self.end(loss)
 

@@ -31,12 +31,11 @@ class Watched(Training):
     """A training with monitors, and what they said.
 
     Attributes:
-        events: Of each monitor.
         log: Lines of the log that say that something is wrong or not active.
     """
 
     def __init__(self, kind: str, precision: str, environ: dict[str, str], fault: Fault | None = None) -> None:
-        self.events: list[list[Event]] = []
+        self._events: dict[StepMonitor, list[Event]] = {}
         logger, log = logging.getLogger("asd"), _Log()
         level, propagate = logger.level, logger.propagate
         logger.addHandler(log)
@@ -47,8 +46,10 @@ class Watched(Training):
             config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **environ})
 
             def monitor(scale: Any) -> StepMonitor:
-                self.events.append([])
-                return StepMonitor(config, sinks=[self.events[-1].append], loss_scale=scale)
+                events: list[Event] = []
+                made = StepMonitor(config, sinks=[events.append], loss_scale=scale)
+                self._events[made] = events
+                return made
 
             try:
                 super().__init__(kind, precision, monitor, fault)
@@ -56,6 +57,11 @@ class Watched(Training):
                 logger.removeHandler(log)
                 logger.setLevel(level)
                 logger.propagate = propagate
+
+    @property
+    def events(self) -> list[list[Event]]:
+        """Of each monitor."""
+        return [self._events[each] for each in self.monitors]
 
     def of(self, level: Level, monitor: int | None = None) -> list[Event]:
         """The anomalies of a level, of all monitors or one."""

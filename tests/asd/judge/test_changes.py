@@ -74,9 +74,10 @@ def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
     assert {(event.level, event.cause) for event in found[-1][0]} == {(Level.ERROR, "")}
 
 
-def test_a_training_that_diverges_is_said_to_and_no_device_is_named():
+@pytest.mark.parametrize("bits", [3, 2, 5])
+def test_a_training_that_diverges_is_said_to_and_no_device_is_named(bits):
     monitor = watched()
-    rate = {name: 2.0 ** (3 + place) for place, name in enumerate(PLACES)}
+    rate = {name: 2.0 ** (bits + place) for place, name in enumerate(PLACES)}
     events = [event for step in range(4) for event in judged(monitor, 41 + step, {n: f**step for n, f in rate.items()})]
     first = [event for event in events if event.level is Level.ERROR]
     assert {(event.cause, event.device, event.rank) for event in first} == {("divergence", "unknown", -1)}

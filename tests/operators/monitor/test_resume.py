@@ -61,18 +61,12 @@ def test_under_a_supervisor_all_ranks_take_the_step_that_it_chose(tmp_path):
     assert checkpoint_to_resume(tmp_path / "rank1", rank=1, config=config) == own[1, 4]
 
 
-def test_a_rank_without_checkpoints_takes_that_of_the_rank_that_writes_for_all(tmp_path):
+def test_a_rank_without_checkpoints_takes_that_of_the_rank_that_writes_for_all_and_none_of_another_job(tmp_path):
+    save(tmp_path / "kept", 4, rank=1, run="other")
     chosen = save(tmp_path / "kept", 4)
     config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 2], str(chosen), 4))
     for folder in ("kept", "missing"):
         assert checkpoint_to_resume(tmp_path / folder, rank=1, config=config) == chosen
-
-
-def test_what_another_job_left_is_not_taken(tmp_path):
-    save(tmp_path / "kept", 4, rank=1, run="other")
-    chosen = save(tmp_path / "kept", 4)
-    config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 2], str(chosen), 4))
-    assert checkpoint_to_resume(tmp_path / "kept", rank=1, config=config) == chosen
 
 
 def test_of_those_without_a_manifest_that_the_supervisor_chose_each_rank_takes_its_own(tmp_path):

@@ -19,7 +19,6 @@ from checked_nets import (
     jitted_step,
     state_of,
     targets,
-    value_and_grad_loop,
     values,
 )
 from mindspore import amp, nn, ops
@@ -104,16 +103,6 @@ def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(m
     assert_same_bits(run.state(), unwatched(3))
 
 
-def test_skipping_leaves_out_the_bad_update_and_goes_on():
-    run = Run(config("skip"))
-    run.train(dataset(5, bad=[5]))
-    fatal = [event for event in run.events if event.level is Level.ERROR]
-    assert fatal
-    assert {(event.step, event.refused) for event in fatal} == {(5, True)}
-    assert run.monitor.monitor.status.refused == 1
-    assert_same_bits(run.state(), unwatched(4))
-
-
 @pytest.mark.parametrize(("upper", "level"), [((1000, 100), "ERROR"), ((10**9, 1000), "WARNING")])
 def test_what_is_logged_only_and_what_is_of_second_level_is_reported_and_applied(upper, level):
     run = Run(config("log" if level == "ERROR" else "stop", upper))
@@ -139,36 +128,10 @@ def test_switched_off_it_does_nothing_at_all():
 def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never(caplog, monkeypatch):
     step_monitor._say_that_it_is_off.cache_clear()
     monkeypatch.setenv("NPU_ASD_ENABLE", "0")
-    run = Run(Config(protection="document", enable=0))
-    assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
-    assert caplog.records == []
-    for _ in range(2):
-        run = Run(None)
+    for settings in (Config(protection="document", enable=0), None, None):
+        run = Run(settings)
         assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
-    assert ["NPU_ASD_ENABLE is 0" in message for message in caplog.messages] == [True]
-
-
-def test_after_the_training_the_gate_lets_everything_pass():
-    run = Run(config("skip"))
-    run.train(dataset(2, bad=[1]))
-    before = slots.table().refused()
-    loop = value_and_grad_loop(run.net, run.optimizer)
-    loop(ids(), targets() * 1e6).asnumpy()
-    assert slots.table().refused() == before
-
-
-@pytest.mark.parametrize("style", [value_and_grad_loop, jitted_step])
-def test_a_loop_of_ones_own_gets_the_events_of_each_step(style, ahead):
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-2)
-    monitor = StepMonitor(config("skip"), sinks=[])
-    assert monitor.attach(net, optimizer) is optimizer
-    step = style(net, optimizer)
-    fatal = []
-    for seed in range(1, 5):
-        loss = step(ids(seed), targets(seed) * (1e6 if seed == 3 else 1))
-        fatal += [event.step for event in monitor.step(loss) if event.level is Level.ERROR]
-    assert set(fatal) == {3}
+    assert sum("NPU_ASD_ENABLE is 0" in message for message in caplog.messages) == 1  # and MindSpore's own, once
 
 
 def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(ahead):

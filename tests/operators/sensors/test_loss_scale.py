@@ -1,11 +1,13 @@
 """Where the loss scale in force is read from."""
 
+import contextlib
+
 import mindspore as ms
 import pytest
 from checked_nets import Decoder, fill, ids, targets
 from mindspore import Parameter, Tensor, amp, nn
 
-from asd import Config, ConfigError
+from asd import AnomalyDetected, Config, ConfigError, Level
 from asd.operators import StepMonitor
 from asd.operators.sensors.loss_scale import LossScale
 from asd.rules.reading import Reading
@@ -41,17 +43,9 @@ def test_it_is_read_from_numbers_tensors_and_scalers(source, scale):
     assert LossScale(source).read() == scale
 
 
-def test_a_scale_in_a_parameter_is_read_anew_each_time():
-    holder = Parameter(Tensor(64.0, ms.float32), name="scale")
-    scale = LossScale(holder)
-    holder.set_data(Tensor(32.0, ms.float32))
-    assert scale.read() == 32.0
-
-
 def test_only_a_dynamic_scaler_is_dynamic():
     assert LossScale(amp.DynamicLossScaler(16.0, 2, 10)).dynamic is True
     assert LossScale(amp.StaticLossScaler(16.0)).dynamic is False
-    assert LossScale(8.0).dynamic is False
     assert LossScale(Tensor(8.0, ms.float32), dynamic=True).dynamic is True
 
 
@@ -73,24 +67,18 @@ def test_the_constant_of_a_training_cell_is_found_inside_others_too(sens):
 
 
 @pytest.mark.parametrize(
-    ("manager", "dynamic"),
-    [(nn.DynamicLossScaleUpdateCell(2.0**12, 2, 100), True), (nn.FixedLossScaleUpdateCell(2.0**12), False)],
-    ids=["dynamic", "fixed"],
+    ("scale", "dynamic"),
+    [
+        (nn.DynamicLossScaleUpdateCell(2.0**12, 2, 100), True),
+        (nn.FixedLossScaleUpdateCell(2.0**12), False),
+        (Tensor(2.0**12, ms.float32), False),
+    ],
+    ids=type_and_value,
 )
-def test_the_scale_of_a_training_cell_with_a_manager_is_found(manager, dynamic):
+def test_the_scale_of_a_training_cell_is_found(scale, dynamic):
     net, optimizer = training_parts()
-    found = LossScale.of(nn.TrainOneStepWithLossScaleCell(net, optimizer, manager))
+    found = LossScale.of(nn.TrainOneStepWithLossScaleCell(net, optimizer, scale))
     assert (found.read(), found.dynamic) == (2.0**12, dynamic)
-
-
-def test_a_scale_tensor_of_a_training_cell_is_found():
-    net, optimizer = training_parts()
-    cell = nn.TrainOneStepWithLossScaleCell(net, optimizer, Tensor(512.0, ms.float32))
-    assert (LossScale.of(cell).read(), LossScale.of(cell).dynamic) == (512.0, False)
-
-
-def test_a_network_without_a_training_cell_has_the_scale_one():
-    assert LossScale.of(Decoder()).read() == 1.0
 
 
 def test_the_scale_of_a_training_cell_of_mindformers_is_found():
@@ -108,34 +96,64 @@ def test_the_scale_of_a_training_cell_of_mindformers_is_found():
         ([2e7, 1e7, 4e6], [1.0, 2.0, 0.5], 2.0**23),
         ([3e4], [2.0, 4.0], 2.0**13),
         ([2e7, 1e7], [3e6, 9e6], 2.0**24),  # which the program left as they are
-        ([2e7], [3e6, 9e6], None),  # two places are too few
-        ([2e7, 1.0], [3e6, 9e6], None),  # one place alone is too large, and what it sends on
-        ([1.0, 2.0], [1.0, 1e-9], None),
-        ([float("inf")], [1.0, 1.0], None),
+        ([2e7], [3e6, 9e6], 0.0),  # two places are too few
+        ([2e7, 1.0], [3e6, 9e6], 0.0),  # one place alone is too large, and what it sends on
+        ([1.0, 2.0], [1.0, 1e-9], 0.0),
+        ([float("inf")], [1.0, 1.0], 0.0),
     ],
 )
 def test_a_scale_that_nobody_told_is_found_where_all_places_show_it(inner, outer, scale):
     readings = [Reading("a", value) for value in inner] + [Reading("b", value, kind="W") for value in outer]
-    found = LossScale.found_in(readings, (1e6, 1e4))
-    assert (found.read() if found else None) == scale
+    assert LossScale.shown_by(readings, (1e6, 1e4)) == scale
 
 
-@pytest.mark.parametrize(("watched", "by_optimizer"), [(True, False), (False, False), (True, True)])
-def test_a_scaled_loss_in_a_loop_of_ones_own_ends_no_training(watched, by_optimizer, tmp_path):
-    scale, events = 2.0**24, []
-    net = fill(Decoder())
-    optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9, loss_scale=scale if by_optimizer else 1.0)
-    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
-    monitor.attach(net, optimizer)
-    gradients = ms.value_and_grad(lambda x, y: net(x, y) * scale, None, optimizer.parameters)
+@pytest.fixture
+def trained(tmp_path):
+    """Trains for five steps in a loop of one's own; returns the events, and what is trained."""
 
-    def step(x, y):
-        loss, found = gradients(x, y)
-        optimizer(found if by_optimizer else tuple(each / scale for each in found))
-        return loss
+    def train(scale_in, *, watched, by_optimizer=False, divides=True):
+        net, events = fill(Decoder()), []
+        rate, known = (1e-3 if divides else 1e-9), (scale_in(1) if by_optimizer else 1.0)
+        optimizer = nn.Momentum(net.trainable_params(), rate, 0.9, loss_scale=known)
+        monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
+        monitor.attach(net, optimizer)
+        scale = Parameter(Tensor(1.0, ms.float32), name="scale", requires_grad=False)
+        gradients = ms.value_and_grad(lambda x, y: net(x, y) * scale, None, optimizer.parameters)
+        calls = [0]
 
-    step = monitor.watch_step(step) if watched else step
-    for number in range(5):
-        monitor.step(step(ids(number), targets(number)))
-    assert [(event.cause, event.step) for event in events] == ([] if by_optimizer else [("loss_scale", 1)])
-    assert monitor.monitor.status.refused == (not watched and not by_optimizer)
+        def step(x, y):
+            calls[0] += 1
+            scale.set_data(Tensor(float(scale_in(calls[0])), ms.float32))
+            loss, found = gradients(x, y)
+            optimizer(tuple(each / scale for each in found) if divides and not by_optimizer else found)
+            return loss
+
+        step = monitor.watch_step(step) if watched else step
+        with contextlib.suppress(AnomalyDetected):
+            for number in range(5):
+                monitor.step(step(ids(number), targets(number)))
+        return events, monitor.monitor.status
+
+    return train
+
+
+@pytest.mark.parametrize(("watched", "lost"), [(True, 0), (False, 2)])
+@pytest.mark.parametrize("divides", [True, False])
+def test_a_scale_that_a_second_run_or_step_shows_too_is_taken_for_one(watched, lost, divides, trained):
+    events, status = trained(lambda _: 2.0**24, watched=watched, divides=divides)
+    assert [(event.cause, event.step) for event in events] == [("loss_scale", step) for step in (1, 2)[: lost or 1]]
+    assert (status.refused, status.steps) == (lost, 5)
+
+
+def test_a_scale_by_which_the_optimizer_divides_is_known(trained):
+    events, status = trained(lambda _: 2.0**24, watched=True, by_optimizer=True)
+    assert (events, status.refused) == ([], 0)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("size", [2.0**24, 2.0**30, 3e30])
+def test_a_device_that_makes_all_values_of_the_first_step_large_is_no_loss_scale(watched, size, trained):
+    events, status = trained(lambda call: size if call == 1 else 1.0, watched=watched, divides=False)
+    (first, *_) = [event for event in events if event.kind == "anomaly"]
+    assert (first.step, first.level, first.refused, status.refused) == (1, Level.ERROR, True, not watched)
+    assert [event.verdict for event in events if event.kind == "replay"] == ["transient"][:watched]
