@@ -100,14 +100,13 @@ class Work(NamedTuple):
         answer = np.array(self.answer_of(*operands), np.float32)
         planted = np.zeros(answer.shape, bool)
         planted.flat[0] = True
-        bound = None
-        if self.size:
-            size = answer if self.size is True else self.size(*operands) + np.zeros(answer.shape)
-            bound = Tensor((_ROUNDING * np.abs(size) + 1e-30).astype(np.float32))
-            answer.flat[0] += 4 * bound.asnumpy().flat[0] + 1
-        else:
+        if not self.size:
             answer.flat[0] = np.nextafter(answer.flat[0], np.float32(np.inf)) if answer.flat[0] else 1
-        return Answer(Tensor(0.0), Tensor(answer), planted, bound)
+            return Answer(Tensor(0.0), Tensor(answer), planted)
+        size = answer if self.size is True else self.size(*operands) + np.zeros(answer.shape)
+        bound = (_ROUNDING * np.abs(size) + 1e-30).astype(np.float32)
+        answer.flat[0] += 4 * bound.flat[0] + 1
+        return Answer(Tensor(0.0), Tensor(answer), planted, Tensor(bound))
 
 
 class Factors(NamedTuple):
