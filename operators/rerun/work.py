@@ -20,7 +20,7 @@ from mindspore.ops import operations as P  # noqa: N812
 Array = Any
 BLOCK = (63, 65)
 """Shape of the numbers that vector operators work on, which are repeated; odd, so that each number meets all cores."""
-_LEAST, _MOST, _MOST_VECTOR = 12 * 4095, 1 << 24, 1 << 19  # elements of a result
+_LEAST, _MOST, _MOST_VECTOR = 12 * 4095, 1 << 23, 1 << 19  # elements of a result
 _SHARE, _TERMS, _NARROWEST, _TALLEST = 32, 1024, 192, 4096
 _ROUNDING = 2.0**-10  # of a result's size; all that devices approximate is nearer
 _FEW = 2.0**-5  # of a product whose partial sums are rounded to half precision
