@@ -38,8 +38,7 @@ class Training:
 
 def changed(found, at, how):
     """The result, of which the element `at` is changed."""
-    array = found.asnumpy() if found.dtype != ms.bfloat16 else found.float().asnumpy()
-    array = array.copy()
+    array = (found if found.dtype != ms.bfloat16 else found.float()).asnumpy().copy()
     array[at] = how(array[at])
     return Tensor(array).astype(found.dtype)
 
@@ -67,8 +66,7 @@ def test_a_sound_device_passes_whatever_the_turn_and_one_element_that_is_wrong_i
     if device.absent:
         assert set(device.absent) == {"products of bfloat16"}  # the CPU has none
         return
-    shape = test.answer(device, 0).found.shape
-    at = tuple(length - 1 for length in shape)
+    at = tuple(length - 1 for length in test.answer(device, 0).found.shape)
 
     def compute(*operands):
         return changed(test.compute(*operands), at, lambda number: 3 * abs(number) + 3)
@@ -110,7 +108,7 @@ def random_sums():
 @pytest.mark.parametrize("value", [0, 1])
 def test_a_device_that_can_not_compare_or_count_fails(monkeypatch, clean, operator, value):
     bare = getattr(work, operator)
-    monkeypatch.setattr(work, operator, lambda *given: bare(*given) * 0 + value if value else bare(*given) * 0)
+    monkeypatch.setattr(work, operator, lambda *given: (bare(*given) * 0 + value).astype(bare(*given).dtype))
     tests = [each for each in TESTS if each.name in {"Add", "Exp", "MatMul, float32"}]
     assert Device(SIZES, blocks()).test(tests, 1)
 
