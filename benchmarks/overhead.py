@@ -17,7 +17,8 @@ import platform
 import re
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,18 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 import numpy as np
 from _turns import Step, in_turns
 from mindspore import Tensor, nn
+from mindspore.ops import Primitive
 
 from asd import Config
 from asd.operators import StepMonitor
 from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators.rerun import pieces, work
 
 SIX_BLOCKS = SMALL.with_(hidden=256, layers=6, heads=8, intermediate=688, sequence=128)
 MODELS = {"large": LARGE, "six blocks": SIX_BLOCKS, "small": SMALL}
 TURNS = {"large": 6, "six blocks": 8, "small": 24}
+LLAMA_7B = [(4096, 512)] * 128 + [(4096, 1376)] * 96 + [(4000, 4096)] * 2
+"""Weights of one of eight ranks that divide the network by operators."""
 STEPS = 16
 """Of a turn: what is read or computed again now and then is due once in so many."""
 
@@ -138,7 +143,75 @@ def memory_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     return {mode: memory(mode, 200 if quick else 10_000) for mode in ("graph", "pynative") if chosen.search(mode)}
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {"steps": steps_part, "memory": memory_part}
+class _Counted:
+    """An operator that counts its launch, and the bytes that it reads and writes."""
+
+    def __init__(self, bare: Callable[..., Any], total: dict[str, int]) -> None:
+        self.bare, self.total = bare, total
+
+    def __call__(self, *given: Any) -> Any:
+        """What the operator returns."""
+        found = self.bare(*given)
+        self.total["launches"] += 1
+        self.total["bytes"] += sum(each.nbytes for each in _tensors([given, found]))
+        return found
+
+
+def _tensors(some: Any) -> Iterator[Tensor]:
+    for each in some:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, (list, tuple)):
+            yield from _tensors(each)
+
+
+@contextmanager
+def _counting() -> Iterator[dict[str, int]]:
+    """Counts what the operators of known-answer tests read and write, and what is copied between host and device."""
+    total: dict[str, int] = {}
+    bare, init, to_host = [vars(module).copy() for module in (work, pieces)], Tensor.__init__, Tensor.asnumpy
+
+    def upload(self: Tensor, given: Any = None, *more: Any, **settings: Any) -> None:
+        total["uploads"] += not isinstance(given, Tensor)
+        init(self, given, *more, **settings)
+
+    def read(self: Tensor) -> Any:
+        total["reads"] += 1
+        return to_host(self)
+
+    for module, names in zip((work, pieces), bare, strict=True):
+        operators = {name: each for name, each in names.items() if isinstance(each, Primitive)}
+        vars(module).update({name: _Counted(each, total) for name, each in operators.items()})
+    Tensor.__init__, Tensor.asnumpy = upload, read
+    yield total
+    Tensor.__init__, Tensor.asnumpy = init, to_host
+    for module, names in zip((work, pieces), bare, strict=True):
+        vars(module).update(names)
+
+
+def probe_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
+    """What a turn of the known-answer tests does once operands are there, in the sizes of a rank of Llama-2 7B."""
+    use_mode("pynative")
+    sizes, found = work.Sizes.of([(64, 64)] if quick else LLAMA_7B), {}
+    others = [
+        each for kind, tests in pieces.PIECES.items() if kind not in ("products", "convolutions") for each in tests
+    ]
+    products = {each.name: each for each in pieces.PIECES["products"] if each.name.startswith("MatMul, ")}
+    with _counting() as total:
+        device = work.Device(sizes, pieces.blocks())
+        for name in (each for each in products if "bfloat16" not in each and chosen.search(each)):
+            due = (products[name], *others[4::6][:8])
+            due = [each._replace(compute=_Counted(each.compute, total)) for each in due]
+            for turn in range(2):  # the first one makes operands
+                total |= dict.fromkeys(("launches", "bytes", "uploads", "reads"), 0)
+                if device.test(due, turn):
+                    raise SystemExit("this device computes wrongly, or a known answer is wrong")
+            operations = 2 * sizes.rows * sizes.columns * min(sizes.terms, products[name].factors.terms)
+            found[name.partition(", ")[2]] = {**total, "operations": operations}
+    return found
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {"steps": steps_part, "memory": memory_part, "probe": probe_part}
 
 
 def main() -> None:

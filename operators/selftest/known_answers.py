@@ -1,7 +1,8 @@
-"""Repeats known-answer tests, and compares each result with the answer and with the first result."""
+"""Runs known-answer tests for a time: those that a training's device does between steps."""
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -9,61 +10,40 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.operators.rerun.pieces import PIECES
+from asd.operators.rerun.pieces import PIECES, blocks
 from asd.operators.rerun.vendor import stress_test
-from asd.operators.rerun.work import Work, bits_of, is_off, operands_of
-from asd.operators.selftest.outcome import Report, expect, try_bare
+from asd.operators.rerun.work import Device, Sizes, Test
+from asd.operators.selftest.outcome import Absent, Report, expect
 
-_TASKS = 2  # sets of numbers of each piece of work
-_SHAPE = (512, 512)  # of operands: some 10**8 operations a product
+_CHIP, _PROCESSOR = Sizes(4089, 4096, 1024, 128), Sizes(507, 512, 128, 12)
 _LEAST = 2  # repetitions of each, however short the time is
 
 
 class StressFinding(NamedTuple):
-    """First wrong result of a stress test.
-
-    Attributes:
-        workload: Kind of the work, such as `products`.
-        output: Operator of that kind.
-        seed: Seed of the numbers.
-        repetition: Number of the repetition with these numbers, from 1.
-        wrong: Number of wrong elements.
-        words: First wrong element, its right value and its own with their bits, and the reference they differ from.
-    """
+    """First wrong result of a stress test: kind of the work, its test, when from 1 on, how much is wrong and where."""
 
     workload: str
     output: str
-    seed: int
     repetition: int
     wrong: int
     words: str
 
     def sentence(self) -> str:
         """Returns the finding as one sentence, without a full stop."""
-        return f"{self.workload}, {self.output}, seed {self.seed}, repetition {self.repetition}, {self.words}"
+        return f"{self.workload}, {self.output}, repetition {self.repetition}, {self.words}"
 
 
 @dataclass
 class StressOutcome:
-    """Outcome of a stress test.
-
-    Attributes:
-        repetitions: Repetitions of each kind of work.
-        absent: Operators that this device lacks, and why.
-        seconds: Duration, without computing the answers and without `stress_test`.
-        finding: First wrong result; None when all were right.
-        vendor_code: Result of MindSpore's own test, one of `STRESS_CODES`; None where it did not run.
-    """
+    """Outcome of a stress test: how often each kind was repeated, and the tests that this device lacks, and why."""
 
     repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PIECES, 0))
     absent: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # without `stress_test`
     finding: StressFinding | None = None
-    vendor_code: int | None = None
+    vendor_code: int | None = None  # result of MindSpore's own test, one of `STRESS_CODES`, where it ran
 
 
 def use_device(device: str, mode: str) -> str:
@@ -96,99 +76,60 @@ def use_device(device: str, mode: str) -> str:
     return f"{target}:{number}"
 
 
-def stress(seconds: float, seed: int = 0, tell: Callable[[float, int], None] | None = None) -> StressOutcome:
+def stress(seconds: float, tell: Callable[[float, int], None] | None = None) -> StressOutcome:
     """Tests the current device until the time is up or a result is wrong.
 
     Args:
         seconds: Duration; everything is computed at least twice.
-        seed: Seed of the numbers.
         tell: Called with the seconds and the repetitions so far.
 
     Raises:
         UnsupportedError: The device supports none of the work, or MindSpore's own test does not run.
     """
-    outcome = StressOutcome()
-    jobs = []
-    for kind, work in ((kind, work) for kind, works in PIECES.items() for work in works):
-        try:
-            jobs += [_Job(kind, work, seed + number) for number in range(_TASKS)]
-        except Exception as error:  # of any kind, as an operator or MindSpore's queue of them raises it
-            outcome.absent[work.name] = _first_sentence(error)
-    if not jobs:
+    outcome, device, on_ascend = StressOutcome(), _device(), ms.get_context("device_target") == "Ascend"
+    _repeat(device, seconds, outcome, tell or (lambda _seconds, _count: None))
+    outcome.absent = device.absent
+    if not any(outcome.repetitions.values()):
         raise UnsupportedError(f"the device can't do the work: {next(iter(outcome.absent.values()))}.")
-    _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
-    if outcome.finding is None and ms.get_context("device_target") == "Ascend":
+    if outcome.finding is None and on_ascend:
         outcome.vendor_code = stress_test()
     return outcome
 
 
-def test_operators(report: Report) -> None:
-    """Runs each known-answer test twice."""
-    for work in (work for works in PIECES.values() for work in works):
-        report.check("MindSpore's operators", work.name, _try, work)
-
-
-def _try(work: Work) -> None:
-    given = operands_of(np.random.default_rng(7).normal(0, 0.1, 997), 1)
-    operands = [given[each] for each in work.operands]
-    tensors = [Tensor(each) for each in operands]
-    both = [try_bare(work.name, lambda: work.compute(*tensors).asnumpy()) for _ in range(2)]
-    wrong = work.fault(both[0], both[1], operands)
-    expect(not wrong, wrong)
-
-
-def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
+def _repeat(device: Device, seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
     began, repetition = time.monotonic(), 0
-    while repetition < _LEAST or outcome.seconds < seconds:
+    while repetition < _LEAST or 0 < outcome.seconds < seconds:
         repetition += 1
-        for job in jobs:
-            outcome.repetitions[job.kind] += 1
-            outcome.finding = job.repeat(repetition)
+        for kind, test in ((kind, test) for kind, tests in PIECES.items() for test in tests):
+            findings = device.test([test], repetition)
+            if device.lacks(test):
+                continue
+            outcome.repetitions[kind] += 1
             outcome.seconds = time.monotonic() - began
             tell(min(outcome.seconds, seconds), sum(outcome.repetitions.values()))
-            if outcome.finding is not None:
+            for name, wrong, words, *_ in findings:
+                outcome.finding = StressFinding(kind, name, repetition, wrong, words)
                 return
             if repetition > _LEAST and outcome.seconds >= seconds:
                 return
 
 
-class _Job:
-    """Known-answer test with one set of numbers."""
+def _device() -> Device:
+    return Device(_CHIP if ms.get_context("device_target") == "Ascend" else _PROCESSOR, blocks())
 
-    def __init__(self, kind: str, work: Work, seed: int) -> None:
-        self.kind, self._work, self._seed = kind, work, seed
-        given = operands_of(np.random.default_rng(seed).normal(0, 0.1, 9973), seed, _SHAPE)
-        operands = [given[each] for each in work.operands]
-        self._tensors = [Tensor(each) for each in operands]
-        self._answer, self._bound = work.expected(operands)
-        self._first: np.ndarray | None = None
-        if work.is_coarse(self._compute(), operands):
-            raise UnsupportedError("it is computed less precisely here")
 
-    def repeat(self, repetition: int) -> StressFinding | None:
-        """Computes once more; returns a finding if the result is wrong, else None."""
-        output = self._compute()
-        wrong = is_off(output, self._answer, self._bound)
-        if wrong.any():
-            return self._finding(repetition, output, self._answer.astype(output.dtype), wrong, "the known answer")
-        if self._first is None:
-            self._first = output
-        wrong = bits_of(output) != bits_of(self._first)
-        if wrong.any():
-            return self._finding(repetition, output, self._first, wrong, "the first repetition")
-        return None
+def test_operators(report: Report) -> None:
+    """Runs each known-answer test."""
+    device = _device()
+    for test in (test for tests in PIECES.values() for test in tests):
+        report.check("MindSpore's operators", test.name, functools.partial(_try, device), test)
 
-    def _compute(self) -> np.ndarray:
-        found: np.ndarray = self._work.compute(*self._tensors).asnumpy().reshape(self._answer.shape)
-        return found
 
-    def _finding(
-        self, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
-    ) -> StressFinding:
-        at, total = tuple(np.argwhere(wrong)[0].tolist()), int(wrong.sum())
-        expected, got = (f"{float(each[at])!r} (0x{int(bits_of(each)[at]):08X})" for each in (right, output))
-        words = f"element {list(at)}: expected {expected}, got {got}; {total} of {output.size} elements differ from"
-        return StressFinding(self.kind, self._work.name, self._seed, repetition, total, f"{words} {against}")
+def _try(device: Device, test: Test) -> None:
+    findings = device.test([test], 1)
+    if device.lacks(test):
+        raise Absent(next(why for name, why in device.absent.items() if name in (test.name, test.group)))
+    expect(not findings, "".join(each.words for each in findings))
 
 
 def _first_sentence(error: Exception) -> str:

@@ -43,8 +43,8 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
     )
     assert done.code == 1
     sentence, where = done.out.splitlines()
-    assert sentence.startswith("CPU:0 computed wrongly: factors, Mul, seed 0, ")
+    assert sentence.startswith("CPU:0 computed wrongly: factors, Mul, repetition 1, ")
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert all(word in where for word in (told.id, "run/events-stress.jsonl"))
-    assert (told.checkpoint, told.value, told.verdict, told.reason) == ("factors.Mul", 262144.0, "persistent", sentence)
+    assert (told.checkpoint, told.value, told.verdict, told.reason) == ("factors.Mul", 49128.0, "persistent", sentence)
     assert handled(runner, capsys, "isolated: CPU:0", "  failed 20")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables.cells import count, met, result, table
+from tables.cells import count, met, percent, result, table
 
 _LARGE, _PROCESSOR, _FIRST = 1.05, 1.25, 2.0
 """What was aimed at: a step of the large network; the processor time of a step, and the first step, of the others."""
@@ -112,6 +112,20 @@ def overhead() -> str:
             is_met = processor <= _PROCESSOR and first <= _FIRST
         rows.append((name, _spread(row["ratio"]), _spread(row["processor"]), f"{first:.1f}", aimed, met(is_met)))
     return table(("network, mode", "time of a step", "processor time", "first step", "aimed", "met"), rows)
+
+
+def known_answers() -> str:
+    """What a turn of the known-answer tests costs on a device, of three steps of Llama-2 7B on eight ranks."""
+    rows = []
+    for name, row in result("overhead")["probe"].items():
+        seconds = row["bytes"] / 1.6e12 + row["operations"] / 141e12 * (4 if name == "float32" else 1)
+        seconds += 10e-6 * row["launches"] + 40e-6 * (row["uploads"] + row["reads"])
+        share = seconds / (3 * result("cost")["tensor"]["full"]["step_ms"] / 1000)
+        moved, operations = f"{row['bytes'] / 1e6:,.0f} MB", f"{row['operations'] / 1e9:.1f} billion"
+        counts = (count(row[each]) for each in ("uploads", "reads", "launches"))
+        rows.append((name, *counts, moved, operations, percent(share, 2)))
+    head = ("a turn", "uploads", "reads", "launches", "read and written", "operations of the product", "of three steps")
+    return table(head, rows)
 
 
 def _spread(found: dict[str, float]) -> str:

@@ -34,5 +34,5 @@ elif what == "backward":
 
     ready_made._LAYER_NORM = Norm
 elif what == "crash":
-    known_answers._try = lambda _work: os.kill(os.getpid(), 9)
+    known_answers._try = lambda *_: os.kill(os.getpid(), 9)
 sys.exit(main(words))
