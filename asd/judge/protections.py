@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from asd.errors import and_more
 from asd.records import fill
 from asd.rules import reading
 
@@ -92,13 +93,13 @@ class Protections:
         for words, names in self.unseen.items():
             if (words, "") not in self._told:
                 self._told.add((words, ""))
-                total = self.places.get(words, len(names))
-                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, _some(names))
+                total, some = self.places.get(words, len(names)), and_more(names, _MOST_TOLD)
+                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, some)
         for setting, reasons in self.missing.items():
             new = [reason for reason in reasons if (setting, reason) not in self._told]
             self._told |= {(setting, reason) for reason in new}
             if new:
-                _LOG.warning("not active, or not everywhere: %s: %s", setting, _some(new))
+                _LOG.warning("not active, or not everywhere: %s: %s", setting, and_more(new, _MOST_TOLD, "; "))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the form in the status of a rank."""
@@ -118,8 +119,3 @@ class Protections:
                     known = own.setdefault(name, [])
                     known += [entry for entry in entries if entry not in known]
         return whole.to_json()
-
-
-def _some(reasons: Sequence[str]) -> str:
-    more = f"; and {len(reasons) - _MOST_TOLD} more" if len(reasons) > _MOST_TOLD else ""
-    return "; ".join(reasons[:_MOST_TOLD]) + more

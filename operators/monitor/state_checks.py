@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mindspore import nn
 
+from asd.errors import and_more
 from asd.judge.protections import Protections
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.mended import mend_files, take_loaded
@@ -57,8 +58,7 @@ class StateChecks(Part):
     def name_not_finite(self) -> None:
         """Reports values that are not finite after the first step, as from a file; before, weights may be unsharded."""
         if self._state is not None and (broken := self._reading.not_finite()):
-            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-            self.monitor.problem(f"not finite after the first step: {', '.join(broken[:3])}{more}")
+            self.monitor.problem(f"not finite after the first step: {and_more(broken)}")
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly, after a step whose update was applied."""
