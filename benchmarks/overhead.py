@@ -30,8 +30,8 @@ from _turns import Step, in_turns
 from mindspore import Tensor, nn
 
 from asd import Config
+from asd.demo.llama import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.operators import StepMonitor
-from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
 
 SIX_BLOCKS = SMALL.with_(hidden=256, layers=6, heads=8, intermediate=688, sequence=128)
 MODELS = {"large": LARGE, "six blocks": SIX_BLOCKS, "small": SMALL}

@@ -40,7 +40,7 @@ _FOLDERS = ("asd", "operators", "exporters")
 _OTHERS = {
     "tests": "mirrors the three folders; whole stories, real programs and trainings of all kinds beside them",
     "benchmarks": "cost, detection quality, scale: programs that print tables and write JSON into `benchmarks/results`",
-    "examples": "short programs to copy; each is run by a test",
+    "examples": "short programs to copy, each run by a test; what `asd demo` plays is in `demo`",
     "deploy": "what runs agent and handler on Kubernetes, Slurm and plain hosts",
     "docs": "these pages, and the programs that make their tables and pictures",
 }
@@ -52,8 +52,8 @@ def rooms() -> str:
     for folder in _FOLDERS:
         for init in sorted((ROOT / folder).rglob("__init__.py"), key=lambda path: path.parent.parts):
             inside = init.parent.relative_to(ROOT / folder).parts
-            if folder == "asd" and inside[:1] in (("operators",), ("exporters",)):
-                continue  # links to the two other folders
+            if any(path.is_symlink() for path in init.parents):
+                continue  # links to the other folders
             files = len(list(init.parent.glob("*.py"))) - 1
             lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init), str(files)))
     missing = {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(_FOLDERS)

@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from asd.cli.shared.progress import Bar
 from asd.cli.shared.stopping import quiet
 from asd.config import Config
 from asd.errors import ConfigError
@@ -91,17 +92,17 @@ def _help_on_faults() -> str:
 
 
 def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    from asd.cli.train.demo_detection import Detection, Unseen
-    from asd.cli.train.demo_job import Acts
+    from asd.demo.detection import Detection, Unseen
+    from asd.demo.job import Acts
 
     result: dict[str, Any] = {"checks": {}}
     if "detection" in parts:
-        result = Detection(args, out, config, fault).tell()
+        result = Detection(args, out, Bar, config, fault).tell()
     if "unseen" in parts:
-        result["checks"] |= Unseen(args, out).tell()
+        result["checks"] |= Unseen(args, out, Bar).tell()
     acts = [part for part in PARTS[2:] if part in parts]
     if acts:
-        told = Acts(args, out).tell(acts)
+        told = Acts(args, out, Bar).tell(acts)
         result |= {**told, "checks": {**result["checks"], **told["checks"]}}
     return result
 

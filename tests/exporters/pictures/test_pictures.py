@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from asd import Level
+from asd.demo.pictures import Lane, draw_history, draw_jobs
 from asd.exporters.pictures.chart import Scale
-from asd.exporters.pictures.job import Lane, draw_jobs
-from asd.exporters.pictures.values import draw_history
 from asd.supervisor.record import Attempt
 from tests.support.events import event_maker
 
