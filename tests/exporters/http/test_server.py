@@ -276,7 +276,7 @@ def test_a_client_that_leaves_in_the_middle_is_no_harm(served):
     ids=["first line", "headers", "body", "chunks"],
 )
 def test_a_client_that_sends_a_byte_at_a_time_loses_its_place(endpoint, monkeypatch, begin, more):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.3)
     server = endpoint.start()
     started = time.monotonic()
     with (
@@ -293,7 +293,7 @@ def test_a_client_that_sends_a_byte_at_a_time_loses_its_place(endpoint, monkeypa
 
 
 def test_a_connection_that_is_kept_for_the_next_request_is_not_kept_for_ever(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.3)
     endpoint.start()
     begin = time.monotonic()
     assert endpoint.say(GET.replace(b"Connection: close\r\n", b"")).startswith(b"HTTP/1.1 200")
@@ -301,7 +301,7 @@ def test_a_connection_that_is_kept_for_the_next_request_is_not_kept_for_ever(end
 
 
 def test_a_client_that_never_reads_loses_its_place_and_holds_up_nobody(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.5)
     gauge = Gauge("asd_feature_value", "x" * 20_000_000, registry=endpoint.registry)
     gauge.set(1)
     endpoint.start()
@@ -320,7 +320,7 @@ def test_a_client_that_never_reads_loses_its_place_and_holds_up_nobody(endpoint,
 
 
 def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 600.0)
     server = endpoint.start()
     place = (server.address, server.port)
     with contextlib.ExitStack() as stack:
@@ -337,7 +337,7 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
 
 @pytest.mark.slow
 def test_thousands_of_clients_that_come_again_and_again_only_delay_the_others(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 1.0)
     server = endpoint.start()
     clients, over = [], threading.Event()
 

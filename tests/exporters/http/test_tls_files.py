@@ -184,7 +184,7 @@ def test_a_new_authority_of_clients_is_used_and_the_old_one_forgotten(serve, fol
 
 
 def test_clients_that_never_shake_hands_hold_up_nobody(serve, authority, monkeypatch):
-    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.5)
     server = serve(MUTUAL)
     context = client_context(authority, authority.issue_cert("p.example"))
     with contextlib.ExitStack() as silent:
