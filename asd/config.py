@@ -44,7 +44,6 @@ class Config:
         record: Whether the feature values of every step are recorded for `asd tune`.
         confirm: Share of the steps, 0..1, that may be re-run before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
-        budget: Share of the time of a step, 0..1, that detection may take.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -66,7 +65,6 @@ class Config:
     confirm: float = _BY_PROTECTION
     node: str = ""
     protection: str = "full"
-    budget: float = 0.03
 
     def __post_init__(self) -> None:
         given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}

@@ -9,13 +9,16 @@ from __future__ import annotations
 from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
 from asd.settings.protection import PROTECTIONS
-from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, pair
+from asd.settings.values import DIGITS, FOLDER, NAME, ValueFormat, choice, pair
 from asd.settings.variable import Variable
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """Variables that `asd run --ranks` passes to a training besides; they are not settings."""
-FORMER = {"MS_NPU_ASD_CONFIG": "ASD_RULE=combined"}
-"""Variables of the vendor that are not read, each with its replacement."""
+FORMER = {
+    "MS_NPU_ASD_CONFIG": "ASD_RULE=combined",
+    "ASD_BUDGET": "the metrics asd_check_seconds_total and asd_step_seconds_total",
+}
+"""Variables of the vendor and of earlier versions that are not read, each with its replacement."""
 _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
     lambda value: type(value) is int and 0 <= value <= 3,
@@ -63,12 +66,6 @@ VARIABLES = (
         "rule",
         choice(RULES),
         f"which rule judges: {', '.join(f'`{name}`' for name in RULES)}",
-    ),
-    Variable(
-        "ASD_BUDGET",
-        "budget",
-        SHARE_OF_TIME,
-        "share of a step's time that detection may take between two steps: the status says whether it takes more",
     ),
     Variable(
         "ASD_RUN_DIR",

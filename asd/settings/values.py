@@ -45,7 +45,6 @@ SHARE = ValueFormat(
     lambda value: isinstance(value, float | int) and 0 <= value <= 1,
     "it must be a share of the steps from 0, for never, to 1, for example 0.01",
 )
-SHARE_OF_TIME = SHARE._replace(valid="it must be a share of the time of a step from 0 to 1, for example 0.03")
 
 
 def count(largest: int, valid: str) -> ValueFormat:

@@ -16,18 +16,13 @@ _SETTING = "ASD_OPTIONS=detectors:state"
 
 
 class StateChecks(Part):
-    """Checks of the state of one `StepMonitor`; nothing is judged until `watch` is called.
-
-    Attributes:
-        seconds_in_step: Seconds of reading in the last step that was judged.
-    """
+    """Checks of the state of one `StepMonitor`; nothing is judged until `watch` is called."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self._state: OptimizerState | None = None
         self._reading: StateReading
         self._last = 0
-        self.seconds_in_step = 0.0
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         """Starts to read the weights and the state of `optimizer`, and the untrained Parameters of `net`."""
@@ -62,7 +57,7 @@ class StateChecks(Part):
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly, after a step whose update was applied."""
-        state, self.seconds_in_step = self._state, 0.0
+        state = self._state
         if state is None or step.refused:
             return
         state.note(step.readings or ())
@@ -73,14 +68,8 @@ class StateChecks(Part):
         values, growth = self._reading.read()
         if take_loaded(state.parameters):  # by the user: earlier values are no reference for it
             self.monitor.judges.forget_state()
-        self.seconds_in_step = self._reading.seconds
         found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
         if found is not None:
             step.events.append(found)
             step.fatal = step.fatal or found
             self._health.add(found)
-
-    @property
-    def price(self) -> float:
-        """Returns the seconds of one reading; 0 where nothing is read."""
-        return self._reading.seconds if self._state is not None else 0.0
