@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -83,6 +83,14 @@ class Protections:
         checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
         missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
         return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the rows of a table: `checked`, `unseen`, `on` or `missing`; the protection or setting; more words."""
+        checked = self.places or {"nothing": 0}
+        yield from (("checked", name, f"{count} checkpoints") for name, count in checked.items())
+        yield from (("unseen", name, ", ".join(names)) for name, names in self.unseen.items())
+        yield from (("on", name, words) for name, words in self.on.items())
+        yield from (("missing", name, reason) for name, reasons in self.missing.items() for reason in reasons)
 
     def tell_all(self) -> None:
         """Logs the line at the start of a training."""
