@@ -1,6 +1,6 @@
-"""What the pages take from the code itself: rooms, settings, commands, events and metrics. Made anew for each build.
+"""What the pages take from the code itself: rooms, settings, commands, events and metrics.
 
-`PARTS` has each by the name that a page writes as `<!-- generated: NAME -->`.
+`PARTS` has each by the name in `<!-- generated: NAME -->` of a page; `python docs/build/figures.py` fills them in.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ def rooms() -> str:
             inside = init.parent.relative_to(ROOT / folder).parts
             if any(path.is_symlink() for path in init.parents):
                 continue  # links to the other folders
-            files = len(list(init.parent.glob("*.py"))) - 1
-            lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init), str(files)))
+            lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init)))
     missing = {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(_FOLDERS)
     if missing:
         raise KeyError(f"folders that no page knows: {', '.join(sorted(missing))}")
-    table = _table(("folder", "what is in it", "files"), lines)
+    table = _table(("folder", "what is in it"), lines)
     return (
         table + "\n" + _table(("folder", "what is in it"), [(f"`{name}/`", words) for name, words in _OTHERS.items()])
     )
