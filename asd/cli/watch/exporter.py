@@ -50,12 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--address", str, "A", "address to serve on (default: 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
-    add(
-        "--checkpoints",
-        whole_number(0, 10_000),
-        "N",
-        "series of the N nearest to their limit (default: 0)",
-    )
+    add("--checkpoints", whole_number(0, 10_000), "N", "series of the N nearest to their limit (default: 0)")
     add_strike_arguments(parser)
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
