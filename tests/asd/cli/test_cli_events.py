@@ -152,12 +152,6 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_are_shown(run_dir, 
     assert printed.err == f"asd: {run_dir / 'events-rank0.jsonl'} can't be read: Permission denied.\n"
 
 
-def test_a_wrong_value_is_a_sentence_that_says_what_is_valid(tmp_path, capsys):
-    assert main(["events", "--run-dir", str(tmp_path), "--rank=one"]) == 2
-    valid = "it must be a whole number from -1 to 999999999; see `asd events --help`."
-    assert capsys.readouterr() == ("", f"asd: --rank has the value 'one', which is not valid: {valid}\n")
-
-
 COMMAND = (sys.executable, "-m", "asd", "events", "--run-dir")
 
 

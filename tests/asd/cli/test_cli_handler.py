@@ -151,24 +151,6 @@ def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):
     assert once(tmp_path) == 0
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "strikes many",
-        "window nan",
-        "many 1",
-        "release-after -2",
-        "metrics x:70000",
-        f"metrics x:{'9' * 5000}",
-        "option x",
-    ],
-)
-def test_a_wrong_value_of_an_option_is_named_with_what_is_valid(tmp_path, capsys, given):
-    option, value = f"--{given}".split()
-    assert once(tmp_path, option, value) == 2
-    assert capsys.readouterr().err.startswith(f"asd: {option} has the value '{value}', which is not valid: it must be ")
-
-
 def scrape(url):
     with urllib.request.urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
@@ -231,19 +213,3 @@ def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_w
         finally:
             process.terminate()
             process.communicate(timeout=20)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--isolator", "hammer"], "'hammer'"),
-        (["--lease", "asd/handler", "--once"], "it does not go with --once"),
-        (["--web-config", "web.yml", "--once"], "it goes with --metrics"),
-        (["--agents", "kubernetes:asd/app=agent"], "it must be a kubeconfig"),
-    ],
-)
-def test_what_says_not_where_agents_or_lease_are_is_code_2(tmp_path, capsys, monkeypatch, options, sentence):
-    pytest.importorskip("lightkube")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
-    assert main(["handler", "--run-dir", str(tmp_path), *options]) == 2
-    assert sentence in capsys.readouterr().err

@@ -79,13 +79,6 @@ def test_the_host_is_an_option_and_the_folder_comes_from_the_environment(tmp_pat
     assert (event.run, event.host) == ("ingest", "h9")
 
 
-@pytest.mark.parametrize("place", [["nowhere.log"], []])
-def test_wrong_usage_is_one_sentence(place, capsys):
-    assert main(["ingest", "--once", *place]) == 2
-    err = capsys.readouterr().err
-    assert (err.partition(" has")[0], err.count("\n")) == ("asd: PATH", 1)
-
-
 def test_a_second_one_on_the_same_folder_is_told_so(tmp_path, log, capsys):
     log.write_text(first(1))
     (tmp_path / "out").mkdir()

@@ -72,13 +72,3 @@ def test_json_is_the_same_for_programs_and_writes_nothing(run_dir, capsys):
     assert not (run_dir / "report.html").exists()
     assert main(["report", str(run_dir), "--json", "-o", "x.html"]) == 0
     assert LEAD in Path("x.html").read_text()
-
-
-@pytest.mark.parametrize("output", ["", ".", "/dev/null"])
-def test_what_can_not_be_replaced_by_a_file_is_wrong_usage(run_dir, tmp_path, monkeypatch, capsys, output):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", str(run_dir), "-o", output]) == 2
-    assert capsys.readouterr().err == (
-        f"asd: --output has the value {output!r}, which is not valid: it must be the name of a file, new or to be "
-        "replaced.\n"
-    )

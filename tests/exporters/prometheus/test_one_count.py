@@ -124,14 +124,3 @@ def test_the_options_are_told_with_the_numbers(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert "Strikes are those of the device within the last 60 minutes" in page
     assert "as the fault handler counts them: 2 take a device out." in page
-
-
-@pytest.mark.parametrize("command", [["exporter"], ["report", "."], ["handler"]], ids=lambda words: words[0])
-@pytest.mark.parametrize("option", ["--strikes", "--window", "--many"])
-def test_a_wrong_number_ends_in_one_sentence_everywhere(command, option, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, option, "0"]) == 2
-    assert re.fullmatch(
-        rf"asd: {option} has the value '0', which is not valid: it must be a .*number from .*\n",
-        capsys.readouterr().err,
-    )
