@@ -32,7 +32,7 @@ from asd.handler.handler_counts import HandlerCounts
 from asd.origin import Origin
 from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
-from asd.settings.variable import Variable
+from asd.settings.values import Variable
 
 ROOT = Path(__file__).resolve().parents[2]
 
