@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.prometheus.agent import Agent
-    from asd.exporters.prometheus.device_map import read_device_map
+    from asd.exporters.prometheus.device_map import npu_smi_map, read_device_map
     from asd.exporters.prometheus.node import NodeCollector, serve_node
-    from asd.exporters.prometheus.npu_smi import npu_smi_map
 
     logging.basicConfig(format="asd: %(message)s")
     config = Config.from_env(os.environ)
