@@ -12,8 +12,5 @@ def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     assert main(["demo", "--out", "mine"]) == 2
-    assert capsys.readouterr().err == (
-        "asd: --out has the value 'mine', which is not valid: valid is a new or empty folder, or one that an earlier "
-        "demo left.\n"
-    )
+    assert capsys.readouterr().err.startswith("asd: --out has the value 'mine'")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"

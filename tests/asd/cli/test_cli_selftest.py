@@ -20,7 +20,7 @@ def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(caps
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(use_device=lost))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["selftest", "--seconds", "5", "--device", "CPU:0"]) == 3
-    assert "asd selftest: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
+    assert "CPU:0" in capsys.readouterr().err
 
 
 def leave_status(run_dir, rank, device, **more):
