@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from asd import fault_code
-from asd.errors import and_more
 from asd.exporters.pictures.markup import Html, tag, utc
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
@@ -73,7 +72,7 @@ def _link_from(folder: Path, run_dir: Path) -> str:
 
 def _header(data: RunData, verdict: RunVerdict) -> Html:
     icons = {"bad": "✖", "warn": "!", "good": "✔", "unknown": "?"}
-    names = and_more(data.runs)
+    names = ", ".join(data.runs[:3]) + (f" and {len(data.runs) - 3:,} more" if len(data.runs) > 3 else "")
     banner = [
         tag(
             "p", tag("span", icons[verdict.tone], class_="icon", aria_hidden="true"), f" {verdict.title}", class_="tone"
