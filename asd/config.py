@@ -15,9 +15,8 @@ from asd.errors import ConfigError
 from asd.rules.base import SIGMA, UPPER
 from asd.settings.job_name import attempt_of, job_name
 from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values
-from asd.settings.protection import brought_by
-from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES
-from asd.settings.variable import Variable
+from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES, brought_by
+from asd.settings.values import Variable
 
 _BY_PROTECTION: Any = None
 
@@ -44,7 +43,6 @@ class Config:
         record: Whether the feature values of every step are recorded for `asd tune`.
         confirm: Share of the steps, 0..1, that may be re-run before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
-        budget: Share of the time of a step, 0..1, that detection may take.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -66,7 +64,6 @@ class Config:
     confirm: float = _BY_PROTECTION
     node: str = ""
     protection: str = "full"
-    budget: float = 0.03
 
     def __post_init__(self) -> None:
         given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
@@ -158,23 +155,15 @@ class Config:
         return self.on_anomaly != "log"
 
 
-def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
-    """Returns whether MindSpore's own roll-back of a training is on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`.
-
-    Args:
-        environ: Of this process if not given.
-    """
-    switches = (os.environ if environ is None else environ).get("MS_ENABLE_TFT", "")
+def rolls_back() -> bool:
+    """Returns whether MindSpore's own roll-back of a training is on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`."""
+    switches = os.environ.get("MS_ENABLE_TFT", "")
     return "TRE:1" in switches or "TRE:2" in switches
 
 
-def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
-    """Returns whether MindSpore simulates one rank of many, so that no other rank can be reached.
-
-    Args:
-        environ: Of this process if not given.
-    """
-    return bool((os.environ if environ is None else environ).get("MS_SIMULATION_LEVEL"))
+def is_simulated() -> bool:
+    """Returns whether MindSpore simulates one rank of many, so that no other rank can be reached."""
+    return bool(os.environ.get("MS_SIMULATION_LEVEL"))
 
 
 def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:

@@ -16,9 +16,20 @@ Each message has the place, the wrong value, and what would be valid, in one sen
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Sequence
 from typing import Any
 
 from asd.isolator import Device
+
+
+def and_more(names: Sequence[object], most: int = 3, between: str = ", ") -> str:
+    """Returns the first names of a message, and the number of the others.
+
+    >>> and_more(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return between.join(map(str, names[:most])) + more
 
 
 class ASDError(Exception):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-__all__ = ["Device", "IsolationOwner", "Isolator"]
-
 
 class Device(NamedTuple):
     """One device.

@@ -20,10 +20,10 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
 
 from asd import AnomalyDetected, Config, Event
+from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.drill.workload import digest
 from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 

@@ -3,7 +3,7 @@
     python benchmarks/debugging_cost.py                   all kinds of dump
     python benchmarks/debugging_cost.py --quick --json out.json
 
-The model is mindformers' Llama of `asd.operators.drill.workload`, the large one. Time is that of all threads.
+The model is mindformers' Llama of `asd.demo.llama`, the large one. Time is that of all threads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ os.environ.setdefault("GLOG_v", "3")
 
 from mindspore import Tensor, nn
 
+from asd.demo.llama import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
-from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
 
 BOUNDS = {
     ("L0", "statistics"): 1.3,

@@ -32,8 +32,8 @@ from mindspore import Tensor, nn
 from mindspore.ops import Primitive
 
 from asd import Config
+from asd.demo.llama import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.operators import StepMonitor
-from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.operators.rerun import pieces, work
 
 SIX_BLOCKS = SMALL.with_(hidden=256, layers=6, heads=8, intermediate=688, sequence=128)

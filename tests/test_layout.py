@@ -34,7 +34,7 @@ def pyproject():
 
 
 @in_checkout
-@pytest.mark.parametrize("name", ["operators", "exporters"])
+@pytest.mark.parametrize("name", ["operators", "exporters", "demo"])
 def test_the_folder_inside_asd_is_a_link_and_never_a_second_copy(name):
     path = ROOT / "asd" / name
     assert path.is_symlink() or path.is_file(), f"{path} is a real folder: edits in {name}/ would not be seen"
@@ -42,12 +42,13 @@ def test_the_folder_inside_asd_is_a_link_and_never_a_second_copy(name):
 
 @in_checkout
 def test_the_packages_of_pyproject_are_the_folders_with_an_init_file():
-    found = {"asd"}
-    for folder, package in (("asd", "asd"), ("operators", "asd.operators"), ("exporters", "asd.exporters")):
-        for init in (ROOT / folder).rglob("__init__.py"):
-            parts = init.parent.relative_to(ROOT / folder).parts
-            if folder != "asd" or parts[:1] not in (("operators",), ("exporters",)):
-                found.add(".".join((package, *parts)))
+    folders = {"asd": "asd", **pyproject()["tool"]["setuptools"]["package-dir"]}
+    found = {
+        ".".join((package, *init.parent.relative_to(ROOT / folder).parts))
+        for package, folder in folders.items()
+        for init in (ROOT / folder).rglob("__init__.py")
+        if not any(path.is_symlink() for path in init.parents)
+    }
     assert set(pyproject()["tool"]["setuptools"]["packages"]) == found
 
 

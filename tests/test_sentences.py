@@ -14,7 +14,6 @@ ALLOWED = {
     "exporters/isolators/marks.py": "Slurm has no other place for who drained a node than its reason",
     "asd/judge/reports.py": "so that nothing is told twice",
     "operators/debugger/precision_debugger.py": "so that nothing is told twice",
-    "asd/cli/train/demo_job.py": "the demo looks at what it shows",
 }
 
 

@@ -17,8 +17,6 @@ from typing import NoReturn
 
 from asd.errors import ASDError, ConfigError
 
-__all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
-
 GROUPS = {
     "train": {
         "demo": "train while a device computes wrongly; watch it found, judged and replaced",

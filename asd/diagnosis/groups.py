@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-_LISTED = 6
+from asd.errors import and_more
 
 
 class Shard(NamedTuple):
@@ -134,5 +134,4 @@ def everybody(size: int, rank: int, source: str, label_of: Callable[[str], str] 
 
 def named(ranks: Sequence[int]) -> str:
     """Returns the first of some ranks, as text."""
-    more = f" and {len(ranks) - _LISTED} more" if len(ranks) > _LISTED else ""
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks[:_LISTED])) + more
+    return ("rank " if len(ranks) == 1 else "ranks ") + and_more(ranks, 6)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.diagnosis.attribution import Attribution, Seen
-from asd.errors import StateError
+from asd.errors import StateError, and_more
 from asd.event import LEVEL_NAMES, Event
 from asd.judge.delivery import Delivery, Sink
 from asd.judge.detectors import Detectors, Judged
@@ -165,9 +165,7 @@ class Monitor:
         first = events[at]
         others = events[:at] + events[at + 1 :]
         if others:
-            places = sorted(map(_PLACE, others))
-            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            events[at] = first = replace(first, reason=f"{first.reason}; also {', '.join(places[:3])}{more}")
+            events[at] = first = replace(first, reason=f"{first.reason}; also {and_more(sorted(map(_PLACE, others)))}")
         for event in (first, *others):
             self.publish(event)
         return first if first.level is Level.ERROR else None
@@ -314,9 +312,8 @@ class Monitor:
         if not isinstance(saved, Mapping) or not isinstance(step, int):
             raise StateError(f"the saved state has no checkpoints or no step but {sorted(state)}.")
         if known and saved and not set(known) & set(saved):
-            raise StateError(
-                f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
-            )
+            held, here = and_more(sorted(saved)), and_more(sorted(known))
+            raise StateError(f"the saved state is of another network: it has {held}, this network has {here}.")
         self.judges = Detectors.of(self.config, state)
         self.step = self._incident_step = step
         self._incident = str(state.get("incident", ""))
@@ -376,8 +373,3 @@ class Monitor:
 
 def _is_first(event: Event) -> bool:
     return event.kind == "anomaly" and event.level is Level.ERROR
-
-
-def _some(names: Mapping[str, Any] | Sequence[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

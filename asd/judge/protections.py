@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from asd.errors import and_more
 from asd.records import fill
 from asd.rules import reading
 
@@ -83,6 +84,14 @@ class Protections:
         missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
         return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
 
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the rows of a table: `checked`, `unseen`, `on` or `missing`; the protection or setting; more words."""
+        checked = self.places or {"nothing": 0}
+        yield from (("checked", name, f"{count} checkpoints") for name, count in checked.items())
+        yield from (("unseen", name, ", ".join(names)) for name, names in self.unseen.items())
+        yield from (("on", name, words) for name, words in self.on.items())
+        yield from (("missing", name, reason) for name, reasons in self.missing.items() for reason in reasons)
+
     def tell_all(self) -> None:
         """Logs the line at the start of a training."""
         _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
@@ -92,13 +101,13 @@ class Protections:
         for words, names in self.unseen.items():
             if (words, "") not in self._told:
                 self._told.add((words, ""))
-                total = self.places.get(words, len(names))
-                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, _some(names))
+                total, some = self.places.get(words, len(names)), and_more(names, _MOST_TOLD)
+                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, some)
         for setting, reasons in self.missing.items():
             new = [reason for reason in reasons if (setting, reason) not in self._told]
             self._told |= {(setting, reason) for reason in new}
             if new:
-                _LOG.warning("not active, or not everywhere: %s: %s", setting, _some(new))
+                _LOG.warning("not active, or not everywhere: %s: %s", setting, and_more(new, _MOST_TOLD, "; "))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the form in the status of a rank."""
@@ -118,8 +127,3 @@ class Protections:
                     known = own.setdefault(name, [])
                     known += [entry for entry in entries if entry not in known]
         return whole.to_json()
-
-
-def _some(reasons: Sequence[str]) -> str:
-    more = f"; and {len(reasons) - _MOST_TOLD} more" if len(reasons) > _MOST_TOLD else ""
-    return "; ".join(reasons[:_MOST_TOLD]) + more

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from asd.errors import ConfigError
-from asd.settings.values import FLAG, SHARE, count, names
-from asd.settings.variable import Variable
+from asd.settings.values import FLAG, SHARE, Variable, count, names
 
 ASD_OPTIONS = "ASD_OPTIONS"
 DETECTORS = ("state", "checksum")

@@ -6,16 +6,23 @@ silence is an error here, because a mistyped threshold must not pass unnoticed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
-from asd.settings.protection import PROTECTIONS
-from asd.settings.values import DIGITS, FOLDER, NAME, SHARE_OF_TIME, ValueFormat, choice, pair
-from asd.settings.variable import Variable
+from asd.settings.values import DIGITS, FOLDER, NAME, ValueFormat, Variable, choice, pair
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """Variables that `asd run --ranks` passes to a training besides; they are not settings."""
-FORMER = {"MS_NPU_ASD_CONFIG": "ASD_RULE=combined"}
-"""Variables of the vendor that are not read, each with its replacement."""
+PROTECTIONS: Final = ("full", "document")
+_DETECTORS = ("state", "checksum")
+_SHARE_MADE_AGAIN = 0.01
+FORMER = {
+    "MS_NPU_ASD_CONFIG": "ASD_RULE=combined",
+    "ASD_BUDGET": "the metrics asd_check_seconds_total and asd_step_seconds_total",
+}
+"""Variables of the vendor and of earlier versions that are not read, each with its replacement."""
 _MODE = ValueFormat(
     lambda text: int(text) if text in {"0", "1", "2", "3"} else None,
     lambda value: type(value) is int and 0 <= value <= 3,
@@ -65,12 +72,6 @@ VARIABLES = (
         f"which rule judges: {', '.join(f'`{name}`' for name in RULES)}",
     ),
     Variable(
-        "ASD_BUDGET",
-        "budget",
-        SHARE_OF_TIME,
-        "share of a step's time that detection may take between two steps: the status says whether it takes more",
-    ),
-    Variable(
         "ASD_RUN_DIR",
         "run_dir",
         FOLDER,
@@ -98,3 +99,28 @@ VARIABLES = (
     ),
 )
 """All but `ASD_OPTIONS`, which has a table of its own."""
+
+
+def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of `Config` that a protection sets; fields in `given` are the user's and left out.
+
+    `full` leaves out parts that do not fit the user's other settings: another rule has no detectors and no suspicions,
+    and without refusals no step is re-run.
+
+    >>> brought_by("full", {"on_anomaly": "log"})
+    {'rule': 'adaptive', 'detectors': ('state', 'checksum'), 'replay': False, 'manifest': True, \
+'confirm': 0.0}
+    """
+    full = protection == "full"
+    rule = given.get("rule", "adaptive" if full else "threshold")
+    brought = {"rule": rule}
+    if full and rule == "adaptive":
+        brought["detectors"] = _DETECTORS
+    refuses = given.get("on_anomaly") != "log"
+    looks_again = full and refuses and rule == "adaptive"
+    brought |= {
+        "replay": full and refuses,
+        "manifest": full,
+        "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0,
+    }
+    return {field: value for field, value in brought.items() if field not in given}

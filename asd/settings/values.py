@@ -1,4 +1,4 @@
-"""Formats of settings: parsing of their texts, valid values, and the text of an error.
+"""Settings and their formats: parsing of texts, valid values, and the text of an error.
 
 A parser returns None for a text without any value.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
+
+from asd.errors import ConfigError
 
 _SMALLEST, _LARGEST = 3, 2**63 - 1  # of a threshold
 _LONGEST_NAME = 128
@@ -45,7 +47,6 @@ SHARE = ValueFormat(
     lambda value: isinstance(value, float | int) and 0 <= value <= 1,
     "it must be a share of the steps from 0, for never, to 1, for example 0.01",
 )
-SHARE_OF_TIME = SHARE._replace(valid="it must be a share of the time of a step from 0 to 1, for example 0.03")
 
 
 def count(largest: int, valid: str) -> ValueFormat:
@@ -91,3 +92,34 @@ def _is_pair(value: object) -> bool:
         and [type(number) for number in value] == [int, int]
         and _LARGEST >= value[0] > value[1] >= _SMALLEST
     )
+
+
+class Variable(NamedTuple):
+    """A setting: an environment variable, or an option in `ASD_OPTIONS`.
+
+    Attributes:
+        name: Name of the setting.
+        field: Name of its field of `Config`.
+        format: Parsing and valid values.
+        about: Purpose of the setting, as in `asd env` and the documents.
+    """
+
+    name: str
+    field: str
+    format: ValueFormat
+    about: str
+
+    def value_of(self, text: str, name: str = "") -> Any:
+        """Returns the value of `text`.
+
+        Args:
+            text: Text of the setting.
+            name: Name of the setting in an error; its own `name` if not given.
+
+        Raises:
+            ConfigError: The text is not valid.
+        """
+        value = self.format.parse(text)
+        if not self.format.accepts(value):
+            raise ConfigError(name or self.name, text, self.format.valid)
+        return value

@@ -15,6 +15,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
+from asd.demo import llama as workload
 from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.request import Request
@@ -23,7 +24,7 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger
 from asd.operators.debugger.hooks.session import Session
-from asd.operators.drill import inject, workload
+from asd.operators.drill import inject
 from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of
 
 KINDS = ("forward", "backward", "weight")

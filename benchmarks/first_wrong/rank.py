@@ -17,14 +17,14 @@ from mindspore.communication import get_group_size, get_rank, init
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from asd.demo import llama as workload
+from asd.demo.llama_job import rows
 from asd.dumps.compare.runs import compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger
-from asd.operators.drill import workload
-from asd.operators.drill.job_workload import rows
 from asd.operators.ranks.exchange import Exchange
 from benchmarks.first_wrong.eager import KINDS, Struck, candidates
 from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of

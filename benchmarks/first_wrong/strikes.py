@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from asd.demo.llama import Workload
 from asd.dumps.compare.first_difference import Divergence
 from asd.injection import Fault
-from asd.operators.drill.workload import Workload
 from benchmarks._wilson import wilson
 
 TINY = Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)

@@ -1,9 +1,10 @@
-"""Fills in the tables of README and of the documents, from `benchmarks/results`.
+"""Fills in what README and the documents take from `benchmarks/results` and from the code.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; a name that ends in `.zh` is the same in Chinese.
+A table of results stands between `<!-- table: NAME -->` and `<!-- end -->`, a part of the code's between
+`<!-- generated: NAME -->` and the same end; a name that ends in `.zh` is the same in Chinese.
 
   python docs/build/figures.py            fill them in
-  python docs/build/figures.py --check    only say which are not what the results say; exit code 1 if any
+  python docs/build/figures.py --check    only say which are not up to date; exit code 1 if any
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import generated
 import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TABLE = re.compile(r"(<!-- table: (?P<name>[\w.]+) -->\n)(?P<old>.*?)(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- (?P<kind>table|generated): (?P<name>[\w. ]+) -->\n)(?P<old>.*?)(<!-- end -->)", re.DOTALL)
 
 
 def documents() -> Iterator[Path]:
@@ -35,7 +37,7 @@ def filled(text: str) -> str:
     Raises:
         KeyError: A marker has a name that nothing is known about.
     """
-    return TABLE.sub(lambda match: match[1] + _made(match["name"]) + match[4], text)
+    return TABLE.sub(lambda match: match[1] + _made(match["kind"], match["name"]) + match[5], text)
 
 
 def differences(text: str) -> list[str]:
@@ -43,7 +45,7 @@ def differences(text: str) -> list[str]:
     return [
         f"line {text[: match.start()].count(chr(10)) + 1}: {match['name']} is not up to date"
         for match in TABLE.finditer(text)
-        if match["old"] != _made(match["name"])
+        if match["old"] != _made(match["kind"], match["name"])
     ]
 
 
@@ -52,7 +54,9 @@ def without_markers(text: str) -> str:
     return TABLE.sub(lambda match: match["old"], text)
 
 
-def _made(name: str) -> str:
+def _made(kind: str, name: str) -> str:
+    if kind == "generated":
+        return generated.PARTS[name]()
     table, _, language = name.partition(".")
     return tables.TABLES[table](language) if language else tables.TABLES[table]()
 

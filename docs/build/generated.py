@@ -1,6 +1,6 @@
-"""What the pages take from the code itself: rooms, settings, commands, events and metrics. Made anew for each build.
+"""What the pages take from the code itself: rooms, settings, commands, events and metrics.
 
-`PARTS` has each by the name that a page writes as `<!-- generated: NAME -->`.
+`PARTS` has each by the name in `<!-- generated: NAME -->` of a page; `python docs/build/figures.py` fills them in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asd.handler.handler_counts import HandlerCounts
 from asd.origin import Origin
 from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
-from asd.settings.variable import Variable
+from asd.settings.values import Variable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +40,7 @@ _FOLDERS = ("asd", "operators", "exporters")
 _OTHERS = {
     "tests": "mirrors the three folders; whole stories, real programs and trainings of all kinds beside them",
     "benchmarks": "cost, detection quality, scale: programs that print tables and write JSON into `benchmarks/results`",
-    "examples": "short programs to copy; each is run by a test",
+    "examples": "short programs to copy, each run by a test; what `asd demo` plays is in `demo`",
     "deploy": "what runs agent and handler on Kubernetes, Slurm and plain hosts",
     "docs": "these pages, and the programs that make their tables and pictures",
 }
@@ -52,14 +52,13 @@ def rooms() -> str:
     for folder in _FOLDERS:
         for init in sorted((ROOT / folder).rglob("__init__.py"), key=lambda path: path.parent.parts):
             inside = init.parent.relative_to(ROOT / folder).parts
-            if folder == "asd" and inside[:1] in (("operators",), ("exporters",)):
-                continue  # links to the two other folders
-            files = len(list(init.parent.glob("*.py"))) - 1
-            lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init), str(files)))
+            if any(path.is_symlink() for path in init.parents):
+                continue  # links to the other folders
+            lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init)))
     missing = {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(_FOLDERS)
     if missing:
         raise KeyError(f"folders that no page knows: {', '.join(sorted(missing))}")
-    table = _table(("folder", "what is in it", "files"), lines)
+    table = _table(("folder", "what is in it"), lines)
     return (
         table + "\n" + _table(("folder", "what is in it"), [(f"`{name}/`", words) for name, words in _OTHERS.items()])
     )

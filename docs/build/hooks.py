@@ -1,7 +1,6 @@
 """What MkDocs does around the pages: figures and generated parts in each page, and the pages for programs.
 
-A page writes `<!-- generated: NAME -->`, and what `generated.PARTS` makes of the name stands there in the site. Beside
-each page stands its Markdown, and `llms.txt` lists them; both say of which version they are.
+Beside each page stands its Markdown, and `llms.txt` lists them; both say of which version they are.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import figures
-import generated
 
 import asd
 
 _DOCS = Path(__file__).resolve().parents[1]
-_PART = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 _SENTENCE = re.compile(r"^[A-Z`*\[].*?[.:](?=\s)", re.MULTILINE | re.DOTALL)
 _NO_TEXT = re.compile(r"^```.*?^```$|^[|#].*?$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -43,10 +40,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fills in what is generated, and takes out the marks that only tests need."""
-    markdown = figures.without_markers(markdown)
-    markdown = _PART.sub(lambda match: generated.PARTS[match[1]](), markdown)
-    return _MARK.sub("", markdown)
+    """Takes out the marks that only tests and programs need."""
+    return _MARK.sub("", figures.without_markers(markdown))
 
 
 def on_post_page(output: str, page: Any, config: Any, **_: Any) -> str:

@@ -35,6 +35,11 @@ class Clients:
         """Notes that a client waits for the server."""
         self._since[client] = None
 
+    def close(self) -> None:
+        """Closes all connections."""
+        for client in self._since:
+            client.close()
+
     def _has_room(self) -> bool:
         for client in [client for client in self._since if client.closed()]:
             del self._since[client]

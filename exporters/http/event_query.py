@@ -12,7 +12,7 @@ from asd.handler.inputs.cursor import CURSOR
 Query = Mapping[str, list[str]]
 """The values of each parameter of a request."""
 
-_DEFAULT_LIMIT, _LARGEST_LIMIT = 100, 1000
+_LARGEST_LIMIT = 1000
 _MOST_CURSORS = 20
 _LONGEST_WAIT = 60.0  # seconds
 _READING = ("after", "limit", "wait")
@@ -66,10 +66,8 @@ def after(query: Query) -> After:
                 f"the parameter 'after' is {text[:80]!r}, one of {len(cursors)}; valid are at most {_MOST_CURSORS} "
                 "cursors from the header X-ASD-Cursor, or an empty text for all events."
             )
-    wait = _only("wait", query.get("wait", ["0"]))
-    if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", wait, re.ASCII) or float(wait) > _LONGEST_WAIT:
-        raise QueryError(f"the parameter 'wait' is {wait[:80]!r}; valid is a number of seconds from 0 to 60.")
-    return After(tuple(cursors), _limit(query), float(wait))
+    wait = _number(query, "wait", "0", r"[0-9]{1,2}(\.[0-9]{1,3})?", (0, _LONGEST_WAIT), "a number of seconds")
+    return After(tuple(cursors), _limit(query), wait)
 
 
 def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
@@ -94,14 +92,15 @@ def to_json(events: Sequence[Event]) -> bytes:
     return text.encode(errors="backslashreplace")  # which is how JSON spells half a surrogate pair, too
 
 
-def _only(name: str, values: Sequence[str]) -> str:
+def _limit(query: Query) -> int:
+    return int(_number(query, "limit", "100", "[0-9]{1,4}", (1, _LARGEST_LIMIT), "a whole number"))
+
+
+def _number(query: Query, name: str, usual: str, form: str, bounds: tuple[float, float], what: str) -> float:
+    values = query.get(name, [usual])
     if len(values) > 1:
         raise QueryError(f"the parameter {name!r} is given {len(values)} times; valid is once.")
-    return values[0]
-
-
-def _limit(query: Query) -> int:
-    text = _only("limit", query.get("limit", [str(_DEFAULT_LIMIT)]))
-    if not re.fullmatch("[0-9]{1,4}", text, re.ASCII) or not 1 <= int(text) <= _LARGEST_LIMIT:
-        raise QueryError(f"the parameter 'limit' is {text[:80]!r}; valid is a whole number from 1 to {_LARGEST_LIMIT}.")
-    return int(text)
+    if not re.fullmatch(form, values[0], re.ASCII) or not bounds[0] <= float(values[0]) <= bounds[1]:
+        valid = f"{what} from {bounds[0]:g} to {bounds[1]:g}"
+        raise QueryError(f"the parameter {name!r} is {values[0][:80]!r}; valid is {valid}.")
+    return float(values[0])

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
-from tornado.httputil import HTTPServerRequest
+from tornado.iostream import IOStream
+from tornado.web import Application, HTTPError, RequestHandler
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.http import event_query, worker
-from asd.exporters.http.event_query import Query
-from asd.exporters.http.response import Response, json_error, sentence
+from asd.exporters.http import event_query, server, worker
+from asd.exporters.http.event_query import Query, QueryError
 from asd.exporters.http.server import HttpServer, listen
 from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.http.worker import Worker
@@ -28,16 +29,13 @@ _GLANCE_SECONDS = 0.1
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
 _REFUSED = re.compile(r"[\w*-]+\s*;\s*q\s*=\s*0(?:\.0*)?(?![.\d])", re.ASCII)
 _MOST_PARAMETERS = 1000
-
-
-class Journal(Protocol):
-    """Journal of events for a reader that wants each once."""
-
-    def page(self, after: Sequence[str], limit: int) -> event_query.Page:
-        """Returns the events after cursors."""
-
-    def has_after(self, after: Sequence[str]) -> bool:
-        """Returns whether there are any; must not block."""
+_JSON, _TEXT = "application/json", "text/plain; charset=utf-8"
+_SENTENCES = {
+    400: "The request can't be read.",
+    403: "The certificate is for no name that may ask here.",
+    404: "There is nothing here; valid are /metrics, /healthz, /readyz, /events.",
+    405: "Valid methods are GET and HEAD.",
+}
 
 
 def start_server(
@@ -48,7 +46,7 @@ def start_server(
     address: str = "127.0.0.1",
     port: int = 9464,
     web_config: WebConfig | None = None,
-    journal: Journal | None = None,
+    journal: Any = None,
 ) -> HttpServer:
     """Serves `/metrics`, `/healthz`, `/readyz`, and `/events` from a separate thread.
 
@@ -65,98 +63,129 @@ def start_server(
         ConfigError: The address is not this machine's, or the port is in use or not allowed.
     """
     listener = listen(address, port, "the address to serve metrics on")
-    return HttpServer(listener, _Routes(registry, ledger_events, ready, journal), web_config)
+    of_metrics, of_events = Worker("asd-metrics"), Worker("asd-events")
+    routes: list[Any] = [
+        ("/metrics", _Metrics, {"source": registry, "work": of_metrics.do}),
+        ("/healthz", _Route, {"source": ready}),
+        ("/readyz", _Ready, {"source": ready, "work": of_events.do}),
+        ("/events", _Events, {"source": ledger_events, "work": of_events.do, "journal": journal}),
+    ]
+    application = Application(routes, default_handler_class=_Route, log_function=lambda _: None)
+    return HttpServer(listener, application, web_config, on_end=(of_metrics.stop, of_events.stop))
 
 
-class _Routes:
-    longest_body = 65536  # of requests that are refused: they get their answer and no reset
+class _Route(RequestHandler):
+    """Route whose `answer` returns the body of a response; there is nothing at this path without a source."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        events: Callable[[], Sequence[Event]],
-        ready: Callable[[], str],
-        journal: Journal | None,
-    ) -> None:
-        self._registry = registry
-        self._events = events
-        self._ready = ready
-        self._journal = journal
-        self._metrics_worker = Worker("asd-metrics")
-        self._events_worker = Worker("asd-events")
-        self._routes = {
-            "/metrics": self._answer_metrics,
-            "/healthz": self._answer_health,
-            "/readyz": self._answer_ready,
-            "/events": self._answer_events,
-        }
+    def initialize(self, source: Any = None, work: Any = None, journal: Any = None) -> None:
+        self.source, self.work, self.journal = source, work, journal
+        self.server: HttpServer = self.settings["server"]
+        self.stream: IOStream = self.request.connection.stream  # type: ignore[union-attr]
 
-    async def answer(self, request: HTTPServerRequest) -> Response:
-        route = self._routes.get(request.path)
-        if route is None:
-            return sentence(404, f"There is nothing here; valid are {', '.join(self._routes)}.")
-        if request.method not in ("GET", "HEAD"):
-            return sentence(405, "Valid methods are GET and HEAD.", {"Allow": "GET, HEAD"})
+    def set_default_headers(self) -> None:
+        """Names no version, and forbids guessing types."""
+        for name, value in (("Server", "asd"), ("Content-Type", _TEXT), ("X-Content-Type-Options", "nosniff")):
+            self.set_header(name, value)
+
+    def compute_etag(self) -> None:
+        """Returns none: no two answers are the same."""
+
+    def prepare(self) -> None:
+        """Refuses what is not answered."""
+        self.server.clients.answer(self.stream)
+        if not self.server.may_ask(self.request):
+            raise HTTPError(403)
+        if self.source is None:
+            raise HTTPError(404)
+        if self.request.method not in ("GET", "HEAD"):
+            raise HTTPError(405)
+
+    def on_finish(self) -> None:
+        """Waits until the client has taken its answer, and for its next request."""
+        self.server.clients.wait_for(self.stream)
+
+    async def get(self) -> None:
+        """Answers; a client that does not take its answer in time loses its place."""
         try:
-            query = parse_qs(request.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+            query = parse_qs(self.request.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
         except ValueError as error:
-            return sentence(400, f"The address of the request can't be read: {error}.")
+            raise HTTPError(400) from error
+        self.write(await self.answer(query))
         try:
-            return await route(request, query)
-        except asyncio.TimeoutError:
-            return sentence(503, f"{request.path} took longer than {worker.PATIENCE_SECONDS:g} s.")
-        except event_query.QueryError as error:
-            return json_error(400, str(error))
-        except StateError as error:
-            return json_error(503, str(error))
-        except Exception as error:  # a collector is anybody's code
-            return sentence(500, f"{request.path} can't be answered: {type(error).__name__}: {error}")
+            await asyncio.wait_for(self.finish(), server.PATIENCE_SECONDS)
+        except (OSError, asyncio.TimeoutError):  # it is gone, or does not read
+            self.stream.close()
 
-    def stop(self) -> None:
-        """Ends the threads."""
-        self._metrics_worker.stop()
-        self._events_worker.stop()
+    head = get
 
-    async def _answer_metrics(self, request: HTTPServerRequest, query: Query) -> Response:
-        accept = request.headers.get("Accept", "")
+    async def answer(self, query: Query) -> bytes:  # noqa: ARG002
+        """Returns the body of the response."""
+        return b"ok\n"
+
+    def log_exception(self, *_: Any) -> None:
+        """Logs nothing: anybody who can reach the port could fill the log."""
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Writes a sentence about a failure."""
+        error, path = kwargs.get("exc_info", (None, None))[1], self.request.path
+        if isinstance(error, (QueryError, StateError)):
+            self.set_status(400 if isinstance(error, QueryError) else 503)
+            self.set_header("Content-Type", _JSON)
+            text = json.dumps({"error": str(error)})
+        elif isinstance(error, asyncio.TimeoutError):
+            self.set_status(503)
+            text = f"{path} took longer than {worker.PATIENCE_SECONDS:g} s."
+        elif status_code in _SENTENCES:
+            text = _SENTENCES[status_code]
+        else:  # a collector is anybody's code
+            text = f"{path} can't be answered: {type(error).__name__}: {error}"
+        if status_code == 405:
+            self.set_header("Allow", "GET, HEAD")
+        self.write(f"{text}\n".encode(errors="backslashreplace"))
+
+
+class _Metrics(_Route):
+    async def answer(self, query: Query) -> bytes:
         names = tuple(sorted(set(query.get("name[]", ()))))
-        zipped = gzip_accepted(_REFUSED.sub("", request.headers.get("Accept-Encoding", "")))
+        zipped = gzip_accepted(_REFUSED.sub("", self.request.headers.get("Accept-Encoding", "")))
         try:
-            encode, content_type = choose_encoder(accept)
+            encode, content_type = choose_encoder(self.request.headers.get("Accept", ""))
         except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
 
         def render() -> bytes:
-            registry = self._registry.restricted_registry(names) if names else self._registry
-            text = encode(registry)
+            text = encode(self.source.restricted_registry(names) if names else self.source)
             return gzip.compress(text, _GZIP_LEVEL) if zipped else text
 
-        body = await self._metrics_worker.do((content_type, names, zipped), render)
-        return Response(200, body, content_type, {"Content-Encoding": "gzip"} if zipped else {})
+        body: bytes = await self.work((content_type, names, zipped), render)
+        self.set_header("Content-Type", content_type)
+        if zipped:
+            self.set_header("Content-Encoding", "gzip")
+        return body
 
-    async def _answer_health(self, _request: HTTPServerRequest, _query: Query) -> Response:
-        return sentence(200, "ok")
 
-    async def _answer_ready(self, _request: HTTPServerRequest, _query: Query) -> Response:
-        reason = await self._events_worker.do("ready", self._ready)
-        return sentence(503, f"not ready: {reason}") if reason else sentence(200, "ready")
+class _Ready(_Route):
+    async def answer(self, query: Query) -> bytes:  # noqa: ARG002
+        reason = await self.work("ready", self.source)
+        self.set_status(503 if reason else 200)
+        return (f"not ready: {reason}\n" if reason else "ready\n").encode(errors="backslashreplace")
 
-    async def _answer_events(self, request: HTTPServerRequest, query: Query) -> Response:
-        if "after" in query and self._journal is not None:
-            return await self._answer_after(self._journal, event_query.after(query))
 
-        def find() -> bytes:
-            return event_query.to_json(event_query.newest_first(self._events(), query))
+class _Events(_Route):
+    async def answer(self, query: Query) -> bytes:
+        self.set_header("Content-Type", _JSON)
+        if "after" in query and self.journal is not None:
+            return await self._after(self.journal, event_query.after(query))
+        find = lambda: event_query.to_json(event_query.newest_first(self.source(), query))  # noqa: E731
+        return await self.work(self.request.uri, find)  # type: ignore[no-any-return]
 
-        return Response(200, await self._events_worker.do(request.uri, find), "application/json")
-
-    async def _answer_after(self, journal: Journal, wanted: event_query.After) -> Response:
+    async def _after(self, journal: Any, wanted: event_query.After) -> bytes:
         """Returns the events after a cursor, and the next position; waits if there is none and the query allows it."""
         end = time.monotonic() + wanted.wait_seconds
         while not journal.has_after(wanted.cursors) and time.monotonic() < end:
             await asyncio.sleep(_GLANCE_SECONDS)
-        page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
-        body = ("[" + ",\n".join(page.events) + "]\n").encode()
+        page = await self.work(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         headers = {CURSOR_HEADER: page.cursor, CLOCK_HEADER: f"{time.time():.3f}", "X-ASD-Missed": str(page.missed)}
-        headers |= {"Connection": "keep-alive"}
-        return Response(200, body, "application/json", headers)
+        for name, value in {**headers, "Connection": "keep-alive"}.items():
+            self.set_header(name, value)
+        return ("[" + ",\n".join(page.events) + "]\n").encode()

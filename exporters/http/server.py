@@ -9,70 +9,59 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import http
 import logging
 import socket
 import threading
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import HTTPServerRequest
 from tornado.iostream import IOStream, SSLIOStream
+from tornado.web import Application
 
 from asd.errors import ConfigError
 from asd.exporters.http.clients import Clients
-from asd.exporters.http.response import Response, sentence
 from asd.exporters.http.tls_files import WebConfig
 
 _BACKLOG = 4096  # clients that wait to be accepted; the kernel may allow fewer
-_PATIENCE_SECONDS = 10.0
-_LONGEST_HEAD = 65536
+PATIENCE_SECONDS = 10.0
+_LONGEST_HEAD = _LONGEST_BODY = 65536  # a request with a body gets an answer and no reset
 _CLOSING_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 _THREAD = "asd-endpoint"
 
 
-class Application(Protocol):
-    """Application of a server.
-
-    Attributes:
-        longest_body: Most bytes of a request's body.
-    """
-
-    longest_body: int
-
-    async def answer(self, request: HTTPServerRequest) -> Response:
-        """Returns the response to `request`; failures are responses too."""
-
-    def stop(self) -> None:
-        """Ends the application; called when the server ends."""
-
-
 class HttpServer:
-    """Server of a site, from its construction until `close`.
+    """Server of an application, from its construction until `close`.
 
     Args:
         listener: A socket from `listen`.
-        site: Application that answers requests.
+        application: Application that answers requests; its setting `server` is this.
         web_config: Certificates; None for plain HTTP.
+        on_end: Functions to call when the server has ended.
 
     Attributes:
         address: The address it listens on.
         port: The port it listens on, 1..65535.
         url: For example `http://127.0.0.1:9464`, without a path.
+        clients: Clients that it waits for.
     """
 
-    def __init__(self, listener: socket.socket, site: Application, web_config: WebConfig | None) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        application: Application,
+        web_config: WebConfig | None,
+        on_end: Sequence[Callable[[], None]] = (),
+    ) -> None:
         self.address, self.port = listener.getsockname()[:2]
         host = f"[{self.address}]" if ":" in self.address else self.address
         scheme = "http" if web_config is None or web_config.current().context is None else "https"
         self.url = f"{scheme}://{host}:{self.port}"
-        self._listener = listener
-        self._site = site
-        self._web_config = web_config
-        self._clients = Clients()
-        self._answers: set[asyncio.Task[None]] = set()
+        self.clients = Clients()
+        self._listener, self._application, self._web_config, self._on_end = listener, application, web_config, on_end
+        application.settings["server"] = self
         for name in ("tornado.general", "tornado.application"):
             logging.getLogger(name).addFilter(_is_of_others)
         self._loop = asyncio.SelectorEventLoop()
@@ -87,29 +76,37 @@ class HttpServer:
             self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(_CLOSING_SECONDS)
 
+    def may_ask(self, request: HTTPServerRequest) -> bool:
+        """Returns whether the client's certificate is for a name that may send requests."""
+        names = self._web_config.current().allowed_names if self._web_config is not None else ()
+        certificate: Any = request.get_ssl_certificate() if names else None
+        return not names or any(name in names for _, name in (certificate or {}).get("subjectAltName", ()))
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
         finally:
             self._listener.close()
-            self._site.stop()
+            for function in self._on_end:
+                function()
             self._loop.close()
 
     async def _serve(self) -> None:
         server = HTTPServer(
-            self._take,
+            self._application,
             max_header_size=_LONGEST_HEAD,
-            max_body_size=self._site.longest_body,
-            idle_connection_timeout=_PATIENCE_SECONDS,  # for all of a head, however slowly it comes
-            body_timeout=_PATIENCE_SECONDS,  # for all of a body
+            max_body_size=_LONGEST_BODY,
+            idle_connection_timeout=PATIENCE_SECONDS,  # for all of a head, however slowly it comes
+            body_timeout=PATIENCE_SECONDS,  # for all of a body
         )
         accepting = asyncio.ensure_future(self._accept_all(server))
         await self._closing.wait()
-        accepting.cancel()
-        for answer in self._answers:
-            answer.cancel()
-        await asyncio.gather(accepting, *self._answers, return_exceptions=True)
+        self.clients.close()
+        others = {accepting, *asyncio.all_tasks()} - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(server.close_all_connections(), _CLOSING_SECONDS / 2)
 
@@ -121,14 +118,14 @@ class HttpServer:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
-                await self._clients.make_room()
+                await self.clients.make_room()
                 stream = self._stream(client)
             except BaseException as error:
                 client.close()
                 if isinstance(error, OSError):
                     continue
                 raise
-            self._clients.wait_for(stream)
+            self.clients.wait_for(stream)
             server.handle_stream(stream, place)
 
     async def _accept(self) -> tuple[socket.socket, Any]:
@@ -145,60 +142,11 @@ class HttpServer:
 
     def _stream(self, client: socket.socket) -> IOStream:
         context = self._web_config.current().context if self._web_config is not None else None
-        most = _LONGEST_HEAD + self._site.longest_body
+        most = _LONGEST_HEAD + _LONGEST_BODY
         if context is None:
             return IOStream(client, max_buffer_size=most)
         wrapped = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         return SSLIOStream(wrapped, max_buffer_size=most)
-
-    def _take(self, request: HTTPServerRequest) -> None:
-        answer = asyncio.ensure_future(self._answer(request))
-        self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
-
-    async def _answer(self, request: HTTPServerRequest) -> None:
-        connection = request.connection
-        assert isinstance(connection, HTTP1Connection)
-        client = connection.stream
-        self._clients.answer(client)
-        if self._may_ask(request):
-            response = await self._site.answer(request)
-        else:
-            response = sentence(403, "The certificate is for no name that may ask here.")
-        if client.closed():
-            return
-        self._clients.wait_for(client)
-        try:
-            sent = connection.write_headers(_start_line(response), _headers(response))
-            if request.method != "HEAD":
-                sent = connection.write(response.body)
-            await asyncio.wait_for(sent, _PATIENCE_SECONDS)
-            connection.finish()
-        except (OSError, asyncio.TimeoutError):  # the client is gone, or does not read
-            client.close()
-
-    def _may_ask(self, request: HTTPServerRequest) -> bool:
-        if self._web_config is None:
-            return True
-        names = self._web_config.current().allowed_names
-        certificate: Any = request.get_ssl_certificate() if names else None
-        return not names or any(name in names for _, name in (certificate or {}).get("subjectAltName", ()))
-
-
-def _start_line(response: Response) -> ResponseStartLine:
-    return ResponseStartLine("HTTP/1.1", response.status, http.HTTPStatus(response.status).phrase)
-
-
-def _headers(response: Response) -> HTTPHeaders:
-    return HTTPHeaders(
-        {
-            "Server": "asd",
-            "Content-Type": response.content_type,
-            "Content-Length": str(len(response.body)),
-            "X-Content-Type-Options": "nosniff",
-            **response.headers,
-        }
-    )
 
 
 def listen(address: str, port: int, setting: str) -> socket.socket:

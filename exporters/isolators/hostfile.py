@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from asd.errors import ConfigError, IsolationError
+from asd.errors import ConfigError, IsolationError, and_more
 from asd.exporters.isolators.marks import event_mark, label, marks_in, reason_for
 from asd.isolator import Device, IsolationOwner
 from asd.rundir.disk import write_whole
@@ -104,8 +104,7 @@ class HostFile:
             return IsolationOwner.FREE
         if device.host in found.gone:
             return IsolationOwner.OTHERS
-        some = ", ".join(found.hosts[:5]) + (f" and {len(found.hosts) - 5} more" if len(found.hosts) > 5 else "")
-        raise ValueError(f"{self._source} has no host {device.host!r}; it has {some or 'none at all'}")
+        raise ValueError(f"{self._source} has no host {device.host!r}; it has {and_more(found.hosts, 5) or 'no hosts'}")
 
     def _read(self) -> _Lists:
         lines = _text(self._source).splitlines()

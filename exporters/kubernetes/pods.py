@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from lightkube import operators
@@ -26,19 +26,49 @@ _FORM = "it must be kubernetes:NAMESPACE/LABEL=VALUE or kubernetes:NAMESPACE/LAB
 _ENDED = ("Succeeded", "Failed")
 
 
-class PodTargets:
-    """Pods of a namespace with given labels, except for terminating ones; listed every 10 s.
+class _Pods:
+    """Pods, listed every 10 s; the last known ones stay while the API server does not answer.
+
+    Args:
+        what: Word for them in sentences.
+        api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
+        clock: Seconds from any point in time.
+
+    Attributes:
+        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
+    """
+
+    def __init__(self, what: str, api: KubeApi | None, clock: Callable[[], float]) -> None:
+        self._what, self._api, self._clock, self._next = what, api or KubeApi(), clock, clock()
+        self.problem = ""
+
+    def _listed(self, namespaces: Iterable[str], labels: dict[str, Any]) -> list[dict[str, Any]] | None:
+        """Returns the pods; None while it is too early, or the server does not answer."""
+        if self._clock() < self._next:
+            return None
+        self._next, found = self._clock() + _SECONDS, []
+        try:
+            with self._api.asking(f"listing the pods of {', '.join(namespaces)}") as client:
+                for namespace in namespaces:
+                    pods = client.list(Pod, namespace=namespace, labels=labels, chunk_size=_AT_ONCE)
+                    found += [pod.to_dict() for pod in pods]
+        except KubeError as error:
+            self.problem = f"the {self._what} stay as they were, for {error.reason}"
+            return None
+        self.problem = ""
+        return found
+
+
+class PodTargets(_Pods):
+    """Agents in the pods of a namespace with given labels, except for terminating ones.
 
     The API server gives the node of an agent. The agent's certificate must be for that name, or for the `server_name`
     of the client configuration.
 
     Args:
         place: `NAMESPACE/LABEL=VALUE[,LABEL=VALUE...][:PORT]`; the port is 9464 when it is not given.
-        api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
+        api: The client, as in `_Pods`.
         clock: Seconds from any point in time.
-
-    Attributes:
-        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
 
     Raises:
         ConfigError: `place` is not valid, or there is no usable configuration.
@@ -51,30 +81,17 @@ class PodTargets:
             raise ConfigError("--agents", f"kubernetes:{place}", _FORM)
         self._namespace = match["namespace"]
         self._labels: dict[str, Any] = dict(each.split("=", 1) for each in match["labels"].split(","))
-        self._api = api or KubeApi()
-        self._clock = clock
-        self._next = clock()
+        super().__init__("agents", api, clock)
         self._waiting: dict[str, float] = {}
         self._targets: list[Target] = []
-        self.problem = ""
 
     def look(self) -> list[Target]:
         """Returns one target for each pod; the last known ones when the API server does not answer."""
-        now = self._clock()
-        if now < self._next:
-            return self._targets
-        self._next = now + _SECONDS
-        try:
-            with self._api.asking(f"listing the pods of {self._namespace}") as client:
-                listed = client.list(Pod, namespace=self._namespace, labels=self._labels, chunk_size=_AT_ONCE)
-                pods = [pod.to_dict() for pod in listed]
-        except KubeError as error:
-            self.problem = f"the agents stay as they were, for {error.reason}"
-            return self._targets
-        waiting, self._waiting = self._waiting, {}
-        found = [self._target(pod, waiting, now) for pod in pods]
-        self._targets = [target for target in found if target is not None]
-        self.problem = ""
+        pods = self._listed([self._namespace], self._labels)
+        if pods is not None:
+            waiting, self._waiting = self._waiting, {}
+            found = [self._target(pod, waiting, self._clock()) for pod in pods]
+            self._targets = [target for target in found if target is not None]
         return self._targets
 
     def _target(self, pod: Mapping[str, Any], waiting: Mapping[str, float], now: float) -> Target | None:
@@ -93,17 +110,14 @@ class PodTargets:
         return Target(name, self._port, node, node or name, away=f"its pod {name} is {phase} and has no {lacks}")
 
 
-class JobPods:
-    """Pods with a label whose value is the name of their run; listed every 10 s.
+class JobPods(_Pods):
+    """Pods with a label whose value is the name of their run.
 
     Args:
         place: Name of the label, for example `asd.mindspore.org/run`; after an `@` the namespaces whose pods are
             trusted, as in `asd.mindspore.org/run@training,asd`, without it all.
-        api: The client, as in `PodTargets`.
+        api: The client, as in `_Pods`.
         clock: Seconds from any point in time.
-
-    Attributes:
-        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
 
     Raises:
         ConfigError: The label is not valid, or there is no usable configuration.
@@ -117,29 +131,17 @@ class JobPods:
         self._namespaces = namespaces.split(",") if namespaces else ["*"]
         self._label: dict[str, Any] = {label: operators.exists()}
         self._name = label
-        self._api = api or KubeApi()
-        self._clock = clock
-        self._next = clock()
+        super().__init__("jobs", api, clock)
         self._jobs: dict[str, set[str]] = {}
-        self.problem = ""
 
     def look(self) -> list[Target]:
         """Lists the pods of each run; the last known ones stay when the API server does not answer."""
-        if self._clock() < self._next:
-            return []
-        self._next = self._clock() + _SECONDS
-        found: dict[str, set[str]] = {}
-        try:
-            with self._api.asking("listing the pods of jobs") as client:
-                for namespace in self._namespaces:
-                    for pod in client.list(Pod, namespace=namespace, labels=self._label, chunk_size=_AT_ONCE):
-                        meta, spec = pod.to_dict()["metadata"], pod.to_dict().get("spec") or {}
-                        if node := spec.get("nodeName"):
-                            found.setdefault(meta["labels"][self._name], set()).add(node)
-        except KubeError as error:
-            self.problem = f"the jobs stay as they were, for {error.reason}"
-        else:
-            self._jobs, self.problem = found, ""
+        pods = self._listed(self._namespaces, self._label)
+        if pods is not None:
+            self._jobs = {}
+            for pod in pods:
+                if node := (pod.get("spec") or {}).get("nodeName"):
+                    self._jobs.setdefault(pod["metadata"]["labels"][self._name], set()).add(node)
         return []
 
     def hosts(self, job: str) -> Collection[str]:

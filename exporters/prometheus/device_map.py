@@ -1,6 +1,7 @@
 """Other names of a device: physical id and vdie_id, which join its series with those of npu-exporter.
 
-A training knows its device by logic number. Where that is not the physical one, as in containers, a JSON file maps it:
+A training knows its device by logic number. `npu-smi` knows the rest; where the number is not the node's, as in
+containers, a JSON file maps it:
 
     {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1"}}
 """
@@ -8,6 +9,8 @@ A training knows its device by logic number. Where that is not the physical one,
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -19,6 +22,10 @@ from asd.errors import ConfigError
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
 _OPTION = "--device-map"
 _MOST_BYTES = 1 << 20
+_SECONDS = 20.0
+_ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
+"""NPU ID, Chip ID, Chip Logic ID and, in newer versions, Chip Phy-ID."""
+_SERIAL = re.compile(r"^\s*(VDie ID|Serial Number)\s*:[ \t]*(\S.{0,200}?)\s*$", re.MULTILINE | re.ASCII)
 _Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
 _Name = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 
@@ -82,3 +89,29 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
         return names.get(own.id, own) if not host or of_host == host else own
 
     return named
+
+
+def npu_smi_map() -> DeviceMap:
+    """Returns the names by `npu-smi`, if it exists and answers; else by the digits after the colon alone."""
+    program = shutil.which("npu-smi")
+    rows = _ROW.findall(_said(program, "info", "-m")) if program else []
+    names = {}
+    for npu, chip, logic, physical in rows:
+        board = ("info", "-t", "board", "-i", npu)
+        found = dict(_SERIAL.findall(_said(program, *board) + _said(program, *board, "-c", chip)))
+        serial = found.get("VDie ID") or found.get("Serial Number", "")
+        names[logic] = DeviceNames(physical or logic, "" if serial in ("NA", "N/A") else serial)
+
+    def named(host: str, device: str) -> DeviceNames:
+        own = name_device(host, device)
+        return names.get(own.id, own) if device.startswith(("Ascend:", "NPU:")) else own
+
+    return named
+
+
+def _said(program: str | None, *arguments: str) -> str:
+    try:
+        done = subprocess.run([program or "", *arguments], capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout[: 1 << 20].decode(errors="replace")

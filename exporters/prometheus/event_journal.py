@@ -155,25 +155,18 @@ class EventJournal:
         Raises:
             StateError: They can't be read.
         """
-        with self._lock, self._guard():
-            rows = self._db.execute("SELECT text FROM event ORDER BY n DESC LIMIT ?", (_RECENT,)) if self._db else ()
-            texts, size = [], 0
-            for (text,) in rows:
-                size += len(text)
-                if size > _MOST_RECENT:
-                    break
-                texts.append(text)
-        return [Event.from_json(text) for text in reversed(texts)]
+        return list(self.last_events(_RECENT, _MOST_RECENT))
 
-    def last_events(self, most: int) -> Iterator[Event]:
-        """Returns the last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
+    def last_events(self, most: int, characters: int = _MOST_BYTES) -> Iterator[Event]:
+        """Yields the last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
 
         Raises:
             StateError: They can't be read.
         """
         with self._lock, self._guard():
-            query = "SELECT text FROM event WHERE n > ? ORDER BY n"
-            for (text,) in self._db.execute(query, (self._last - most,)) if self._db else ():
+            sized = "SELECT n, text, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
+            query = f"SELECT text FROM ({sized}) WHERE size <= ? ORDER BY n"
+            for (text,) in self._db.execute(query, (self._last - most, characters)) if self._db else ():
                 yield Event.from_json(text)
 
     def has_after(self, after: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from asd.exporters.prometheus.device_map import name_device
 from asd.handler.handler_counts import HandlerCounts
 
-_GAUGES = {
+_NUMBERS = {
     "acting": "1 for the handler that acts, 0 for one that stands by.",
     "circuit_open": "1 while the circuit breaker is open.",
     "devices_known": "Devices heard of.",
@@ -23,20 +23,17 @@ _GAUGES = {
     "clock_difference_seconds": "How far the clock of an agent is from this one, the largest of all.",
     "run_folders": "Folders in which the handler found something of a rank.",
     "agents_unknown": "1 while who the agents are can't be looked up, or there are none, where some are to be.",
+    "last_event_timestamp_seconds": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
+    "last_look_timestamp_seconds": "When the handler last looked for events, in seconds since the epoch.",
+    "events_total": "Events taken in.",
+    "refused_events_total": (
+        "Events that their agent may not tell, such as of devices of other nodes; they were refused."
+    ),
+    "missed_events_total": "Events that agents had dropped, for there were too many, before they were fetched.",
+    "agent_failures_total": "Times that an agent was asked in vain.",
+    "failed_tries_total": "Times that the engine was asked and did not do it.",
 }
-"""Help texts by the number's name; a gauge's name is `asd_handler_` and that name."""
-
-_TIMES = {
-    "last_event": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
-    "last_look": "When the handler last looked for events, in seconds since the epoch.",
-}
-_COUNTERS = {
-    "events": "Events taken in.",
-    "refused_events": "Events that their agent may not tell, such as of devices of other nodes; they were refused.",
-    "missed_events": "Events that agents had dropped, for there were too many, before they were fetched.",
-    "agent_failures": "Times that an agent was asked in vain.",
-    "failed_tries": "Times that the engine was asked and did not do it.",
-}
+"""Help texts by the metric's name without `asd_handler_`; without unit and kind it is the number's name."""
 
 
 class HandlerCollector(Collector):
@@ -52,12 +49,10 @@ class HandlerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yields all metrics."""
         counts, numbers = self._counts, self._counts.numbers.copy()
-        for name, about in _GAUGES.items():
-            yield GaugeMetricFamily(f"asd_handler_{name}", about, float(numbers.get(name, 0)))
-        for name, about in _TIMES.items():
-            yield GaugeMetricFamily(f"asd_handler_{name}_timestamp_seconds", about, numbers.get(name, 0))
-        for name, about in _COUNTERS.items():
-            yield CounterMetricFamily(f"asd_handler_{name}_total", about, numbers.get(name, 0))
+        for name, about in _NUMBERS.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            number = numbers.get(name.removesuffix("_total").removesuffix("_timestamp_seconds"), 0)
+            yield kind(f"asd_handler_{name}", about, float(number))
         agents = counts.agents.copy()
         yield GaugeMetricFamily("asd_handler_agents", "Agents that events are pulled from.", len(agents))
         yield GaugeMetricFamily(

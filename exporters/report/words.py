@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from asd.errors import and_more
 from asd.event import Event
 from asd.exporters.pictures.markup import number, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
@@ -75,7 +76,7 @@ def _named(rank: Rank) -> str:
 def _listed(names: Iterable[str]) -> str:
     unique = list(dict.fromkeys(names))
     if len(unique) > _MOST_NAMED:
-        return f"{', '.join(unique[:_MOST_NAMED])} and {len(unique) - _MOST_NAMED} more"
+        return and_more(unique, _MOST_NAMED)
     return " and ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)
 
 

@@ -1,1 +1,1 @@
-"""Faults to inject into a network, and real trainings to inject them into."""
+"""Faults to inject into a network."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mindspore import nn
 
+from asd.errors import and_more
 from asd.judge.protections import Protections
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.mended import mend_files, take_loaded
@@ -15,18 +16,13 @@ _SETTING = "ASD_OPTIONS=detectors:state"
 
 
 class StateChecks(Part):
-    """Checks of the state of one `StepMonitor`; nothing is judged until `watch` is called.
-
-    Attributes:
-        seconds_in_step: Seconds of reading in the last step that was judged.
-    """
+    """Checks of the state of one `StepMonitor`; nothing is judged until `watch` is called."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self._state: OptimizerState | None = None
         self._reading: StateReading
         self._last = 0
-        self.seconds_in_step = 0.0
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         """Starts to read the weights and the state of `optimizer`, and the untrained Parameters of `net`."""
@@ -57,12 +53,11 @@ class StateChecks(Part):
     def name_not_finite(self) -> None:
         """Reports values that are not finite after the first step, as from a file; before, weights may be unsharded."""
         if self._state is not None and (broken := self._reading.not_finite()):
-            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-            self.monitor.problem(f"not finite after the first step: {', '.join(broken[:3])}{more}")
+            self.monitor.problem(f"not finite after the first step: {and_more(broken)}")
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly, after a step whose update was applied."""
-        state, self.seconds_in_step = self._state, 0.0
+        state = self._state
         if state is None or step.refused:
             return
         state.note(step.readings or ())
@@ -73,14 +68,8 @@ class StateChecks(Part):
         values, growth = self._reading.read()
         if take_loaded(state.parameters):  # by the user: earlier values are no reference for it
             self.monitor.judges.forget_state()
-        self.seconds_in_step = self._reading.seconds
         found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
         if found is not None:
             step.events.append(found)
             step.fatal = step.fatal or found
             self._health.add(found)
-
-    @property
-    def price(self) -> float:
-        """Returns the seconds of one reading; 0 where nothing is read."""
-        return self._reading.seconds if self._state is not None else 0.0

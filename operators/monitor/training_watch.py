@@ -24,7 +24,6 @@ from asd.operators.monitor.forgotten import Forgotten
 from asd.operators.monitor.protecting import after_first_step, before_first_step, tell_groups
 from asd.operators.monitor.resume import CheckpointWatch, ends_before, resumed_step
 from asd.operators.monitor.rule_state import RuleState
-from asd.operators.monitor.spending import Spending
 from asd.operators.monitor.state_checks import StateChecks
 from asd.operators.monitor.step_reader import StepReader
 from asd.operators.monitor.weight_watch import WeightWatch
@@ -93,7 +92,6 @@ class TrainingWatch:
         self.state = StateChecks(self.health)
         self.judging = StepReader(config, loss_scale, self.health, self._problems)
         self._find_loss_scale = loss_scale is None
-        self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude)
         self._sampling = Sampling(config, exclude, self._problems)
         self._weights = WeightWatch(self.health)
@@ -125,7 +123,6 @@ class TrainingWatch:
             self._accumulation,
             self._rule_state,
             self._forgotten,
-            self._spending,
         )
         self.turns = Turns()
         self._gate: Gate | None = None
@@ -141,7 +138,6 @@ class TrainingWatch:
         self._is_first, self._net = True, None
         self._held: list[Parameter] = []
         self._last_end: float | None = None
-        self._spends = False  # whether anything that can look at less is on
 
     def look_at(self, train_network: nn.Cell, callbacks: Any, *, clips: bool = False) -> None:
         """Collects the facts about a training before it begins: loss scale, checkpoints, roll-back.
@@ -239,7 +235,6 @@ class TrainingWatch:
         judge += [self._accumulation.note] if withholds else []
         judge += [state.judge] if state.watches else []
         judge += [rerun.report_transient] if rerun.confirms else []
-        self._spends = state.watches
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [rerun.attribute] if rerun.attributes else []
         act += [self._sampling.end_step] if self._sampling.is_on else []
@@ -331,11 +326,8 @@ class TrainingWatch:
             self._problems.once(f"a step was not judged: {error!r}")
         end = time.perf_counter()
         if self._last_end is not None:  # the first step has no beginning that is known
-            step_seconds, took = end - self._last_end, end - begin
-            if self._spends:
-                self._spending.note(step_seconds=step_seconds, detection_seconds=took)
-            monitor.status.step_seconds += step_seconds
-            monitor.status.check_seconds += took
+            monitor.status.step_seconds += end - self._last_end
+            monitor.status.check_seconds += end - begin
         self._last_end = end
 
     def _act(self, monitor: Monitor, step: StepRecord) -> None:

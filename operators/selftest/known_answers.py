@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 from collections.abc import Callable
@@ -11,13 +12,20 @@ from typing import NamedTuple
 
 import mindspore as ms
 
+from asd.config import Config
+from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.errors import ConfigError, UnsupportedError
+from asd.event import Event
 from asd.operators.rerun.pieces import PIECES, blocks
-from asd.operators.rerun.vendor import stress_test
+from asd.operators.rerun.vendor import STRESS_CODES, stress_test
 from asd.operators.rerun.work import Device, Sizes, Test
 from asd.operators.selftest.outcome import Absent, Report, expect
+from asd.origin import Origin
+from asd.verdict import Level
 
 _CHIP, _PROCESSOR = Sizes(4089, 4096, 1024, 128), Sizes(507, 512, 128, 12)
+_VENDOR_FOUND = 2  # a code of MindSpore's own test
+_AREA = "known answers"
 _LEAST = 2  # repetitions of each, however short the time is
 
 
@@ -44,6 +52,58 @@ class StressOutcome:
     seconds: float = 0.0  # without `stress_test`
     finding: StressFinding | None = None
     vendor_code: int | None = None  # result of MindSpore's own test, one of `STRESS_CODES`, where it ran
+
+    @property
+    def failed(self) -> bool:
+        """True where anything was computed wrongly."""
+        return self.finding is not None or self.vendor_code == _VENDOR_FOUND
+
+    def sentence(self, device: str) -> str:
+        """Returns the outcome for people."""
+        if self.finding is not None:
+            return f"{device} computed wrongly: {self.finding.sentence()}."
+        done = ", ".join(f"{count} times {name}" for name, count in self.repetitions.items())
+        if self.absent:
+            done += f"; left out: {', '.join(self.absent)}"
+        if self.vendor_code is not None:
+            told = STRESS_CODES.get(self.vendor_code, "returned what is not documented")
+            done += f"; MindSpore's own stress test {told} (code {self.vendor_code})"
+        return f"{device} made no mistake in {self.seconds:.1f} s: {done}."
+
+    def event(self, config: Config, device: str) -> Event:
+        """Returns the event for those who decide about the device; each test is a separate one."""
+        finding, now = self.finding, time.time()
+        return Event(
+            origin=Origin(config.name_of_run(), -1, config.name_of_node(), device),
+            step=0,
+            checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
+            value=float(finding.wrong) if finding is not None else float(self.failed),
+            limits=(0.0,),
+            level=Level.ERROR if self.failed else Level.NORMAL,
+            kind="stress",
+            rule="known_answer",
+            feature="wrong_elements",
+            reason=self.sentence(device),
+            refused=False,
+            time=now,
+            verdict="persistent" if self.failed else "",
+            key=f"{now!r} {os.getpid()}",
+        )
+
+    def findings(self, mode: str) -> list[Finding]:
+        """Returns a result of each kind of work."""
+        wrong = self.finding
+        found = [
+            Finding(_AREA, name, WRONG, mode, detail=wrong.sentence())
+            if wrong is not None and wrong.workload == name
+            else Finding(_AREA, name, OK, mode, detail=f"{count} times")
+            for name, count in self.repetitions.items()
+        ]
+        found += [Finding(_AREA, name, ABSENT, mode, detail=why) for name, why in self.absent.items()]
+        if self.vendor_code is not None:
+            state = {0: OK, _VENDOR_FOUND: WRONG}.get(self.vendor_code, ABSENT)
+            found.append(Finding(_AREA, "MindSpore's own", state, mode, detail=f"code {self.vendor_code}"))
+        return found
 
 
 def use_device(device: str, mode: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import mindspore as ms
@@ -25,7 +24,6 @@ class StateReading:
         untrained: Parameters that are saved but not trained, such as moving statistics; they must be finite.
 
     Attributes:
-        seconds: Seconds of the last reading; 0 before the first one.
         where: Name of the tensor in which each value was found, by value.
     """
 
@@ -34,7 +32,6 @@ class StateReading:
         self._state, self._untrained = state, untrained
         self._read_at = 0
         self._step_size: float | None = None  # of an Rprop
-        self.seconds = 0.0
 
     def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
         """Returns the current extremes.
@@ -44,7 +41,6 @@ class StateReading:
             smallest value too, `min_<group>`. And the largest growth by gradients since the last reading, see
             `OptimizerState.growth`.
         """
-        begin = time.perf_counter()
         groups = [group for group in self._state.groups if group.parameters]
         moments = [group for group in groups if group.second_moment]
         tensors = [*(each for group in groups for each in group.parameters), *self._untrained]
@@ -64,7 +60,6 @@ class StateReading:
             self._take(values, f"min_{group.name}", group, found, int(np.argmin(found)))
         growth = self._state.growth(self._read_at, self._step_size)
         self._read_at, self._step_size = self._state.updates, values.get("max_step_size")
-        self.seconds = time.perf_counter() - begin
         return values, growth
 
     def not_finite(self) -> list[str]:

@@ -16,6 +16,7 @@ from asd.config import describe, unknown_variables
 from asd.handler import job_of
 from asd.rules import RULES
 from asd.settings.options import with_options
+from asd.settings.table import FORMER
 
 LARGEST = 2**63 - 1
 PAIRS = (
@@ -184,7 +185,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_ON_ANOMALY": config.on_anomaly,
         "ASD_PROTECTION": "document",
         "ASD_RULE": config.rule,
-        "ASD_BUDGET": "0.03",
         "ASD_RUN_DIR": config.run_dir,
         "ASD_RUN": "run 7",
         "ASD_NODE": "",
@@ -267,10 +267,10 @@ def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
 def test_a_variable_that_is_not_read_is_known_with_what_to_use():
     given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
     ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
-    former = {"ASD_RECORD": "1", "MS_NPU_ASD_CONFIG": "enable:true"}
+    former = {"ASD_RECORD": "1", "MS_NPU_ASD_CONFIG": "enable:true", "ASD_BUDGET": "0.1"}
     assert unknown_variables({**given, **ours, **former}) == {
         "ASD_RECORD": "ASD_OPTIONS=record:1",
-        "MS_NPU_ASD_CONFIG": "ASD_RULE=combined",
+        **FORMER,
         "ASD_RUL": "ASD_RULE",
         "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH",
         "ASD_OPTIOS": "ASD_OPTIONS",

@@ -161,6 +161,10 @@ def test_an_event_from_before_a_field_was_added_is_read_with_its_default(name):
     assert event == make()
 
 
+def test_an_old_event_with_a_field_that_is_no_more_is_read():
+    assert Event.from_json(changed(micro_batch=1)) == make()
+
+
 @pytest.mark.parametrize("name", ["host", "limits"])
 def test_an_event_without_a_field_that_always_was_is_refused(name):
     with pytest.raises(StateError, match=f"event field {name} is None"):

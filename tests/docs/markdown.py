@@ -14,6 +14,7 @@ _FENCE = re.compile(
     r"(?P<marks>(?:^<!-- (?:run|check|cluster|with)\b[^\n]* -->\n)*)^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_GENERATED = re.compile(r"^<!-- generated: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- (\w+):?(.*?) -->")
 
 
@@ -31,9 +32,14 @@ class Block(NamedTuple):
         return f"{self.path.name}:{self.line}"
 
 
+def written(path):
+    """A page without what a program made, which leaves empty lines."""
+    return _GENERATED.sub(lambda match: "\n" * match[0].count("\n"), path.read_text(encoding="utf-8"))
+
+
 def blocks(path):
-    """The blocks of a page."""
-    page = path.read_text(encoding="utf-8")
+    """The blocks of a page that people wrote."""
+    page = written(path)
     for match in _FENCE.finditer(page):
         marks = {name: rest.strip() for name, rest in _MARK.findall(match["marks"])}
         line = page.count("\n", 0, match.start("language")) + 1
@@ -42,4 +48,4 @@ def blocks(path):
 
 def prose(path):
     """A page without its blocks."""
-    return _FENCE.sub("", path.read_text(encoding="utf-8"))
+    return _FENCE.sub("", written(path))

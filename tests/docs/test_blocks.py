@@ -10,7 +10,7 @@ from pathlib import Path
 import figures
 import generated
 import pytest
-from markdown import Block, blocks, prose
+from markdown import Block, blocks, prose, written
 from shell import KNOWN_VARIABLES, NAMES, targets, wrong_in_asd, wrong_in_script
 
 from asd.cli import parser_of
@@ -45,7 +45,7 @@ def without_comments(block):
 def test_every_block_says_what_it_is_and_is_well_formed(path):
     wrong = [block.place for block in blocks(path) if block.language not in KINDS]
     assert wrong == []
-    assert path.read_text().count("\n```") == 2 * len(list(blocks(path)))
+    assert written(path).count("\n```") == 2 * len(list(blocks(path)))
 
 
 @pytest.mark.parametrize("block", chosen("sh"))

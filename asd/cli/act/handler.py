@@ -131,12 +131,7 @@ class _HandlerJob:
     """One run of the command."""
 
     def __init__(
-        self,
-        args: argparse.Namespace,
-        home: Path,
-        store: Store,
-        agents: Agents | None,
-        lease: KubeLease | None,
+        self, args: argparse.Namespace, home: Path, store: Store, agents: Agents | None, lease: KubeLease | None
     ) -> None:
         self._args = args
         self._wanted_agents = agents

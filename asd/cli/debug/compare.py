@@ -3,7 +3,8 @@
 The run under test (`npu`) stands against a trusted one (`bench`), of MindSpore or of PyTorch. Every input and output
 becomes a row of a csv file, and an HTML page shows the network as a tree, open where the runs part. No file is
 overwritten. At the end one sentence says where the runs part. With `--gradients` the records of two gradient monitors
-are compared, and the step is named where these part.
+are compared, and the step is named where these part: the share of a parameter's elements with the same sign is suspect
+below 0.97 in the first step, or after a fall of more than 0.03.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asd.cli.debug import gradients
 from asd.errors import ConfigError
 from asd.records import plain
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compares, writes the results and says where the runs part."""
     if args.gradients:
-        return gradients.run(args)
+        return _compare_gradients(args)
     from asd.dumps.compare.runs import compare_runs
     from asd.exporters.report.comparison import render
 
@@ -88,6 +88,41 @@ def run(args: argparse.Namespace) -> int:
         for file in pair.files:
             print(f"  {file}")
     print(outcome.sentence)
+    return 0
+
+
+def _compare_gradients(args: argparse.Namespace) -> int:
+    """Compares the records of two gradient monitors, writes tables and pictures, and prints where the runs part."""
+    from asd.dumps.compare.similarity import GradComparator
+    from asd.exporters.pictures.gradients import draw_similarities
+
+    for name, value in (("--target_path", args.target_path), ("--golden_path", args.golden_path)):
+        if value is None:
+            raise ConfigError(name, None, "--gradients needs it: the dump_path of a gradient monitor")
+    output = Path(args.output_path)
+    if output.exists() and not output.is_dir():
+        raise ConfigError("--output_path", args.output_path, "it must be a folder, new or there already")
+    results = GradComparator.compare_distributed(args.target_path, args.golden_path, output, draw_similarities)
+    sentence = GradComparator.sentence(results)
+    if args.json:
+        facts = [
+            {
+                "rank": each.rank,
+                "steps": each.steps,
+                "file": str(each.file),
+                "similarities": each.rows,
+                "suspects": [asdict(suspect) for suspect in each.suspects],
+                "first_difference": None
+                if each.first_difference is None
+                else {"step": each.first_difference[0], "parameter": each.first_difference[1]},
+            }
+            for each in results
+        ]
+        print(json.dumps({"sentence": sentence, "ranks": facts}, indent=1))
+        return 0
+    for each in results:
+        print(f"rank {each.rank}: {len(each.rows) - 1} parameters, {len(each.steps)} steps\n  {each.file}")
+    print(sentence)
     return 0
 
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
+from asd.cli.shared.progress import Bar
 from asd.cli.shared.stopping import quiet
 from asd.config import Config
+from asd.demo.play import PARTS, clear, play
 from asd.errors import ConfigError
 from asd.injection import PATTERNS, TARGETS, Fault
 
-PARTS = ("detection", "unseen", "persistent", "transient", "poisoned")
 _EXAMPLES = """\
 Examples:
   asd demo                                                 all of it, in two to five minutes
@@ -64,18 +63,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--fault", args.fault or _FAULT, f"valid is a fault whose step is from 2 to {args.steps}, see --steps"
         )
-    _clear(out)
+    clear(out)
     quiet()
     os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))  # else its logs go to the working directory
-    result = _tell(parts, config, fault, args, out)
+    result = play(parts, config, fault, args, out, Bar)
     if args.json:
         print(json.dumps(result, indent=1))
-    else:
-        print(
-            "\nNext: `NPU_ASD_ENABLE=1 python train.py` for a training of your own;\n"
-            "      `asd run --ranks 2 --spares 1 -- python train.py` for a job that replaces its devices;\n"
-            "      `asd demo --help` for other faults; `asd env` for the settings."
-        )
     return 0 if all(result["checks"].values()) else 1
 
 
@@ -88,29 +81,3 @@ def _help_on_faults() -> str:
     for title, known in (("targets", TARGETS), ("patterns", PATTERNS)):
         lines += [f"{title}:", *(f"  {name:<12} {meaning}" for name, meaning in known.items())]
     return "\n".join(lines)
-
-
-def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    from asd.cli.train.demo_detection import Detection, Unseen
-    from asd.cli.train.demo_job import Acts
-
-    result: dict[str, Any] = {"checks": {}}
-    if "detection" in parts:
-        result = Detection(args, out, config, fault).tell()
-    if "unseen" in parts:
-        result["checks"] |= Unseen(args, out).tell()
-    acts = [part for part in PARTS[2:] if part in parts]
-    if acts:
-        told = Acts(args, out).tell(acts)
-        result |= {**told, "checks": {**result["checks"], **told["checks"]}}
-    return result
-
-
-def _clear(out: Path) -> None:
-    """Empties the folder, but raises if an earlier demo did not write its files."""
-    marker = out / ".asd-demo"
-    if out.exists() and any(out.iterdir()) and not marker.exists():
-        raise ConfigError("--out", str(out), "valid is a new or empty folder, or one that an earlier demo left")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    marker.touch()

@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
         report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}
         print(json.dumps(report, indent=2))
         return 0
-    print(aligned([("setting", "value", "from", "meaning"), *settings]))
+    print(aligned([("setting", "value", "from", "meaning"), *settings], fits=True))
     if unread:
         names = ", ".join(f"{name} (use {instead})" for name, instead in unread.items())
         print(f"\nset, but not read by asd: {names}")
     rows = [(name, value or "not installed") for name, value in machine.items()]
-    print("\n" + aligned([("this machine", ""), *rows]))
+    print("\n" + aligned([("this machine", ""), *rows], fits=True))
     return 0
 
 
@@ -82,14 +82,6 @@ def _show_training(args: argparse.Namespace) -> int:
     for status in ranks:
         end = "runs" if status.active and alive(status) else "its process is gone" if status.active else "has ended"
         print(f"rank {status.rank} on {status.device}, run {status.run}, step {status.step}, {end}")
-        if not status.protections:
-            print("  what protects it is not known")
-            continue
         found = fill(Protections, status.protections, "protections")
-        print(f"  {found.sentence()}")
-        for setting, reasons in found.missing.items():
-            for reason in reasons:
-                print(f"  not active: {setting}: {reason}")
-        for words, names in found.unseen.items():
-            print(f"  not seen in the first step: {words}: {', '.join(names)}")
+        print(aligned([("state", "protection", "what"), *found.rows()], fits=True) if status.protections else "unknown")
     return 0

@@ -8,39 +8,24 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asd.cli.shared.machine import machine_of
-from asd.cli.shared.options import number
 from asd.cli.shared.progress import Bar
 from asd.cli.shared.stopping import quiet
 from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
-from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 from asd.errors import UnsupportedError
-from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.exporters.run_files.status_file import StatusFiles
-from asd.origin import Origin
 from asd.rundir.folders import RunFolders
 from asd.rundir.names import stress_file
-from asd.verdict import Level
 
 if TYPE_CHECKING:
     from asd.operators.selftest.known_answers import StressOutcome
 
-_CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
-_VENDOR_FOUND = 2
-_LONGEST = 7 * 86400.0
+_NOT_TESTED = 3
 _SILENT_SECONDS = 60.0  # a training without a status for so long has ended
-_AREA = "known answers"
-
-
-def add_work_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of known-answer tests."""
-    work = parser.add_argument_group("work whose answers are known")
-    work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
-    work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
 
 
 def run_work(args: argparse.Namespace, device: str) -> int:
@@ -76,80 +61,25 @@ def _test(args: argparse.Namespace, label: str) -> StressOutcome:
 
 def _finish(args: argparse.Namespace, config: Config, device: str, outcome: StressOutcome, run_dir: Path | None) -> int:
     """Prints the result, and writes the event."""
-    failed = outcome.finding is not None or outcome.vendor_code == _VENDOR_FOUND
-    sentence = _sentence(device, outcome)
-    event = None
-    code = _WRONG if failed else _CLEAN
-    if not failed and outcome.vendor_code not in (None, 0):
+    event, code = None, int(outcome.failed)
+    if not outcome.failed and outcome.vendor_code not in (None, 0):
         code = _NOT_TESTED
     elif run_dir is not None:
-        event = _event(config, device, outcome, sentence, failed=failed)
+        event = outcome.event(config, device)
         try:
             EventLog(stress_file(run_dir))(event)
         except OSError as error:
             code, event = code or _NOT_TESTED, None
             _complain(f"{error.filename}: {error.strerror}; the event is not written.")
     if args.json:
-        print(json.dumps(_report(args, device, outcome, event), indent=1))
+        facts = as_json(outcome.findings("pynative" if args.mode == "pynative" else "graph"), machine_of(device))
+        told = {"seconds": round(outcome.seconds, 3), "event": event.id if event is not None else None}
+        print(json.dumps({**facts, **told}, indent=1))
     else:
-        print(sentence)
+        print(outcome.sentence(device))
         if event is not None and run_dir is not None:
             print(f"Event {event.id} is in {stress_file(run_dir)}.")
     return code
-
-
-def _sentence(device: str, outcome: StressOutcome) -> str:
-    if outcome.finding is not None:
-        return f"{device} computed wrongly: {outcome.finding.sentence()}."
-    done = ", ".join(f"{count} times {name}" for name, count in outcome.repetitions.items())
-    if outcome.absent:
-        done += f"; left out: {', '.join(outcome.absent)}"
-    if outcome.vendor_code is None:
-        return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
-    from asd.operators.rerun.vendor import STRESS_CODES
-
-    told = STRESS_CODES.get(outcome.vendor_code, "returned what is not documented")
-    return (
-        f"{device} made no mistake in {outcome.seconds:.1f} s: {done}; MindSpore's own stress test {told} "
-        f"(code {outcome.vendor_code})."
-    )
-
-
-def _event(config: Config, device: str, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
-    finding, now = outcome.finding, time.time()
-    return Event(
-        origin=Origin(config.name_of_run(), -1, config.name_of_node(), device),
-        step=0,
-        checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
-        value=float(finding.wrong) if finding is not None else float(failed),
-        limits=(0.0,),
-        level=Level.ERROR if failed else Level.NORMAL,
-        kind="stress",
-        rule="known_answer",
-        feature="wrong_elements",
-        reason=reason,
-        refused=False,
-        time=now,
-        verdict="persistent" if failed else "",
-        key=f"{now!r} {os.getpid()}",  # each test is a separate event
-    )
-
-
-def _report(args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None) -> dict[str, Any]:
-    """Returns the same form as a self-test, with the time and the event added."""
-    wrong, mode = outcome.finding, "pynative" if args.mode == "pynative" else "graph"
-    found = [
-        Finding(_AREA, name, WRONG, mode, detail=wrong.sentence())
-        if wrong is not None and wrong.workload == name
-        else Finding(_AREA, name, OK, mode, detail=f"{count} times")
-        for name, count in outcome.repetitions.items()
-    ]
-    found += [Finding(_AREA, name, ABSENT, mode, detail=why) for name, why in outcome.absent.items()]
-    if outcome.vendor_code is not None:
-        state = {0: OK, _VENDOR_FOUND: WRONG}.get(outcome.vendor_code, ABSENT)
-        found.append(Finding(_AREA, "MindSpore's own", state, mode, detail=f"code {outcome.vendor_code}"))
-    told = {"seconds": round(outcome.seconds, 3), "event": event.id if event is not None else None}
-    return {**as_json(found, machine_of(device)), **told}
 
 
 def user_of(run_dir: Path | None, device: str, now: float) -> str:

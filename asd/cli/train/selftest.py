@@ -23,16 +23,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from asd.cli.shared.machine import machine_of
+from asd.cli.shared.options import number
 from asd.cli.shared.progress import Bar
-from asd.cli.train.known_answers import add_work_arguments, run_work
+from asd.cli.train.known_answers import run_work
 from asd.cli.train.selftest_forms import as_json, as_text
 from asd.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 from asd.errors import ConfigError
 
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
+_LONGEST = 7 * 86400.0
 _PATIENCE = 1200.0  # seconds for a mode, on a machine that is busy with other work too
-_CHILD = ("-m", "asd.operators.selftest")
 _EXAMPLES = f"""\
 Examples:
   asd selftest                                 this machine's device, both modes
@@ -57,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("both", *_MODES), default="both", help="default: %(default)s")
     parser.add_argument("--only", choices=_PARTS, action="append", help="a part to test, may be repeated; default: all")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
-    add_work_arguments(parser)
+    work = parser.add_argument_group("work whose answers are known")
+    work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
+    work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     for mode in modes:
         bar = Bar(f"{device}, {mode}", 1, silent=args.json)
-        told, code, complaint = _follow([sys.executable, *_CHILD, mode, device, *parts], mode)
+        told, code, complaint = _run_child([device, *parts], mode)
         findings += told
         if code == 2 and not told:
             print(complaint, file=sys.stderr)
@@ -90,14 +93,14 @@ def run(args: argparse.Namespace) -> int:
     return int(any(each.state == WRONG for each in findings))
 
 
-def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
+def _run_child(arguments: list[str], mode: str) -> tuple[list[Finding], int, str]:
     """Runs a child; returns its findings, its exit code, and its last line on standard error."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
     environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3"}
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                command,
+                [sys.executable, "-m", "asd.operators.selftest", mode, *arguments],
                 cwd=folder,
                 env=environ,
                 capture_output=True,

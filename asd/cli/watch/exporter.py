@@ -50,12 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--address", str, "A", "address to serve on (default: 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
-    add(
-        "--checkpoints",
-        whole_number(0, 10_000),
-        "N",
-        "series of the N nearest to their limit (default: 0)",
-    )
+    add("--checkpoints", whole_number(0, 10_000), "N", "series of the N nearest to their limit (default: 0)")
     add_strike_arguments(parser)
     add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
     add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
@@ -67,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.prometheus.agent import Agent
-    from asd.exporters.prometheus.device_map import read_device_map
+    from asd.exporters.prometheus.device_map import npu_smi_map, read_device_map
     from asd.exporters.prometheus.node import NodeCollector, serve_node
-    from asd.exporters.prometheus.npu_smi import npu_smi_map
 
     logging.basicConfig(format="asd: %(message)s")
     config = Config.from_env(os.environ)

@@ -22,6 +22,7 @@ from asd.dumps.compare.origin import Agrees, CallGraph, suffix_of
 from asd.dumps.compare.rounding import Rounding, pair_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import is_random, split_name
+from asd.errors import and_more
 
 
 class Answer(str, Enum):
@@ -51,7 +52,6 @@ _ROWS = {
     "statistics": "the first rows whose statistics differ are",
     "bits": "the first rows that differ are",
 }
-_LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,7 @@ class Divergence:
             return f"{_WRONG[self.kind].format(call=self.call)}: {end}"
         if self.kind != ROWS:
             return f"The runs were asked for different things, first at {self.call or 'the end'} ({self.kind}): {end}"
-        more = f" and {len(self.rows) - _LISTED} more" if len(self.rows) > _LISTED else ""
-        listed = f"{_ROWS[self.basis]} {', '.join(self.rows[:_LISTED])}{more}"
-        return f"Can't tell which operator is wrong, if any: {listed}: {end}"
+        return f"Can't tell which operator is wrong, if any: {_ROWS[self.basis]} {and_more(self.rows)}: {end}"
 
 
 def margin_of(apart: float, bound: float) -> str:

@@ -31,18 +31,8 @@ def options(folder):
     """Those of a handler: its runs, its state, and a host list that the isolator takes hosts out of."""
     hosts = folder / "hosts"
     hosts.write_text("node6\nnode7\n")
-    return [
-        "--run-dir",
-        str(folder / "runs"),
-        "--state",
-        str(folder / "handler.sqlite"),
-        "--isolator",
-        "hostfile",
-        "--option",
-        f"hosts={hosts}",
-        "--settle",
-        "0",
-    ]
+    places = ["--run-dir", str(folder / "runs"), "--state", str(folder / "handler.sqlite")]
+    return [*places, "--isolator", "hostfile", "--option", f"hosts={hosts}", "--settle", "0"]
 
 
 def handled(folder, *more):

@@ -24,7 +24,7 @@ def run_dir(tmp_path):
         log(event(step, kind="replay", verdict="persistent", **{name: HALF}))
     status = made_of(Status, run=HALF, rank=0, host=HALF, device=HALF, active=True, checkpoints={HALF: (1.0, 2.0)})
     status_file(tmp_path, 0).write_text(status.to_json())
-    for rank, name in enumerate(("protections", "anomalies", "dropped", "budget"), 1):
+    for rank, name in enumerate(("protections", "anomalies", "dropped"), 1):
         broken = json.loads(status.to_json()) | {"rank": rank, name: {HALF: HALF}}
         status_file(tmp_path, rank).write_text(json.dumps(broken))
     return tmp_path

@@ -64,7 +64,7 @@ def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
         ("status", "checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
         ("status", "protections", [1], "an object"),
         ("protections", "places", {"outputs": "2"}, "an object of whole numbers"),
-        ("protections", "missing", {"ASD_BUDGET": "slow"}, "an object of lists of texts"),
+        ("protections", "missing", {"ASD_RULE": "slow"}, "an object of lists of texts"),
     ],
     ids=lambda value: repr(value)[:20],
 )

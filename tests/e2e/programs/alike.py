@@ -22,8 +22,8 @@ from mindspore.communication import get_group_size, get_rank, init
 from small_net import Net
 
 from asd import AnomalyDetected, Config, RankLostError
+from asd.demo.llama import digest
 from asd.operators import StepMonitor, tell_shard
-from asd.operators.drill.workload import digest
 
 mode, story, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)

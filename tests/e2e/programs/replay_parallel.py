@@ -9,10 +9,10 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank, init
 
 from asd import AnomalyDetected, Config
+from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, gradient_fault
-from asd.operators.drill.workload import digest
 from asd.operators.gate.slots import table
 from asd.operators.rerun import audit, sibling_runs
 

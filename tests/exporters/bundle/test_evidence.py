@@ -26,13 +26,7 @@ from asd.rules.reading import Reading
 from asd.rundir.names import evidence_folder
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
-FILES = {
-    "config.json",
-    "events.jsonl",
-    "readings.json",
-    "values.csv",
-    "versions.json",
-}
+FILES = {"config.json", "events.jsonl", "readings.json", "values.csv", "versions.json"}
 FORK = multiprocessing.get_context("fork")
 
 
@@ -139,16 +133,6 @@ def test_a_healthy_training_and_a_second_level_anomaly_leave_nothing(training):
     assert not Path(training.config.run_dir).exists()
 
 
-def test_values_that_are_not_finite_are_written_and_read_again(training):
-    training.judge(b=math.nan)
-    training.judge(b=math.inf)
-    with (training.folder() / "values.csv").open() as file:
-        found = [float(row["value"]) for row in csv.DictReader(file) if row["checkpoint"] == "b"]
-    assert math.isnan(found[0])
-    assert found[1] == math.inf
-    assert read(training.folder(), "readings.json")[0]["value"] == "inf"
-
-
 def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_history(tmp_path):
     training = Training(tmp_path)
     training.monitor = Monitor(training.config, ORIGIN, [training.sink], history=1000)
@@ -207,8 +191,7 @@ def test_a_folder_that_can_not_be_written_ends_no_training_and_is_counted():
     assert training.monitor.status.dropped == {"Evidence": 1}
     assert training.monitor.status.evidence_dropped == 1
     (problem,) = training.problems()
-    assert problem.startswith("a step can't be handed to Evidence: ")
-    assert "/proc/no" in problem
+    assert all(name in problem for name in ("Evidence", "/proc/no"))
 
 
 def judge_with_little_room(folder, limit, results):

@@ -51,29 +51,21 @@ def changed(path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("path", "values"),
     [
-        (("id",), "a" * 8),
-        (("id",), "a" * 128),
-        (("id",), "A.b_c-d1"),
-        (("timestamp",), 1735689600000),
-        ((*FAULT, "assertion"), "recover"),
-        ((*FAULT, "faultLocation"), {}),
-        ((*FAULT, "faultLocation"), MISSING),
-        ((*FAULT, "description"), MISSING),
-        ((*FAULT, "faultLocation"), {"k" * 16: "v" * 128}),
-        ((*FAULT, "faultLocation"), {str(i): "" for i in range(10)}),
-        ((*FAULT, "description"), ""),
-        ((*FAULT, "description"), "x" * 512),
-        ((*FAULT, "description"), "训练 x"),
-        ((*NODE, "nodeName"), "a" * 253),
-        ((*NODE, "nodeName"), "a.b-c"),
-        ((*NODE, "deviceIds"), list(range(32))),
-        ((*FAULT, "influence"), [{"nodeName": "n0", "deviceIds": [0]}] * 1000),
+        (("id",), ["a" * 8, "a" * 128, "A.b_c-d1"]),
+        (("timestamp",), [1735689600000]),
+        ((*FAULT, "assertion"), ["recover"]),
+        ((*FAULT, "faultLocation"), [{}, MISSING, {"k" * 16: "v" * 128}, {str(i): "" for i in range(10)}]),
+        ((*FAULT, "description"), [MISSING, "", "x" * 512, "训练 x"]),
+        ((*NODE, "nodeName"), ["a" * 253, "a.b-c"]),
+        ((*NODE, "deviceIds"), [list(range(32))]),
+        ((*FAULT, "influence"), [[{"nodeName": "n0", "deviceIds": [0]}] * 1000]),
     ],
 )
-def test_what_the_rules_allow_is_valid(path, value):
-    validate(changed(path, value))
+def test_what_the_rules_allow_is_valid(path, values):
+    for value in values:
+        validate(changed(path, value))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +95,7 @@ def test_what_the_rules_allow_is_valid(path, value):
 )
 def test_what_a_rule_forbids_is_refused_with_the_field_and_the_rule(path, values):
     for value in values:
-        with pytest.raises(ValueError, match=r"^the public fault message breaks a rule: ") as caught:
+        with pytest.raises(ValueError, match="breaks a rule") as caught:
             validate(changed(path, value))
         field = next(name for name in reversed(path) if isinstance(name, str))
         assert field in str(caught.value), value
@@ -115,7 +107,7 @@ def test_a_text_over_one_megabyte_is_refused():
     message["faults"][0]["influence"] = [{"nodeName": "a" * 253, "deviceIds": list(range(32))}] * 1000
     message["faults"] = [{**message["faults"][0], "faultId": f"asd-{number:08}"} for number in range(5)]
     validate(message)
-    with pytest.raises(ValueError, match="valid are at most 1048576"):
+    with pytest.raises(ValueError, match="1048576"):
         message_text(message)
 
 
@@ -189,7 +181,7 @@ def test_a_config_map_that_is_none_of_ours_is_not_overwritten(engine):
     path = "/api/v1/namespaces/mindx-dl/configmaps"
     body = {"metadata": {"name": "asd-public-fault"}, "data": {"PublicFault": '{"id": "theirs"}'}}
     engine.api("POST", path, body, "application/json")
-    with pytest.raises(IsolationError, match="holds no public fault message of ours"):
+    with pytest.raises(IsolationError, match="ConfigMap mindx-dl/asd-public-fault"):
         engine.make().isolate(Device("n0", "Ascend:3", 3), "why", "e")
     assert engine.api("GET", f"{path}/asd-public-fault")["data"] == body["data"]
 
@@ -197,9 +189,7 @@ def test_a_config_map_that_is_none_of_ours_is_not_overwritten(engine):
 def test_a_clock_that_stands_before_2025_is_found_out_before_anything_is_sent(engine):
     isolator = engine.make()
     isolator._clock = lambda: 5.0
-    with pytest.raises(
-        IsolationError, match=r"breaks a rule: Expected `int` >= 1735689600000 - at `\$.*[tT]ime"
-    ) as caught:
+    with pytest.raises(IsolationError, match=r"1735689600000 - at `\$.*[tT]ime") as caught:
         isolator.isolate(Device("n0", "Ascend:3", 3), "why", "e")
     assert not caught.value.retry
     assert engine.message() is None
@@ -207,5 +197,5 @@ def test_a_clock_that_stands_before_2025_is_found_out_before_anything_is_sent(en
 
 @pytest.mark.parametrize("name", ["CPU:0", "unknown", "Ascend", "Ascend:32", "Ascend:-1", "Ascend:\uff13"])
 def test_a_device_that_names_no_chip_is_refused(engine, name):
-    with pytest.raises(IsolationError, match="names no chip; valid is one such as Ascend:3"):
+    with pytest.raises(IsolationError, match="names no chip"):
         engine.make().isolate(Device("n0", name, 0), "why", "e")

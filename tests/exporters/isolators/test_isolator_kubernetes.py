@@ -75,13 +75,6 @@ def test_the_condition_follows_the_devices_and_keeps_the_time_of_its_last_change
     assert last["lastTransitionTime"] != first["lastTransitionTime"]
 
 
-def test_an_event_that_is_there_already_is_not_an_error_and_stays_one(server, engine):
-    for _ in range(3):
-        engine.make().isolate(ONE, "why", EVENT)
-    events = [value for path, value in server.objects.items() if "/events/" in path]
-    assert [(event["reason"], event["involvedObject"]["name"]) for event in events] == [("AsdIsolated", "n0")]
-
-
 def test_an_event_that_can_not_be_made_is_logged_and_the_device_is_out_all_the_same(server, engine, caplog):
     original = server._create
     server._create = lambda *words: (_ for _ in ()).throw(_refused()) if words[2] == "events" else original(*words)
@@ -179,15 +172,6 @@ def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, eng
         with pytest.raises(IsolationError, match="is 'me, by hand'; valid is what this isolator writes"):
             call(ONE)
     assert engine.node()["metadata"]["annotations"] == annotation
-
-
-def test_a_server_that_is_gone_is_worth_another_try(server, engine):
-    isolator = engine.make()
-    server.close()
-    server.close = lambda: None
-    with pytest.raises(IsolationError, match="Connection refused") as caught:
-        isolator.held(ONE)
-    assert caught.value.retry
 
 
 def test_a_token_that_is_renewed_is_used_without_a_new_start(server, tmp_path):

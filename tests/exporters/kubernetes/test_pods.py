@@ -73,7 +73,7 @@ def test_while_the_server_does_not_say_the_agents_stay_as_they_were(kube, look, 
     before = look()
     kube.mode = mode
     assert look() == before
-    assert look.source.problem.startswith("the agents stay as they were, for listing the pods of asd: ")
+    assert look.source.problem.startswith("the agents stay as they were")
     kube.mode = None
     assert look() == before
     assert look.source.problem == ""
@@ -81,7 +81,7 @@ def test_while_the_server_does_not_say_the_agents_stay_as_they_were(kube, look, 
 
 @pytest.mark.parametrize("place", ["", "asd", "asd/", "asd/app", "/app=x", "asd/app=x:0", "asd/app=x:70000", "a b/c=d"])
 def test_another_form_is_refused(api, place):
-    with pytest.raises(ConfigError, match="it must be kubernetes:NAMESPACE/LABEL=VALUE"):
+    with pytest.raises(ConfigError, match="kubernetes:NAMESPACE/LABEL=VALUE"):
         PodTargets(place, api)
 
 
@@ -100,9 +100,9 @@ def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace_or_th
     clock.now += 10.0
     jobs.look()
     assert jobs.hosts("bert") == {"node2"}
-    assert jobs.problem.startswith("the jobs stay as they were, for ")
+    assert jobs.problem.startswith("the jobs stay as they were")
 
 
 def test_what_is_no_label_of_jobs_is_refused(api):
-    with pytest.raises(ConfigError, match="--jobs has the value 'kubernetes:a=b', .* it must be kubernetes:LABEL"):
+    with pytest.raises(ConfigError, match="--jobs .*kubernetes:a=b"):
         JobPods("a=b", api)

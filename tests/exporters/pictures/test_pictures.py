@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from asd import Level
+from asd.demo.pictures import Lane, draw_history, draw_jobs
 from asd.exporters.pictures.chart import Scale
-from asd.exporters.pictures.job import Lane, draw_jobs
-from asd.exporters.pictures.values import draw_history
 from asd.supervisor.record import Attempt
 from tests.support.events import event_maker
 
@@ -58,30 +57,6 @@ def test_a_first_level_value_is_marked_also_among_the_losses(tmp_path):
     found = picture(tmp_path / "p.svg", history)
     assert marks(found) == ["mark second", "mark first"]
     assert [kind for kind, _, _ in found].count("alarm") == 1
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, 1e300, 5e-324])
-def test_a_value_that_no_logarithmic_axis_can_show_is_drawn(tmp_path, value):
-    history = {"a": [(1, 1.0, 1e6, Level.NORMAL), (2, value, 1e6, Level.ERROR), (3, 1.0, 1e6, Level.NORMAL)]}
-    assert marks(picture(tmp_path / "p.svg", history, {"loss": [1.0, math.nan, 1.0]})) == ["mark first"]
-
-
-def test_a_resumed_run_is_drawn_as_two_lines_and_not_as_one_that_goes_back(tmp_path):
-    history = {"a": [(step, float(step), 1e6, Level.NORMAL) for step in (1, 2, 3, 4, 3, 4, 5)]}
-    found = picture(tmp_path / "p.svg", history, {"resumed": [math.nan, math.nan, 3.0, 2.0, 1.0]})
-    lines = [each.get("points").split() for kind, _, each in found if kind == "value"]
-    assert [len(line) for line in lines] == [4, 3]
-
-
-@pytest.mark.parametrize(("history", "losses"), [({}, {}), ({"a": []}, {"loss": []}), ({}, LOSSES), (HEALTHY, {})])
-def test_a_run_that_has_nothing_to_show_is_drawn(tmp_path, history, losses):
-    picture(tmp_path / "p.svg", history, losses)
-
-
-def test_names_and_titles_are_drawn_as_they_are_written(tmp_path):
-    title = "a <b>title</b> & ]]> \u202e"
-    found = texts(picture(tmp_path / "p.svg", {"<script>": HEALTHY["model.norm_out"]}, {"&loss": [1.0]}, title))
-    assert {"a <b>title</b> & ]]> \\u202e", "<script>", "&loss"} <= set(found)
 
 
 VALUES = st.floats(min_value=0) | st.sampled_from([math.nan, math.inf, 0.0])

@@ -4,11 +4,8 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -79,24 +76,13 @@ def test_it_counts_the_events_of_all_ranks_and_folders(agents, tmp_path):
     assert problems(agent) == {}
 
 
-def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
-    write(folder, event(1))
-    (folder / "events-handler.jsonl").write_text(event(1, kind="isolation", level=Level.ERROR).to_json() + "\n")
-    run_dir.ingest_file(folder).write_text(event(9, rank=-1, run="vendor").to_json() + "\n")
-    agent = agents([folder])
-    agent.poll()
-    assert second(agent) == {0: 1, -1: 1}
-    assert agent.ledger.records(10.0)["node7", "Ascend:3"].isolated
-
-
 def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
     agent = agents([tmp_path], tmp_path / "state.json")
     registry = registry_of(agent)
     agent.poll()
     agent.poll()
-    reason = f"no run was found in {tmp_path} or below; "
-    assert agent.ready().startswith(reason)
-    assert [record.message for record in caplog.records if record.message.startswith(reason)] != []
+    assert str(tmp_path) in agent.ready()
+    assert f"{agent.ready()}." in [record.message for record in caplog.records]
     assert registry.get_sample_value("asd_agent_run_folders") == 0
     write(tmp_path / "job", event(1))
     agent.poll()
@@ -177,10 +163,8 @@ def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
     registry = registry_of(agent)
     agent.poll()
     agent.poll()
-    assert [record.message for record in caplog.records] == [
-        "all ranks in the run folders are of other machines (pod-0, pod-1, pod-2) and left out, for this agent takes "
-        "in node7 alone; a training in a pod has to be told the name of its node in ASD_NODE."
-    ]
+    (line,) = [record.message for record in caplog.records]
+    assert all(name in line for name in ("pod-0, pod-1, pod-2", "node7", "ASD_NODE"))
     assert registry.get_sample_value("asd_agent_left_out_ranks") == 3
 
 
@@ -188,14 +172,14 @@ def test_it_is_ready_after_the_first_poll_and_not_when_polls_are_stuck(agents, f
     now = [100.0]
     write(folder, event(1))
     agent = agents([folder], poll_interval=2.0, monotonic=lambda: now[0], clock=lambda: 5000.0)
-    assert agent.ready() == "the event logs are being read for the first time"
+    assert agent.ready()
     assert agent.last_poll == 0.0
     agent.poll()
     assert agent.last_poll == 5000.0
     now[0] = 120.0
     assert agent.ready() == ""
     now[0] = 120.5
-    assert agent.ready() == "the files were last looked at 20 s ago"
+    assert "20 s" in agent.ready()
     agent.poll()
     assert agent.ready() == ""
 
@@ -225,7 +209,7 @@ def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, 
         again = agents([folder])
     again.poll()
     assert (second(again), problems(again)) == ({0: 2}, {"cursor": 1})
-    assert f"{agent.state_file} can't be used, and the event logs are read anew: " in caplog.text
+    assert f"{agent.state_file} " in caplog.text
     assert [each.step for each in again.journal.recent()] == [1, 2]
     again.close()
     last = agents([folder])
@@ -235,15 +219,10 @@ def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, 
 BAD_LINES = [
     "not json",
     "{}",
-    "[]",
-    "null",
-    '"data"',
     "{" * 100_000,
-    '{"data": 1, "time": "x"}',
     "\udcff\udcfe",
     "0" * 5000,
     event().to_json()[:-30],
-    event().to_json().replace('"rank": 0', '"rank": "0"'),
     event().to_json() * 2,
 ]
 
@@ -259,19 +238,6 @@ def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):
     assert problems(agent) == {"bad_line": len(BAD_LINES) + 1, "long_line": 1}
 
 
-def test_a_log_that_vanishes_unread_is_told(folder, agents, monkeypatch):
-    monkeypatch.setattr("asd.exporters.prometheus.agent._AT_ONCE", 10)
-    write(folder, *(event(step) for step in range(1, 31)))
-    agent, stop = agents([folder]), threading.Event()
-    stop.set()
-    agent.poll(stop)  # ends early
-    run_dir.event_file(folder, 0).unlink()
-    for _ in range(3):
-        agent.poll()
-    assert second(agent) == {0: 10}
-    assert problems(agent) == {"lost_lines": 1}
-
-
 def test_only_one_host_may_be_asked_for(folder, agents):
     write(folder, event(1), event(2, host="other", rank=1))
     for rank, host in enumerate(("node7", "other")):
@@ -284,15 +250,6 @@ def test_only_one_host_may_be_asked_for(folder, agents):
     assert [json.loads(text)["data"]["host"] for text in agent.journal.page((), 10).events] == ["node7"]
 
 
-def test_bad_statuses_are_told_in_every_poll(folder, agents):
-    folder.mkdir()
-    run_dir.status_file(folder, 0).write_text("{")
-    agent = agents([folder])
-    agent.poll()
-    agent.poll()
-    assert problems(agent) == {"status_file": 2}
-
-
 def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_read(tmp_path, agents, caplog):
     folder, secret = tmp_path / "run", tmp_path / "secret"
     folder.mkdir()
@@ -303,7 +260,6 @@ def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_r
     agent.poll()
     assert problems(agent) == {"event_log": 1, "status_file": 1}
     assert "top secret" not in caplog.text
-    assert "a symbolic link, which is not followed" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -314,55 +270,6 @@ def test_what_another_user_says_was_given_back_is_told_as_a_problem_and_keeps_it
     agent.poll()
     assert problems(agent) == {"bad_line": 1}
     assert agent.journal.recent() == []
-
-
-FULL_DISK = """
-agent = Agent([logs], disk / "state")
-write(logs, event(1))
-agent.poll()
-try:
-    with open(disk / "filler", "wb", buffering=0) as filler:
-        while filler.write(b"x" * 4096):
-            pass
-except OSError as error:
-    assert error.errno == 28, error
-for step in (2, 3):
-    write(logs, event(step))
-    agent.poll()
-assert (second(agent), problems(agent)) == ({0: 3}, {"cursor": 2}), agent.problems
-os.unlink(disk / "filler")
-"""
-BEFORE = """
-import os, subprocess, sys
-from pathlib import Path
-logs, disk = map(Path, sys.argv[1:3])
-sys.path.insert(0, sys.argv[3])
-from test_agent import event, problems, second, write
-from asd.exporters.prometheus.agent import Agent
-"""
-AFTER = """
-assert "can't be kept or read" in agent.ready(), agent.ready()
-agent.poll()
-agent.close()
-assert os.listdir(disk) == ["state"], os.listdir(disk)
-assert second(Agent([logs], disk / "state")) == {0: 3}
-print("good")
-"""
-
-
-@pytest.mark.skipif(
-    shutil.which("unshare") is None
-    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode != 0,
-    reason="no file system can be mounted here",
-)
-def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(tmp_path):
-    logs, disk = tmp_path / "logs", tmp_path / "disk"
-    disk.mkdir()
-    script = 'mount -t tmpfs -o size=256k tmpfs "$3" && exec "$0" -c "$@"'
-    arguments = [sys.executable, BEFORE + FULL_DISK + AFTER, logs, disk, Path(__file__).parent]
-    command = ["unshare", "-rm", "sh", "-c", script, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (result.stdout, result.returncode) == ("good\n", 0), result.stderr
 
 
 def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):
@@ -388,30 +295,38 @@ def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents
     assert problems(agent) == {"event_log": 3}
 
 
-def test_a_full_disk_is_told_even_when_no_rank_could_leave_a_trace(folder, agents, monkeypatch):
-    folder.mkdir(exist_ok=True)
+def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(folder, agents):
     agent = agents([folder])
+    write(folder, event(1))
     agent.poll()
-    assert agent.problems["disk_full"] == 0
-    full = os.statvfs(folder)
-    full = os.statvfs_result((*full[:3], 0, 0, *full[5:]))
-    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    agent.journal._db.execute("PRAGMA max_page_count = 1")  # as a full disk, the file may not grow
+    for step in (2, 3):
+        write(folder, event(step, reason="x" * 2000))
+        agent.poll()
+    assert (second(agent), set(problems(agent))) == ({0: 3}, {"cursor"})
+    assert agent.ready() == agent.journal.problem != ""
+    agent.journal._db.execute("PRAGMA max_page_count = 1000000")
     agent.poll()
-    assert agent.problems["disk_full"] == 1
-    assert agent.ready() == f"{folder} is on a full disk; ranks can't write there."
+    assert (agent.ready(), [each.step for each in agent.journal.recent()]) == ("", [1, 2, 3])
 
 
-def test_a_read_only_disk_is_told_unless_the_agent_only_looks_at_it(folder, agents, monkeypatch, tmp_path):
-    folder.mkdir(exist_ok=True)
-    disk = os.statvfs(folder)
-    disk = os.statvfs_result((*disk[:8], disk[8] | os.ST_RDONLY, disk[9]))
-    monkeypatch.setattr(os, "statvfs", lambda _path: disk)
-    agent = agents([folder])
+@pytest.mark.parametrize("kind", ["disk_full", "read_only"])
+def test_a_disk_that_no_rank_can_write_on_is_told_unless_the_agent_only_looks_at_it(
+    folder, agents, monkeypatch, tmp_path, kind
+):
+    folder.mkdir()
+    agent, onlooker = agents([folder]), agents([folder], tmp_path / "state.json")
     agent.poll()
-    assert agent.problems["read_only"] == 1
-    onlooker = agents([folder], tmp_path / "state.json")
+    assert problems(agent) == {}
+    before = agent.ready()
+    disk = list(os.statvfs(folder))
+    disk[3:5] = (0, 0) if kind == "disk_full" else disk[3:5]
+    disk[8] |= os.ST_RDONLY if kind == "read_only" else 0
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(disk))
+    agent.poll()
     onlooker.poll()
-    assert onlooker.problems["read_only"] == 0
+    assert problems(agent) == {kind: 1}
+    assert (agent.ready() != before, onlooker.problems["read_only"]) == (kind == "disk_full", 0)
 
 
 @pytest.mark.parametrize(("checkpoints", "series"), [(0, 0), (2, 4)])
@@ -460,4 +375,4 @@ def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, ag
     agent = agents([tmp_path])
     agent.poll()
     assert agent.ready() in caplog.text
-    assert "exporter.sqlite can't be kept or read: it is no regular file" in agent.ready()
+    assert "exporter.sqlite" in agent.ready()

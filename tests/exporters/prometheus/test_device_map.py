@@ -30,32 +30,16 @@ def test_a_map_gives_physical_id_and_vdie_id(path):
         DeviceNames("6", ""),
     ]
     assert named("node7", "unknown") == DeviceNames("", "")
-
-
-def test_devices_of_other_machines_keep_their_names(path):
-    path.write_text('{"3": {"id": "11"}}')
-    named = read_device_map(path, "node7")
+    named = read_device_map(path, "node7")  # devices of other machines keep their names
     assert [named(host, "Ascend:3").id for host in ("node7", "node8")] == ["11", "3"]
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("", "Input data was truncated"),
-        ("[]", "Expected `object`, got `array`"),
-        ('{"a": {}}', "Expected `str` matching"),
-        ('{"3": 4}', "Expected `object`, got `int`"),
-        ('{"3": {"id": 11}}', "Expected `str`, got `int` - at `$[...].id`"),
-        ('{"3": {"vdie": "x"}}', "unknown field `vdie`"),
-        ('{"3": {"vdie_id": "a\\nb"}}', "Expected `str` matching"),
-        ('{"3": {"id": "1"}, "4": {"id": "1"}}', "two devices have the id '1'"),
-        ("\udcff", "malformed"),
-        ("[" * 100_000, "Expected `object`, got `array`"),
-    ],
-)
-def test_a_wrong_map_is_told_with_what_is_valid(path, content, told):
+WRONG = ("", "[]", '{"a": {}}', '{"3": 4}', '{"3": {"id": 11}}', '{"3": {"vdie": "x"}}', '{"3": {"vdie_id": "a\\nb"}}')
+
+
+@pytest.mark.parametrize("content", [*WRONG, '{"3": {"id": "1"}, "4": {"id": "1"}}', "\udcff", "[" * 100_000])
+def test_a_wrong_map_is_told_with_what_is_valid(path, content):
     path.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(ConfigError, match="--device-map has the value .*from logic number to other names") as error:
+    with pytest.raises(ConfigError, match="--device-map") as error:
         read_device_map(path)
-    assert told in str(error.value)
-    assert str(path) in str(error.value)
+    assert (error.value.value, "vdie_id" in error.value.valid) == (str(path), True)

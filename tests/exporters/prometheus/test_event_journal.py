@@ -108,14 +108,14 @@ def test_a_link_in_its_place_is_not_followed(journal, tmp_path):
     target = tmp_path / "precious"
     target.write_text("precious")
     journal.path.symlink_to(target)
-    with pytest.raises(StateError, match="it is a symbolic link, which is not followed"):
+    with pytest.raises(StateError, match="symbolic link"):
         journal.add([event(1)])
     assert target.read_text() == "precious"
 
 
 def test_a_second_process_can_not_use_it(journal):
     journal.add([event(1)])
-    with pytest.raises(StateError, match="is in use by another exporter"):
+    with pytest.raises(StateError, match="in use"):
         EventJournal(journal.path).add([event(2)])
 
 
@@ -158,20 +158,12 @@ def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_withou
         write(folder, event(4))
         agent.poll()
         assert waiting.result()[0] == [4]
-    assert refusal(server, "after=x") == (
-        400,
-        "the parameter 'after' is 'x', one of 1; valid are at most 20 cursors from the header X-ASD-Cursor, or an "
-        "empty text for all events.",
-    )
-    assert refusal(server, "after=&rank=1") == (
-        400,
-        "the parameter 'rank' does not go with 'after'; valid are after, limit, wait.",
-    )
-    assert refusal(server, "limit=0")[0] == 400
-    assert refusal(server, "after=&wait=61") == (
-        400,
-        "the parameter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
-    )
+    for name in ("limit=0", "limit=1001", "limit=%D9%A3", "limit=" + "9" * 5000, "limit=1&limit=2", "rank=0"):
+        code, sentence = refusal(server, name)
+        assert (code, name.partition("=")[0] in sentence) == (400, True)
+    for name, value in (("after", "x"), ("rank", "1"), ("wait", "61")):
+        code, sentence = refusal(server, f"after=&{name}={value}")
+        assert (code, f"'{name}'" in sentence) == (400, True)
     server.close()
     agent.close()
 
@@ -183,12 +175,12 @@ def test_a_journal_that_can_not_be_written_is_told_to_who_asks_and_lacks_nothing
     server = serve_node(NodeCollector(agent), port=0)
     agent.poll()
     assert agent.problems["cursor"] == 0  # there is nothing to keep yet
-    assert len([line for line in caplog.messages if "can't be kept or read" in line]) == 1
+    assert len([line for line in caplog.messages if str(place) in line]) == 1
     write(folder, event(1))
     agent.poll()
     assert agent.problems["cursor"] == 1
     code, sentence = refusal(server, "after=")
-    assert (code, sentence) == (503, f"the events in {place} can't be kept or read: Is a directory.")
+    assert (code, str(place) in sentence) == (503, True)
     place.rmdir()
     write(folder, event(2))
     agent.poll()

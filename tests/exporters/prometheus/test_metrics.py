@@ -73,39 +73,24 @@ def test_lost_events_and_verdicts_have_series_once_there_are_some():
 
 
 def test_the_counts_of_a_rank_come_out():
-    counted = status(
-        active=True,
-        step=7,
-        steps=6,
-        checks=12,
-        non_finite=1,
-        refused=2,
-        problems=3,
-        evidence_dropped=4,
-        last_check=1e9,
-        written=1e9 + 1,
-        step_seconds=8.0,
-        check_seconds=0.5,
-        dropped={"EventLog": 5, "Mine": 6},
-        anomalies={"first": 2, "second": 1},
-    )
-    registry = registered(counted)
-    expected = {
-        "asd_training_active": 1,
-        "asd_rank_lost": 0,
-        "asd_step": 7,
-        "asd_steps_total": 6,
-        "asd_checks_total": 12,
-        "asd_nonfinite_values_total": 1,
-        "asd_refused_updates_total": 2,
-        "asd_detector_problems_total": 3,
-        "asd_evidence_dropped_total": 4,
-        "asd_step_seconds_total": 8.0,
-        "asd_check_seconds_total": 0.5,
-        "asd_last_check_timestamp_seconds": 1e9,
-        "asd_status_timestamp_seconds": 1e9 + 1,
+    fields = {
+        "step": "step",
+        "steps": "steps_total",
+        "checks": "checks_total",
+        "non_finite": "nonfinite_values_total",
+        "refused": "refused_updates_total",
+        "problems": "detector_problems_total",
+        "evidence_dropped": "evidence_dropped_total",
+        "step_seconds": "step_seconds_total",
+        "check_seconds": "check_seconds_total",
+        "last_check": "last_check_timestamp_seconds",
+        "written": "status_timestamp_seconds",
     }
-    assert {name: value(registry, name) for name in expected} == expected
+    numbers = dict(zip(fields, range(5, 100), strict=False))
+    dropped, anomalies = {"EventLog": 5, "Mine": 6}, {"first": 2, "second": 1}
+    registry = registered(status(active=True, dropped=dropped, anomalies=anomalies, **numbers))
+    assert {field: value(registry, f"asd_{name}") for field, name in fields.items()} == numbers
+    assert [value(registry, f"asd_{name}") for name in ("training_active", "rank_lost")] == [1, 0]
     assert [value(registry, "asd_events_dropped_total", sink=sink) for sink in ("EventLog", "Mine")] == [5, 6]
     assert [value(registry, "asd_anomalies_total", level=level) for level in ("first", "second")] == [2, 1]
     assert value(registry, "asd_rank_info", device="Ascend:3", vdie_id="") == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.npu_smi import npu_smi_map
+from asd.exporters.prometheus.device_map import npu_smi_map
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
 from tests.support.events import event_maker

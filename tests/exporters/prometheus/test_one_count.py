@@ -18,14 +18,7 @@ from asd.cli import main
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # for strike_histories.py
 
-from strike_histories import (
-    STRICT,
-    USUAL,
-    device_of,
-    everything,
-    expected,
-    write,
-)
+from strike_histories import STRICT, USUAL, device_of, everything, expected, write
 
 
 @pytest.fixture(autouse=True)
@@ -112,26 +105,3 @@ def test_exporter_handler_and_report_show_the_expected_strikes(tmp_path, capsys,
     assert of_handler(folder, options, capsys) == wanted
     assert of_report(folder, options, capsys) == wanted
     assert of_page(page_of_exporter(folder, options), int(options[1])) == wanted  # with what the handler told
-
-
-def test_the_options_are_told_with_the_numbers(tmp_path, capsys):
-    write(tmp_path, everything())
-    page = page_of_exporter(tmp_path, STRICT)
-    assert "# HELP asd_strikes_in_window Strikes of the device in the last 60 minutes, in all runs; what" in page
-    assert "# HELP asd_device_suspect 1 when these are 2 or more" in page
-    assert main(["report", str(tmp_path), *STRICT]) == 0
-    capsys.readouterr()
-    page = (tmp_path / "report.html").read_text()
-    assert "Strikes are those of the device within the last 60 minutes" in page
-    assert "as the fault handler counts them: 2 take a device out." in page
-
-
-@pytest.mark.parametrize("command", [["exporter"], ["report", "."], ["handler"]], ids=lambda words: words[0])
-@pytest.mark.parametrize("option", ["--strikes", "--window", "--many"])
-def test_a_wrong_number_ends_in_one_sentence_everywhere(command, option, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, option, "0"]) == 2
-    assert re.fullmatch(
-        rf"asd: {option} has the value '0', which is not valid: it must be a .*number from .*\n",
-        capsys.readouterr().err,
-    )

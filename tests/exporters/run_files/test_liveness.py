@@ -53,7 +53,3 @@ def test_a_number_that_no_process_can_have_proves_nothing_or_death(pid):
 def test_of_another_machine_it_is_believed_what_the_status_says():
     assert Liveness()(status(2**22 + 1, host="elsewhere"))
     assert not Liveness("elsewhere")(status(2**22 + 1, host="elsewhere"))
-
-
-def test_a_process_of_another_user_lives_too():
-    assert Liveness()(status(1))

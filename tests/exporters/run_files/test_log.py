@@ -107,12 +107,6 @@ def test_without_any_handler_lines_go_to_standard_error_as_ascend_writes_them():
     )
 
 
-def test_values_reach_standard_error_as_well():
-    code = "from asd import *\nfrom asd.exporters.run_files.log import open_log\n"
-    done = run(code + "open_log(Config(enable=3), None).values(1, 'a', Verdict(Level.NORMAL, '', 1.0, 2.0))")
-    assert re.fullmatch(r"\[INFO\] ASD\(\d+\):\S+ step=1 checkpoint=a value=1 limit=2\n", done.stderr)
-
-
 def test_the_handlers_of_the_training_are_used_and_none_is_added():
     code = "import logging\nlogging.basicConfig(format='MINE %(message)s')\n"
     code += "from asd.exporters.run_files.log import LogSink\n"

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -157,30 +156,6 @@ def test_a_folder_that_can_not_be_listed_hides_its_ranks_and_does_not_end_them(t
     folder.symlink_to(folder)
     assert files.poll() == [status()]
     assert list(files.unreadable) == [str(folder)]
-
-
-def test_a_reader_never_sees_half_a_status(tmp_path):
-    sink = StatusFile(run_dir.status_file(tmp_path, 3), interval_seconds=0.0)
-    monitor = monitor_of(sink)
-    monitor.begin()
-    done = threading.Event()
-
-    def train():
-        for step in range(1, 301):
-            monitor.status.checkpoints = {f"checkpoint {number}": (1.0, 2.0) for number in range(step % 50)}
-            monitor.judge(step, [GOOD])
-        done.set()
-
-    writer = threading.Thread(target=train)
-    writer.start()
-    files = StatusFiles([tmp_path])
-    steps = []
-    while not done.is_set():
-        steps.append(files.poll()[0].step)
-        assert files.unreadable == {}
-    writer.join()
-    assert files.poll()[0].step == 300
-    assert steps == sorted(steps)
 
 
 HOLDS = """

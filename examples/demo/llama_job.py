@@ -1,6 +1,6 @@
-"""One rank of a job to try things on: `asd run --ranks 2 -- python -m asd.operators.drill.job_workload STEPS ...`.
+"""One rank of a job to try things on: `asd run --ranks 2 -- python -m asd.demo.llama_job STEPS ...`.
 
-It trains the Llama of `asd.operators.drill.workload` in data parallel: each rank takes its rows of every batch, rank 0
+It trains the Llama of `asd.demo.llama` in data parallel: each rank takes its rows of every batch, rank 0
 writes the checkpoints. A fault can be bound to a device, like a broken processor, whichever rank runs there. A batch
 can be poisoned, as by a broken file. It prints `STEP number loss` per step, and at its end `DONE` with a JSON object:
 SHA-256 over weights and optimizer, and the loss, null where the checkpoint was of the last step.
@@ -22,10 +22,10 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
 
 from asd.config import Config
+from asd.demo.llama import SMALL, Workload, batches, build, digest, use_mode
 from asd.errors import AnomalyDetected
 from asd.injection import Fault
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.drill.workload import SMALL, Workload, batches, build, digest, use_mode
 from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.start.enable import disable

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from asd.cli.shared.progress import Bar
 
 
 class Story:
@@ -15,10 +15,11 @@ class Story:
     Args:
         args: The options of the command.
         out: Folder for its files.
+        bar: Makes a progress bar from its label and its total.
     """
 
-    def __init__(self, args: argparse.Namespace, out: Path) -> None:
-        self.args, self.out = args, out
+    def __init__(self, args: argparse.Namespace, out: Path, bar: Callable[..., Any]) -> None:
+        self.args, self.out, self.bar = args, out, partial(bar, silent=args.json)
 
     def say(self, text: str) -> None:
         """Prints a line, unless the result is printed as JSON."""
@@ -26,13 +27,13 @@ class Story:
             print(text, flush=True)
 
     def train(self, label: str, steps: int, **options: Any) -> Any:
-        """Trains a small Llama, see `asd.operators.drill.workload`."""
-        from asd.operators.drill import workload
+        """Trains a small Llama, see `asd.demo.llama`."""
+        from asd.demo import llama
 
-        workload.use_mode(self.args.mode)
-        bar = Bar(label, steps, silent=self.args.json)
+        llama.use_mode(self.args.mode)
+        bar = self.bar(label, steps)
         tell = lambda step, loss: bar.show(step, f"{step}/{steps} steps, loss {loss:.4f}")  # noqa: E731
-        done = workload.train(workload.SMALL, steps, tell=tell, **options)
+        done = llama.train(llama.SMALL, steps, tell=tell, **options)
         bar.end()
         return done
 

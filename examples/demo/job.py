@@ -18,17 +18,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.progress import Bar
-from asd.cli.shared.story import Story
+from asd.demo.story import Story
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
 from asd.rundir.names import event_files
+from asd.supervisor import keeper as keeper_program
 from asd.supervisor.record import Attempt, load_record
 from asd.verdict import Level
 
 _STEPS, _SAVE_EVERY, _FAULT_STEP = 30, 5, 18
 _FAULT = f"gradient:layers.0.ffn_norm:flip=30:step={_FAULT_STEP}"
-_KEEPER = Path(__file__).resolve().parents[2] / "supervisor" / "keeper.py"
 _ACTS = {
     "persistent": (
         f"Device 1 computes wrongly from step {_FAULT_STEP} on, and stays broken.",
@@ -98,9 +97,10 @@ class Acts(Story):
     def _play(self, name: str, options: Sequence[str], environ: dict[str, str]) -> Told:
         folder, args = self.out / name, self.args
         python, kept = sys.executable, f"{folder}/checkpoints"
-        keeper = [python, "-I", str(_KEEPER), str(os.getpid())]  # ends all that is left if this process is killed
+        # It ends all that is left if this process is killed.
+        keeper = [python, "-I", keeper_program.__file__, str(os.getpid())]
         supervisor = [python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--"]
-        training = f"-m asd.operators.drill.job_workload {_STEPS} --save-every {_SAVE_EVERY}"
+        training = f"-m asd.demo.llama_job {_STEPS} --save-every {_SAVE_EVERY}"
         words = [*keeper, *supervisor, python, *training.split(), "--mode", args.mode, "--folder", kept, *options]
         settings = {
             "ASD_RUN_DIR": str(folder),
@@ -109,7 +109,7 @@ class Acts(Story):
             "NPU_ASD_ENABLE": "1",
             **environ,
         }
-        told, bar = Told(), Bar(f"   {name}", _STEPS, silent=args.json)
+        told, bar = Told(), self.bar(f"   {name}", _STEPS)
         with subprocess.Popen(
             words,
             env={**os.environ, **settings},
@@ -144,7 +144,7 @@ class Acts(Story):
             self.say(f"   the step is made again: {event.verdict}: {event.reason}")
 
     def _draw(self, played: dict[str, Told]) -> Path:
-        from asd.exporters.pictures.job import Lane, draw_jobs
+        from asd.demo.pictures import Lane, draw_jobs
 
         titles = {"clean": "No fault, no detection", **{act: title for act, (title, _) in _ACTS.items()}}
         picture = self.out / "job.svg"
@@ -201,7 +201,7 @@ def _listen(lines: Iterable[str] | None, said: list[str]) -> None:
     said += [line.removeprefix("asd: ").strip() for line in lines or () if line.startswith("asd: ")]
 
 
-def _take(line: str, told: Told, bar: Bar) -> None:
+def _take(line: str, told: Told, bar: Any) -> None:
     rank, _, text = line.partition(": ")
     word, _, rest = text.partition(" ")
     if not (rank.startswith("rank") and rank[4:].isdigit()):

@@ -1,19 +1,81 @@
-"""Picture of supervised jobs: the loss step by step, and below it the activity of each device."""
+"""Pictures of the demo: losses and values of a training, and jobs with the activity of each device."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.exporters.pictures.chart import Scale, label, mark, save_picture, wrapped
+from asd.exporters.pictures.chart import Area, Scale, axes, label, line, mark, rule, save_picture, wrapped
 from asd.exporters.pictures.markup import Html, tag
-from asd.exporters.pictures.values import draw_losses
+from asd.exporters.pictures.values import HEIGHT, WIDTH, Point, drawn_values
 from asd.supervisor.record import Attempt
 from asd.verdict import Level
 
 _WIDTH, _ROW = 420.0, 46.0
+_LEVELS = {Level.ERROR: "first", Level.WARNING: "second", Level.NORMAL: ""}
+History = Mapping[str, Sequence[tuple[int, float, float, Level]]]
+"""Per checkpoint `(step, value, limit, level)`."""
+
+
+def draw_history(path: Path, history: History, *, losses: Mapping[str, Sequence[float]], title: str) -> None:
+    """Writes an SVG file with the loss curves on top, if there are any, and a chart for each checkpoint below.
+
+    Args:
+        path: The file; its folder must exist.
+        history: Judged values.
+        losses: Loss curves by name; NaN where a step is missing.
+        title: Title above the picture.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    charts = {
+        name: [Point(step, value, limit, _LEVELS[level]) for step, value, limit, level in values]
+        for name, values in history.items()
+        if values
+    }
+    marked = sorted({point.step for points in charts.values() for point in points if point.level == "first"})
+    curves = {name: list(enumerate(values, start=1)) for name, values in losses.items()}
+    drawn, height = draw_losses(curves, marked, width=2 * WIDTH) if losses else ([], 0.0)
+    for i, (name, points) in enumerate(charts.items()):
+        place = f"translate({WIDTH * (i % 2)} {height + (HEIGHT + 24) * (i // 2):.0f})"
+        chart = [label(name if len(name) <= 52 else f"…{name[-51:]}", 12, 14, "row"), *drawn_values(points)]
+        drawn.append(tag("g", chart[0], tag("g", chart[1:], transform="translate(0 14)"), transform=place))
+    height += (HEIGHT + 24) * math.ceil(len(charts) / 2)
+    save_picture(path, title, 2 * WIDTH, max(height, 40), drawn)
+
+
+def draw_losses(
+    curves: Mapping[str, Sequence[tuple[int, float]]], marked: Sequence[int], *, width: float
+) -> tuple[list[Html], float]:
+    """Draws loss curves over the steps with their names; returns the height of the chart too.
+
+    Args:
+        curves: By name `(step, loss)`; the first one is drawn broad and pale, under the others.
+        marked: Steps of first-level anomalies.
+        width: Width of the chart.
+    """
+    # A range of floats ends at 1.8e308; a loss that large does not fit on an axis.
+    known = {name: [(step, loss) for step, loss in curve if abs(loss) < 1e300] for name, curve in curves.items()}
+    steps = [step for curve in known.values() for step, _ in curve] or [1]
+    values = [loss for curve in known.values() for _, loss in curve] or [0.0]
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    head = 18.0 * len(known) + 24
+    area = Area(
+        Scale(min(steps), max(max(steps), min(steps) + 1), 46, width - 18),
+        Scale(low - margin, high + margin, head + 140, head),
+    )
+    drawn = [*axes(area, "step", "loss", whole=True), *(rule(area, step, "alarm", f"step {step}") for step in marked)]
+    for i, (name, curve) in enumerate(known.items()):
+        kind = f"curve{min(i, 4)}"
+        drawn += line([(area.x(step), area.y(loss)) for step, loss in curve], kind)
+        drawn += [*line([(46 + 40, 14 + 18 * i), (46 + 64, 14 + 18 * i)], kind)]
+        drawn.append(label(name, 46 + 72, 18 + 18 * i))
+    return drawn, head + 180
 
 
 class Lane(NamedTuple):

@@ -6,13 +6,13 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asd.cli.shared.story import Story
 from asd.config import Config
+from asd.demo.story import Story
 from asd.event import Event
 from asd.injection import Fault
 from asd.rundir.disk import write_whole
@@ -29,18 +29,21 @@ class Detection(Story):
     Args:
         args: The options of the command.
         out: Empty folder for its files.
+        bar: Makes a progress bar.
         config: Settings of detection.
         fault: Fault to inject.
     """
 
-    def __init__(self, args: argparse.Namespace, out: Path, config: Config, fault: Fault) -> None:
+    def __init__(
+        self, args: argparse.Namespace, out: Path, bar: Callable[..., Any], config: Config, fault: Fault
+    ) -> None:
         from asd.exporters.bundle.sink import open_evidence
         from asd.exporters.run_files.event_log import open_event_log
         from asd.exporters.run_files.log import LogSink
         from asd.exporters.run_files.status_file import open_status_file
         from asd.operators.ranks.origin import origin_of_process
 
-        super().__init__(args, out)
+        super().__init__(args, out, bar)
         self._config = config = replace(config, run=config.name_of_run(), run_dir=str(out))
         self._fault, self._steps = fault, args.steps
         self._events: list[Event] = []
@@ -110,7 +113,7 @@ class Detection(Story):
         return self._train("resumed", resume_from=files[-1] if files else None)
 
     def _draw(self, history: Any, losses: dict[str, list[float]]) -> Path:
-        from asd.exporters.pictures.values import draw_history
+        from asd.demo.pictures import draw_history
 
         picture = self.out / "feature_values.svg"
         title = f"Feature values of a Llama, rule {self._config.rule}; {self._fault}"
