@@ -45,13 +45,13 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1700, 1700),
-    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3300, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1599, 1500),
-    Room("asd/handler", ("asd/handler",), 3766, 3400),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2330, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5134, 5000),
-    Room("asd/cli", ("asd/cli",), 3358, 2800),
+    Room("asd", ("asd",), 1705, 1700),
+    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3406, 3300),
+    Room("asd/rundir", ("asd/rundir",), 1500, 1500),
+    Room("asd/handler", ("asd/handler",), 3572, 3400),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2045, 1900),
+    Room("asd/dumps", ("asd/dumps",), 5145, 5000),
+    Room("asd/cli", ("asd/cli",), 2800, 2800),
     Room("operators", ("operators",), 7000, 7000),
     Room("operators/rerun and the like", RERUN, 4800, 4800),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 3133, 3000),
@@ -62,13 +62,13 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 4200, 4200),
-    Room("tests", ("tests",), 40034, 36000),
+    Room("tests", ("tests",), 38270, 36000),
     Room("benchmarks", ("benchmarks",), 5500, 5500),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
 BUDGET_SOURCE = 40_100
-MOST_SOURCE, MOST_FILES = 41_430, 367
+MOST_SOURCE, MOST_FILES = 40_300, 360
 """Lines and files of source when they were last counted, which only shrink; in version 1.0 the budget and 360 files."""
 
 
