@@ -195,7 +195,7 @@ class StepReader(Part):
 
     def tells_all(self, step: StepRecord) -> bool:
         """Has the next update refused for a finding of this rank alone, by which all hear of it; returns if it can."""
-        gate, known = self.gate, step.refused or step.damage is not None or self.ranks.size == 1
+        gate, known = self.gate, step.refused or step.again or step.damage is not None or self.ranks.size == 1
         if step.fatal is None or known or not (gate.armed and gate.guards):
             return False
         self.found, gate.withholds = step.fatal, True

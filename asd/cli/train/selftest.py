@@ -33,6 +33,7 @@ from asd.errors import ConfigError
 _PARTS = ("operators", "measuring", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
 _LONGEST = 7 * 86400.0
+_CHILD = ("-m", "asd.operators.selftest")
 _PATIENCE = 1200.0  # seconds for a mode, on a machine that is busy with other work too
 _EXAMPLES = f"""\
 Examples:
@@ -100,7 +101,7 @@ def _run_child(arguments: list[str], mode: str) -> tuple[list[Finding], int, str
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "asd.operators.selftest", mode, *arguments],
+                [sys.executable, *_CHILD, mode, *arguments],
                 cwd=folder,
                 env=environ,
                 capture_output=True,
