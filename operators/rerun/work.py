@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
         return cls(rows, columns, terms, min(elements, _MOST_VECTOR) // math.prod(BLOCK))
 
 
-class Answer(NamedTuple):
+class KnownAnswer(NamedTuple):
     """Result of a known-answer test, on the device."""
 
     found: Tensor
@@ -84,30 +84,30 @@ class Work(NamedTuple):
     """Known-answer test of one operator on numbers that are repeated along the first dimension."""
 
     name: str
-    operands: str  # letters of `Device`
+    operands: str  # letters of `TestedDevice`
     compute: Callable[..., Any]
     answer_of: Callable[..., Any]  # the same function in float64
     size: Callable[..., Any] | bool = False  # to which rounding is relative; True: the answer's own; else it is exact
     sums: bool = False  # over the first dimension
     group: str = ""  # those that a device lacks altogether if it lacks the first
 
-    def answer(self, device: Device, turn: int) -> Answer:
+    def answer(self, device: TestedDevice, turn: int) -> KnownAnswer:
         """Computes; the numbers are the same in each `turn`."""
         found = self.compute(*map(device.operand, self.operands))
         return device.keep(self.name, lambda: self._known(device))._replace(found=found)  # type: ignore[no-any-return]
 
-    def _known(self, device: Device) -> Answer:
+    def _known(self, device: TestedDevice) -> KnownAnswer:
         operands = [device.on_host(each, all_copies=self.sums) for each in self.operands]
         answer = np.array(self.answer_of(*operands), np.float32)
         planted = np.zeros(answer.shape, bool)
         planted.flat[0] = True
         if not self.size:
             answer.flat[0] = np.nextafter(answer.flat[0], np.float32(np.inf)) if answer.flat[0] else 1
-            return Answer(Tensor(0.0), Tensor(answer), planted)
+            return KnownAnswer(Tensor(0.0), Tensor(answer), planted)
         size = answer if self.size is True else self.size(*operands) + np.zeros(answer.shape)
         bound = (_ROUNDING * np.abs(size) + 1e-30).astype(np.float32)
         answer.flat[0] += 4 * bound.flat[0] + 1
-        return Answer(Tensor(0.0), Tensor(answer), planted, Tensor(bound))
+        return KnownAnswer(Tensor(0.0), Tensor(answer), planted, Tensor(bound))
 
 
 class Factors(NamedTuple):
@@ -130,7 +130,7 @@ class Product(NamedTuple):
     compute: Callable[[Tensor, Tensor], Tensor]
     group: str
 
-    def answer(self, device: Device, turn: int) -> Answer:
+    def answer(self, device: TestedDevice, turn: int) -> KnownAnswer:
         """Computes, with another right operand in each of some turns."""
         kind, rows = self.factors, device.sizes.rows
         a, column, sums, few, *all_scales = device.keep(kind, lambda: self._operands(device.sizes))
@@ -138,7 +138,7 @@ class Product(NamedTuple):
         b, expected = _MUL(column, scales), _MUL(sums, scales)
         found = self.compute(a, b if kind.type == ms.float32 else _CAST(b, kind.type))
         bound = _MUL(expected, few) if kind.long else None
-        return Answer(found, expected, np.arange(rows).reshape((rows, 1)) == 0, bound)
+        return KnownAnswer(found, expected, np.arange(rows).reshape((rows, 1)) == 0, bound)
 
     def _operands(self, sizes: Sizes) -> list[Tensor]:
         kind, random = self.factors, np.random.default_rng(sizes.rows)
@@ -163,7 +163,7 @@ class Product(NamedTuple):
 Test = Work | Product
 
 
-class Finding(NamedTuple):
+class Mismatch(NamedTuple):
     """A wrong answer: its test, the number of wrong elements, their place and values, and that part of both results."""
 
     name: str
@@ -173,7 +173,7 @@ class Finding(NamedTuple):
     expected: Array
 
 
-class Device:
+class TestedDevice:
     """Known-answer tests of one device; operands and answers are made once and kept on it.
 
     Args:
@@ -217,7 +217,7 @@ class Device:
         """Returns whether the device is known not to compute a test."""
         return test.name in self.absent or test.group in self.absent
 
-    def test(self, tests: Iterable[Test], turn: int) -> list[Finding]:
+    def test(self, tests: Iterable[Test], turn: int) -> list[Mismatch]:
         """Runs tests, and reads the numbers of equal elements once; an operator's first time is read by itself."""
         done = []
         for test in tests:
@@ -248,13 +248,13 @@ class Device:
             self._kept.clear()  # it may be what is wrong
         return findings
 
-    def _find(self, name: str, answer: Answer, mask: Array, count: int) -> Finding:
+    def _find(self, name: str, answer: KnownAnswer, mask: Array, count: int) -> Mismatch:
         shape = (answer.shape[0], -1) if mask.ndim > 1 else (1, -1)
         flat = lambda array: np.broadcast_to(array, answer.shape).reshape(shape)  # noqa: E731
         wrong = ~flat(mask) & ~flat(answer.planted)
         if not wrong.any():
             words = f"{count} elements were counted as equal, must be {answer.equal}"
-            return Finding(name, abs(count - answer.equal), words, mask, answer.planted)
+            return Mismatch(name, abs(count - answer.equal), words, mask, answer.planted)
         (top, bottom), (left, right) = ((int(each.min()), int(each.max())) for each in np.nonzero(wrong))
         found, expected = (flat(_CAST(each, ms.float32).asnumpy()) for each in (answer.found, answer.expected))
         at = tuple(np.argwhere(wrong)[0].tolist())
@@ -268,7 +268,7 @@ class Device:
         self._wrong[answer.shape] = before | wrong
         last = top + max(1, _SHOWN // (right - left + 1))
         box = slice(top, min(bottom + 1, last)), slice(left, right + 1)
-        return Finding(name, int(wrong.sum()), words, found[box], expected[box])
+        return Mismatch(name, int(wrong.sum()), words, found[box], expected[box])
 
 
 def _bits(number: np.float32) -> str:
