@@ -198,7 +198,7 @@ def probe_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     ]
     products = {each.name: each for each in pieces.PIECES["products"] if each.name.startswith("MatMul, ")}
     with _counting() as total:
-        device = work.TestedDevice(sizes, pieces.blocks())
+        device = work.DeviceUnderTest(sizes, pieces.blocks())
         for name in (each for each in products if "bfloat16" not in each and chosen.search(each)):
             due = (products[name], *others[4::6][:8])
             due = [each._replace(compute=_Counted(each.compute, total)) for each in due]

@@ -17,7 +17,7 @@ from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local
 from asd.operators.rerun.pieces import PIECES, blocks
-from asd.operators.rerun.work import Mismatch, Sizes, Test, TestedDevice
+from asd.operators.rerun.work import DeviceUnderTest, Mismatch, Sizes, Test
 from asd.rundir.manifest import Health
 
 EVERY = 3
@@ -37,7 +37,7 @@ class Probe(Part):
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._device: TestedDevice | None = None
+        self._device: DeviceUnderTest | None = None
         self._count = self._kept = 0
         self._products: Sequence[Test] = ()
         self._others: Sequence[Test] = ()
@@ -50,7 +50,7 @@ class Probe(Part):
         if not shapes:
             return
         sizes = Sizes.of(shapes)
-        self._device = TestedDevice(sizes, blocks())
+        self._device = DeviceUnderTest(sizes, blocks())
         skipped = {"products"} if any(len(shape) > _MATRIX for shape in shapes) else {"products", "convolutions"}
         kinds = [works for kind, works in PIECES.items() if kind not in skipped]
         self._products = PIECES["products"]

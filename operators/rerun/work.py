@@ -84,19 +84,19 @@ class Work(NamedTuple):
     """Known-answer test of one operator on numbers that are repeated along the first dimension."""
 
     name: str
-    operands: str  # letters of `TestedDevice`
+    operands: str  # letters of `DeviceUnderTest`
     compute: Callable[..., Any]
     answer_of: Callable[..., Any]  # the same function in float64
     size: Callable[..., Any] | bool = False  # to which rounding is relative; True: the answer's own; else it is exact
     sums: bool = False  # over the first dimension
     group: str = ""  # those that a device lacks altogether if it lacks the first
 
-    def answer(self, device: TestedDevice, turn: int) -> KnownAnswer:
+    def answer(self, device: DeviceUnderTest, turn: int) -> KnownAnswer:
         """Computes; the numbers are the same in each `turn`."""
         found = self.compute(*map(device.operand, self.operands))
         return device.keep(self.name, lambda: self._known(device))._replace(found=found)  # type: ignore[no-any-return]
 
-    def _known(self, device: TestedDevice) -> KnownAnswer:
+    def _known(self, device: DeviceUnderTest) -> KnownAnswer:
         operands = [device.on_host(each, all_copies=self.sums) for each in self.operands]
         answer = np.array(self.answer_of(*operands), np.float32)
         planted = np.zeros(answer.shape, bool)
@@ -130,7 +130,7 @@ class Product(NamedTuple):
     compute: Callable[[Tensor, Tensor], Tensor]
     group: str
 
-    def answer(self, device: TestedDevice, turn: int) -> KnownAnswer:
+    def answer(self, device: DeviceUnderTest, turn: int) -> KnownAnswer:
         """Computes, with another right operand in each of some turns."""
         kind, rows = self.factors, device.sizes.rows
         a, column, sums, few, *all_scales = device.keep(kind, lambda: self._operands(device.sizes))
@@ -173,7 +173,7 @@ class Mismatch(NamedTuple):
     expected: Array
 
 
-class TestedDevice:
+class DeviceUnderTest:
     """Known-answer tests of one device; operands and answers are made once and kept on it.
 
     Args:

@@ -18,7 +18,7 @@ from asd.errors import ConfigError, UnsupportedError
 from asd.event import Event
 from asd.operators.rerun.pieces import PIECES, blocks
 from asd.operators.rerun.vendor import STRESS_CODES, stress_test
-from asd.operators.rerun.work import Sizes, Test, TestedDevice
+from asd.operators.rerun.work import DeviceUnderTest, Sizes, Test
 from asd.operators.selftest.outcome import Absent, Report, expect
 from asd.origin import Origin
 from asd.verdict import Level
@@ -156,7 +156,9 @@ def stress(seconds: float, tell: Callable[[float, int], None] | None = None) -> 
     return outcome
 
 
-def _repeat(device: TestedDevice, seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
+def _repeat(
+    device: DeviceUnderTest, seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]
+) -> None:
     began, repetition = time.monotonic(), 0
     while repetition < _LEAST or 0 < outcome.seconds < seconds:
         repetition += 1
@@ -174,8 +176,8 @@ def _repeat(device: TestedDevice, seconds: float, outcome: StressOutcome, tell: 
                 return
 
 
-def _device() -> TestedDevice:
-    return TestedDevice(_CHIP if ms.get_context("device_target") == "Ascend" else _PROCESSOR, blocks())
+def _device() -> DeviceUnderTest:
+    return DeviceUnderTest(_CHIP if ms.get_context("device_target") == "Ascend" else _PROCESSOR, blocks())
 
 
 def test_operators(report: Report) -> None:
@@ -185,7 +187,7 @@ def test_operators(report: Report) -> None:
         report.check("MindSpore's operators", test.name, functools.partial(_try, device), test)
 
 
-def _try(device: TestedDevice, test: Test) -> None:
+def _try(device: DeviceUnderTest, test: Test) -> None:
     findings = device.test([test], 1)
     if device.lacks(test):
         raise Absent(next(why for name, why in device.absent.items() if name in (test.name, test.group)))

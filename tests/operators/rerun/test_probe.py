@@ -11,7 +11,7 @@ from asd.operators import StepMonitor
 from asd.operators.rerun import probe, work
 from asd.operators.rerun.pieces import PIECES, blocks
 from asd.operators.rerun.probe import EVERY
-from asd.operators.rerun.work import Sizes, TestedDevice
+from asd.operators.rerun.work import DeviceUnderTest, Sizes
 
 TESTS = [test for tests in PIECES.values() for test in tests]
 SIZES = Sizes(9, 32, 64, 3)
@@ -61,7 +61,7 @@ def spoil(monkeypatch, name, spoiled, only=None):
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
 def test_a_sound_device_passes_whatever_the_turn_and_one_element_that_is_wrong_is_found_where_it_is(test, clean):
-    device = TestedDevice(SIZES, blocks())
+    device = DeviceUnderTest(SIZES, blocks())
     assert [device.test([test], turn) for turn in range(9)] == [[]] * 9
     if device.absent:
         assert set(device.absent) == {"products of bfloat16"}  # the CPU has none
@@ -79,7 +79,7 @@ def test_a_sound_device_passes_whatever_the_turn_and_one_element_that_is_wrong_i
 
 @pytest.mark.parametrize(("kind", "least"), [("float32", 2**-23), ("float16", 2**-10)])
 def test_products_of_integers_show_the_last_bit_and_each_order_of_summation_is_right(kind, least, clean, random_sums):
-    device = TestedDevice(SIZES, blocks())
+    device = DeviceUnderTest(SIZES, blocks())
     (test,) = (each for each in PIECES["products"] if each.name == f"MatMul, {kind}")
     assert [device.test([test._replace(compute=random_sums)], turn) for turn in range(9)] == [[]] * 9
 
@@ -110,7 +110,7 @@ def test_a_device_that_can_not_compare_or_count_fails(monkeypatch, clean, operat
     bare = getattr(work, operator)
     monkeypatch.setattr(work, operator, lambda *given: (bare(*given) * 0 + value).astype(bare(*given).dtype))
     tests = [each for each in TESTS if each.name in {"Add", "Exp", "MatMul, float32"}]
-    assert TestedDevice(SIZES, blocks()).test(tests, 1)
+    assert DeviceUnderTest(SIZES, blocks()).test(tests, 1)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(probe.TestedDevice, "test", fail)
+    monkeypatch.setattr(probe.DeviceUnderTest, "test", fail)
     training = Training(tmp_path, on_anomaly="stop")
     [training.step() for _ in range(2 * EVERY - 1)]
     assert training.monitor.monitor.status.problems == 1
