@@ -246,7 +246,7 @@ class Table:
             self._look()
         self._is_fresh, counts = False, self._device[2]
         own.updated = any(state.unread(counts) > 0 for state in guards)
-        for state in guards:
+        for state in () if self._is_replay else guards:  # whose counts will be put back
             own.fault = own.fault or self._disagreement(state)
             state.have_read(counts, self.counts)
         self._given = deque([self._given[-1]], _MOST_GIVEN)
