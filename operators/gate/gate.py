@@ -26,6 +26,7 @@ class Gate:
         updated: Whether an optimizer was called between the last two reads.
         second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
+        fault: In what the device disagreed with itself since a monitor looked, see `Table.read`; mostly empty.
         label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
 
@@ -35,7 +36,7 @@ class Gate:
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.active = self.armed = self.updated = self.second_level = self.withholds = False
-        self.refused = 0
+        self.refused, self.fault = 0, ""
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None
         self._monitor: weakref.ref[object] | None = None

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Tensor, nn
 from mindspore.communication import GlobalComm, get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.gate import guard_state as states
 from asd.operators.gate.gate import Gate
-from asd.operators.gate.guard_state import GuardState
+from asd.operators.gate.guard_state import NOTHING, UNSEEN, Count, GuardState, Mode
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
-from asd.operators.gate.table import NOTHING, Table
+from asd.operators.gate.table import Table
 from asd.operators.gate.tap import make_observer, note
 from asd.operators.private.boundary import shielded
-
-_numbers = itertools.count()
+from asd.operators.private.layout import local
+from asd.rules.reading import WEIGHT_GRADIENT
 
 
 def number_of_ranks() -> int:
@@ -38,7 +39,6 @@ class GateCell(nn.Cell):
 
     Attributes:
         sites: The sites of the gradients that the optimizer is called with.
-        guard_number: Which guard it is.
         set_aside: Called in the branch where an update is refused, so that later steps are judged without it.
         gate: Gate that it belongs to.
         state: Its state in the table.
@@ -46,16 +46,14 @@ class GateCell(nn.Cell):
 
     def __init__(self, sites: Sequence[Site], *, lower: bool) -> None:
         super().__init__(auto_prefix=False)
-        slots = table()
+        slots, self.ranks = table(), number_of_ranks()
         self.sites = tuple(sites)
-        self.look = _look_at_each(sites)
-        self.sum_over_ranks = P.AllReduce() if number_of_ranks() > 1 else _same
-        self.guard_number = next(_numbers)
+        self.sum_over_ranks: Any = P.AllReduce() if self.ranks > 1 else None
         self.gate = slots.gates.default
-        self.state = state = slots.new_guard(self.guard_number)
-        self.decide = _make_decide(slots, state, lower=lower)
-        self.count = _make_count(state)
-        self.is_held = _make_is_held(slots.held, state)
+        self.state = state = slots.new_guard(sites)
+        state.votes = self.ranks > 1
+        self.look = _look_at_each(sites, slots, state)
+        self.decide = _make_decide(slots, state, self.ranks, self.sum_over_ranks, lower=lower)
         self.set_aside = _make_set_aside(slots, state)
 
     def belong_to(self, gate: Gate) -> None:
@@ -63,46 +61,49 @@ class GateCell(nn.Cell):
         self.gate.guards.discard(self)
         self.gate = gate
         gate.guards.add(self)
-        table().give_guard(self, gate)
-
-    @property
-    def is_alone(self) -> bool:
-        """True where its monitor guards no other optimizer."""
-        return self.state.is_alone
+        table().give_guard(self.state, gate)
 
     @shielded
     def refuses(self, gradients: Sequence[Any]) -> bool:
         """Returns whether this rank or another one refuses the update; for updates made in Python."""
         slots, state = table(), self.state
-        note(self.sites, gradients)
-        refused = slots.broken(state)
-        if number_of_ranks() > 1:
-            refused = bool(self.sum_over_ranks(Tensor([float(refused)], ms.float32)).asnumpy()[0] > 0)
-        refused = slots.hold(state, refused=refused)
+        missing = [site for site, each in zip_longest(self.sites, gradients) if each is None or local(each).size == 0]
+        known = slots.expect(state, [site for site in missing if site is not None])
+        note(self.sites, gradients, (slots.known_at + state.number, known) if self.sites else None)
+        misfits = slots.misfits(state)
+        if self.ranks > 1:
+            call = state.next_call()
+            found = self.sum_over_ranks(Tensor([call - misfits], ms.float32)).asnumpy()[0]
+            misfits = int(found != self.ranks * call)
+        refused = state.mode == Mode.REPLAY or misfits > 0
+        if refused and state.mode == Mode.ON:
+            slots.refuse(state)
         state.saw_update(refused=refused)
         return refused
 
     def construct(self, gradients):
-        """Returns 1 where any rank refuses the update, else 0."""
-        total = self.decide(self.look(gradients))
-        if not self.is_alone:
-            total = total + self.is_held(total)
-        return self.count(self.sum_over_ranks(total))[0]
+        """Returns a number of this call, whether it is the one that an update needs, and whether it differs from it."""
+        return self.decide(self.look(gradients))
 
 
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
-def _look_at_each(sites: Sequence[Site]) -> Any:
+def _look_at_each(sites: Sequence[Site], slots: Table, state: GuardState) -> Any:
     """Returns a function that reports each gradient to its site, and returns a value to wait for."""
     if not sites:
         return _ready
-    observe, count = make_observer(sites), len(sites)
+    known_at = slots.known_at + state.number
+    known = Site(known_at, 0, "", WEIGHT_GRADIENT)
+    known.largest = sites[0].largest
+    observe, count = make_observer([*sites, known]), len(sites)
+    worst, bounds, gather, put = slots.worst, slots.bounds, P.Gather(), P.ScatterUpdate()
+    at, number_at = Tensor([known_at], ms.int32), Tensor([2 * slots.size + slots.GUARDS], ms.int32)
+    nothing = Tensor([UNSEEN], ms.float32)
 
     def look(gradients):
+        # The known number is another one in each step, so it replaces that of the last.
+        empty = put(F.depend(worst, gradients), at, nothing)
+        number = F.depend(gather(bounds, number_at, 0), empty)
         # The verdict waits for every gradient, also those that are not measured here.
-        return gradients, observe(gradients[:count])
+        return gradients, observe((*gradients[:count], number))
 
     return look
 
@@ -111,61 +112,48 @@ def _ready(gradients: Any) -> Any:
     return gradients
 
 
-def _make_decide(slots: Table, state: GuardState, *, lower: bool) -> Any:
-    reduce = P.ReduceSum()
-    worst, limits, least = slots.worst, slots.limits, slots.least
-    judged, armed = state.judged, state.armed
+def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: Any, *, lower: bool) -> Any:
+    """Returns the function of a graph that compares what fits with the number that the host has written.
+
+    Two operators compare, so that none of them alone lets an update pass. What is compared holds the number of the
+    call, so that no result of another call passes either.
+    """
+    fits, _ = states.make_refusal(P.LogicalAnd(), P.LogicalOr(), P.Select(), P.Maximum())
+    reduce, split, gather, add, rest = P.ReduceSum(), P.Split(0, 3), P.Gather(), P.AssignAdd(), P.FloorMod()
+    worst, bounds, counts, weights, size = slots.worst, slots.bounds, slots.counts, state.weights, slots.GUARDS
+    call_at, number_at = Tensor([Count.CALLS * size + state.number], ms.int32), Tensor([state.number], ms.int32)
+    counted = Tensor(state.adds(Count.CALLS, states.NEXT_CALL, size) + state.adds(Count.UPDATES, 1, size), ms.float32)
+    missed = Tensor(state.adds(Count.MISSED, 1, size), ms.float32)
 
     def decide(ready):
-        values = F.depend(worst, ready)
-        fits = F.cast(values <= limits, ms.float32)
-        if lower:
-            fits = fits * F.cast(F.logical_or(values >= least, values < 0), ms.float32)
-        broken = reduce((1 - fits) * judged)
-        # In a rerun `armed` is 2, and every update is refused.
-        return F.cast(broken * armed + F.cast(armed > 1.5, ms.float32) > 0, ms.float32)
+        call = rest(gather(F.depend(counts, ready), call_at, 0), float(states.CALLS_ALIKE))
+        limits, least, numbers = split(bounds)
+        fit = fits(F.depend(worst, ready), limits, least, lower=lower)
+        vote = reduce(F.cast(fit, ms.float32) * weights) + call - gather(numbers, number_at, 0)
+        needed = call if ranks == 1 else call * ranks
+        found = vote if ranks == 1 else sum_over_ranks(vote)
+        added = F.depend(counted, vote) if ranks == 1 else counted + missed * (vote - call)
+        found = F.depend(found, add(counts, added))
+        return found, found == needed, found != needed
 
     return decide
 
 
-def _make_count(state: GuardState) -> Any:
-    add, larger = P.AssignAdd(), P.Maximum()
-    counts, armed = state.counts, state.armed
-    one_update = Tensor(np.array([0, 1], np.float32))
-
-    def count(total):
-        refused = F.cast(total >= 0.5, ms.float32)
-        return F.depend(refused, add(counts, larger(refused, one_update) * F.cast(armed < 1.5, ms.float32)))
-
-    return count
-
-
-def _make_is_held(held: Parameter, state: GuardState) -> Any:
-    """Returns the graph function that checks whether another optimizer of the step was refused; then all are."""
-    own = Tensor(np.arange(held.size) == state.number, ms.float32)
-    armed, reduce = state.armed, P.ReduceSum()
-
-    def is_held(after):
-        return reduce(F.depend(held, after) * own) * armed
-
-    return is_held
-
-
 def _make_set_aside(slots: Table, state: GuardState) -> Any:
-    """Returns the graph function that sets the values of a refused update aside; it changes nothing in a rerun."""
-    judged, armed, peers, held = state.judged, state.armed, state.peers, slots.held
-    worst, aside = slots.worst, slots.aside
-    select, larger, assign = P.Select(), P.Maximum(), P.Assign()
-    own = Tensor(np.arange(held.size) == state.number, ms.float32)
-    nothing = Tensor(np.full(worst.size, NOTHING, np.float32))
+    """Returns the function of a graph that sets the values of a refused update aside."""
+    _, move = states.make_refusal(P.LogicalAnd(), P.LogicalOr(), P.Select(), P.Maximum())
+    weights, peers, worst, aside, counts = state.weights, state.peers, slots.worst, slots.aside, slots.counts
+    assign, gather, add = P.Assign(), P.Gather(), P.AssignAdd()
+    refused = Tensor(state.adds(Count.REFUSED, 1, slots.GUARDS), ms.float32)
+    own_at = Tensor([slots.held_at + state.number], ms.int32)
+    initial = np.full(slots.size, NOTHING)
+    initial[slots.held_at : slots.known_at] = 0
+    empty = Tensor(initial, ms.float32)
 
-    def set_aside(refused):
-        counts = F.cast(armed < 1.5, ms.float32)
-        mine, done = judged * counts * refused > 0, refused
-        done = F.depend(done, assign(aside, larger(aside, select(mine, worst, nothing))))
-        done = F.depend(done, assign(worst, select(mine, nothing, F.depend(worst, done))))
-        # Hold the other optimizers of the step too; skip guards that are already held.
-        is_first = (1 - F.reduce_sum(held * own)) * counts
-        return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))
+    def set_aside(vote):
+        done = F.depend(vote, add(counts, F.depend(refused, vote)))
+        kept, left = move(worst, aside, weights == 1, empty, peers, gather(worst, own_at, 0))
+        done = F.depend(done, assign(aside, kept))
+        return F.depend(done, assign(worst, F.depend(left, done)))
 
     return set_aside

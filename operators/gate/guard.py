@@ -82,12 +82,16 @@ def _guarded(base: type) -> type:
         def construct(self, gradients, *args, **kwargs):
             if self.asd_is_judged:
                 return super().construct(gradients, *args, **kwargs)
-            refused = self.asd_in_view(self.asd_gate(gradients))
-            # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
-            if refused > 0:
-                result = self.asd_set_aside(refused)
+            vote, fits, differs = self.asd_gate(gradients)
+            vote = self.asd_in_view(vote)
+            # The optimizer runs in one branch only; all return a tensor, for a graph has one type of result.
+            if fits:
+                if differs:
+                    result = self.asd_set_aside(vote)
+                else:
+                    result = F.depend(vote, super().construct(gradients, *args, **kwargs))
             else:
-                result = F.depend(refused, super().construct(gradients, *args, **kwargs))
+                result = self.asd_set_aside(vote)
             return result
 
     return Guarded

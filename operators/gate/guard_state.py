@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from enum import IntEnum
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -10,15 +12,32 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.gate.gate import Gate
 
-OFF, ON, REPLAY = 0, 1, 2
-"""Modes of a gate; in `REPLAY`, a rerun, it refuses every update and counts none."""
+NOTHING, UNSEEN = -1.0, -2.0
+"""Values of a slot that was not written; `UNSEEN` where an update needs one."""
+FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
+"""A guard counts its calls by fours from 3 on: what is left of a division by 256 is never 0, 1 or that of the last."""
+_MANY = 1 << 20
+"""Calls after which the counts begin from 0, before float32 can hold them no longer."""
+_UNHELD = np.float32(-9)
 _MOST_UNREAD = 10
 """Unread updates after which the gate's listener is called."""
 
 
-def new_parameter(name: str, value: float, size: int) -> Parameter:
+class Mode(IntEnum):
+    """Mode of a gate; in `REPLAY`, a rerun, it refuses every update."""
+
+    OFF, ON, REPLAY = range(3)
+
+
+class Count(IntEnum):
+    """Row of `Table.counts`, with a number per guard: calls, updates, refused ones, and misfits of this rank."""
+
+    CALLS, UPDATES, REFUSED, MISSED = range(4)
+
+
+def new_parameter(name: str, values: np.ndarray) -> Parameter:
     """Returns a float32 Parameter that is in no list of weights."""
-    return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
+    return Parameter(Tensor(values.astype(np.float32).ravel()), name=f"asd_{name}", requires_grad=False)
 
 
 def write(to: Parameter, array: np.ndarray) -> None:
@@ -27,78 +46,115 @@ def write(to: Parameter, array: np.ndarray) -> None:
     to.copy_(Tensor(array))
 
 
+def make_refusal(both: Callable[..., Any], either: Callable[..., Any], select: Callable[..., Any], larger: Any) -> Any:
+    """Returns the two functions of a refusal, for compiled graphs and, made of NumPy's functions, for Python.
+
+    The first one returns where values fit: NaN never does. The second one returns the values that are set aside and
+    those that are left, where an update is refused, so that later steps are judged without what refused it.
+    """
+
+    def fits(worst, limits, least, *, lower=True):
+        enough = worst >= least
+        if lower:
+            enough = either(enough, worst == NOTHING)
+        return both(worst <= limits, enough)
+
+    def set_aside(worst, aside, mine, initial, held, is_held):
+        # Hold the other optimizers of the step too; those that are held already have held the others.
+        left = larger(select(mine, initial, worst), held - 10 * is_held)
+        return select(mine, larger(aside, worst), aside), left
+
+    return fits, set_aside
+
+
+fits, set_aside = make_refusal(np.logical_and, np.logical_or, np.where, np.maximum)
+
+
 class GuardState:
     """State of one guard.
 
     Attributes:
         number: Number of the guard, below `Table.GUARDS`.
         gate: Gate that the guard belongs to.
-        judged: float32 of the shape of the table's `worst`, 1 where its gate has a limit; the others are left out.
-        armed: float32 of shape (1,), `OFF`, `ON` or `REPLAY`.
-        counts: float32 of shape (2,): refused updates and all updates, as compiled graphs count them.
-        peers: float32 of shape (`Table.GUARDS`,), 1 for the other guards of its gate.
+        awaited: Slots that each call of the guard writes.
+        weights: float32 of the shape of the table's `worst`: what a slot that fits counts.
+        counted: The same numbers on the host.
+        peers: float32 of that shape, 1 for the slots that hold the other guards of its gate, else below all values.
+        held: The same numbers on the host.
         is_alone: Whether its gate has no other guard.
-        mode: Value in `armed`.
+        mode: Its mode.
+        votes: Whether other ranks may refuse its updates.
+        refused_before: Refused updates that are no longer in the counts.
     """
 
-    def __init__(self, capacity: int, guards: int, number: int, gate: Gate) -> None:
-        self.number, self.gate = number, gate
-        self.judged = new_parameter("judged", 0.0, capacity)
-        self.armed = new_parameter("armed", 0.0, 1)
-        self.counts = new_parameter("counts", 0.0, 2)
-        self.peers, self.is_alone = new_parameter("peers", 0.0, guards), True
-        self.mode = OFF
-        self.refused_by_python = self.updates_by_python = 0
-        self._at_read = 0
-        self._unread_by_python = 0
-        self._last = np.zeros(2, np.float32)
-        self._peers: set[int] = set()
+    def __init__(self, size: int, number: int, gate: Gate, awaited: Collection[int]) -> None:
+        self.number, self.gate, self.awaited = number, gate, list(awaited)
+        self.counted, self.held, self.is_alone = np.zeros(size, np.float32), np.full(size, _UNHELD), True
+        self.weights, self.peers = new_parameter("judged", self.counted), new_parameter("peers", self.held)
+        self.mode, self.votes = Mode.OFF, False
+        self.refused_before = self.calls_by_python = self._unread_by_python = 0
+        self._at_read = np.array([FIRST_CALL, 0, 0, 0], np.float32)
 
-    def judge(self, gates: np.ndarray) -> None:
-        """Selects the slots that the guard's gate judges."""
-        write(self.judged, (gates == self.gate.number).astype(np.float32))
+    def judge(self, weights: np.ndarray, peers: Sequence[int]) -> None:
+        """Sets the weights of the slots, and the slots that hold the other guards of its gate."""
+        held = np.full(len(weights), _UNHELD)
+        held[list(peers)] = 1
+        self.is_alone = not peers
+        if not np.array_equal(weights, self.counted):
+            self.counted = weights
+            write(self.weights, weights)
+        if not np.array_equal(held, self.held):
+            self.held = held
+            write(self.peers, held)
 
-    def arm(self, mode: int) -> None:
-        """Sets the mode: `OFF`, `ON` or `REPLAY`."""
-        if mode != self.mode:
-            self.mode = mode
-            write(self.armed, np.full(1, mode, np.float32))
+    def adds(self, row: Count, number: int, guards: int) -> np.ndarray:
+        """Returns what to add to the counts for one `number` more in a row."""
+        added = np.zeros((4, guards))
+        added[row, self.number] = number
+        return added.ravel()
 
-    def share(self, peers: Collection[int]) -> None:
-        """Sets the numbers of the other guards of its gate."""
-        if set(peers) != self._peers:
-            self._peers, self.is_alone = set(peers), not peers
-            write(self.peers, np.isin(np.arange(self.peers.size), list(peers)).astype(np.float32))
+    def next_call(self) -> float:
+        """Returns the number of a call that Python makes."""
+        self.calls_by_python += 1
+        return float((FIRST_CALL + NEXT_CALL * self.calls_by_python) % CALLS_ALIKE)
 
     @property
     def is_read_by_python(self) -> bool:
         """Returns whether Python alone made the updates since the last read, so that all values were read for them."""
         return self._unread_by_python > 0 and ms.get_context("mode") == ms.PYNATIVE_MODE
 
-    def _counted(self) -> np.ndarray:
-        if not self.is_read_by_python:  # else nothing is read from the device for it
-            self._last = self.counts.asnumpy().copy()
-        return self._last
+    def since_read(self, counts: np.ndarray) -> np.ndarray:
+        """Returns the numbers in its column of the counts less those of the last read, for updates in graphs."""
+        grown: np.ndarray = counts[:, self.number] - self._at_read
+        return grown
 
-    def refused(self) -> int:
+    def refused(self, counts: np.ndarray) -> int:
         """Returns the number of updates refused so far."""
-        return int(self._counted()[0]) + self.refused_by_python
+        return self.refused_before + int(counts[Count.REFUSED, self.number])
 
-    def unread(self) -> int:
+    def unread(self, counts: np.ndarray) -> int:
         """Returns the number of updates judged since the last read."""
-        return int(self._counted()[1]) + self.updates_by_python - self._at_read
+        return int(self.since_read(counts)[Count.UPDATES]) + self._unread_by_python
 
-    def have_read(self) -> None:
+    def have_read(self, counts: np.ndarray, on_device: Parameter) -> None:
         """Notes that the host has read the table."""
-        self._at_read = int(self._last[1]) + self.updates_by_python
+        self._at_read = counts[:, self.number].copy()
         self._unread_by_python = 0
+        calls = self._at_read[Count.CALLS]
+        if not (0 < calls <= _MANY and calls % NEXT_CALL == FIRST_CALL):  # or a broken device has written there
+            self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
+            self.begin_counts(counts, on_device, calls % CALLS_ALIKE if calls > _MANY else FIRST_CALL)
+
+    def begin_counts(self, counts: np.ndarray, on_device: Parameter, calls: float = FIRST_CALL) -> None:
+        """Begins the counts from 0; the calls stay what all ranks have."""
+        counts[:, self.number] = self._at_read = np.array([calls, 0, 0, 0], np.float32)
+        write(on_device, counts.ravel())
 
     def saw_update(self, *, refused: bool) -> None:
         """Counts an update that Python asked for, after the gate has judged it."""
-        if self.mode == REPLAY:
+        if self.mode == Mode.REPLAY:
             return
-        self.updates_by_python += 1
-        self.refused_by_python += refused
+        self.refused_before += refused
         self._unread_by_python += 1
         if self._unread_by_python == _MOST_UNREAD and self.gate.listener is not None:
             self.gate.listener()

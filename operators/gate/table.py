@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,17 +12,21 @@ import numpy as np
 from mindspore import Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.errors import UnsupportedError
+from asd.operators.gate import guard_state as states
 from asd.operators.gate.gate import Gate
 from asd.operators.gate.gates import Gates
-from asd.operators.gate.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
+from asd.operators.gate.guard_state import NOTHING, UNSEEN, Count, GuardState, Mode, write
 from asd.operators.gate.site import Site, Sites, largest_raw, smallest_raw
 from asd.rules.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divisor
 
-NOTHING = -1.0
-"""Value of a slot that was not written."""
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_GATE = (WEIGHT_GRADIENT, AVERAGED)
 _LATER = 1 << 40
+_PLANTED, _PLANTED_VALUE = 6, 3.0
+_NEAR = 2.0
+"""Distance to the known number below which a guard has measured it."""
+_MOST_GIVEN = 32
 
 
 class Table:
@@ -32,12 +36,16 @@ class Table:
     weights. Python notes tensors, and reads all of them together. A slot keeps the largest call of a step, so
     micro-batches and shared layers need no special care. Where a method takes no gate, the default one is meant.
 
+    An update needs that the slots which fit come to a number that is written with the limits. A site counts 1. Behind
+    the sites are slots that hold a guard, slots for a known number that each guard measures with the gradients, and
+    planted slots, which count more than all sites: one to five of them fit, in no two writes in a row as many.
+
     Attributes:
-        worst: float32 of shape (capacity,), written by compiled graphs; `NOTHING` in slots that were not written.
+        worst: float32 of shape (`size`,), written by compiled graphs; `NOTHING` in slots that were not written.
         aside: The same of refused updates, until the host reads.
-        limits: The largest values that pass, of that shape, already multiplied by the loss scale.
-        least: The smallest values that pass.
-        held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
+        bounds: The largest values that pass, already multiplied by the loss scale, the smallest ones, and the number
+            that each guard needs, with the known one behind them; each of that shape, one after the other.
+        counts: float32 of shape (4 * `GUARDS`,), by compiled graphs, see `Count`.
         guards: States of the living guards.
         replaying: Whether a step is being re-run.
         gates: Gates of the living monitors.
@@ -47,22 +55,28 @@ class Table:
     GUARDS = 64
 
     def __init__(self) -> None:
-        size = self.CAPACITY
-        self._sites = Sites(size)
-        self.worst, self.aside = (new_parameter(name, NOTHING, size) for name in ("worst", "aside"))
-        self.limits, self.least = new_parameter("limits", math.inf, size), new_parameter("least", 0.0, size)
-        self.held, self.guards = new_parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
-        self.gates = Gates(size)
+        self.held_at, self.known_at = self.CAPACITY, self.CAPACITY + self.GUARDS
+        self._planted_at = self.known_at + self.GUARDS
+        size = self.size = self._planted_at + 2 * _PLANTED
+        self._sites, self.gates = Sites(self.CAPACITY), Gates(self.CAPACITY)
+        self.guards: weakref.WeakValueDictionary[int, GuardState] = weakref.WeakValueDictionary()
         self._noted: list[tuple[list[int], Tensor]] = []  # noted by Python, and not read yet
         self._turns: dict[int, int] = {}  # of those that Python noted since they were read, from 1
         self._turn = itertools.count(1)
-        self._values = np.full(size, NOTHING, np.float32)  # read, and not judged yet
-        self._refused_at_read, self._is_aside, self._is_taken = 0, False, False
-        self._limits, self._least = np.full(size, np.inf, np.float32), np.zeros(size, np.float32)
+        self._limits, self._least = np.full(size, np.inf, np.float32), np.full(size, NOTHING, np.float32)
+        self._limits[self.held_at : self.known_at] = 0.5
+        self._given: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MOST_GIVEN)  # limits since the last read
         self._judged = np.full(size, -1)  # by which gate
-        self._is_replay = False
+        self._is_replay = self.replaying = self._is_fresh = False
         self._before_replay: list[np.ndarray] = []
-        self.replaying = False
+        self._writes = 0
+        self._values = self._initial()  # read, and not judged yet
+        counts = np.zeros((4, self.GUARDS), np.float32)
+        counts[Count.CALLS] = states.FIRST_CALL
+        self._device = [self._values.copy(), np.full(size, NOTHING, np.float32), counts]  # as last read
+        self._kept = self._device[1].copy()  # of updates that Python refused
+        self.worst, self.aside, self.counts = map(states.new_parameter, ("worst", "aside", "counts"), self._device)
+        self.bounds = states.new_parameter("bounds", self._new_bounds())
 
     def __deepcopy__(self, memo: Any) -> Table:
         """Returns itself: a copy of a network is checked by the same table."""
@@ -71,10 +85,12 @@ class Table:
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """Returns a fresh slot under `name`."""
         site = self._sites.new(name, kind)
-        self._read([site], self.refused())
+        if site.made > site.slot + 1:  # another one had it before
+            self._look()
+            self._empty(np.array([site.slot]))
         if self._judged[site.slot] >= 0:
             self._judged[site.slot] = -1
-            self._write_judged()
+            self._weigh()
         return site
 
     def new_gate(self) -> Gate:
@@ -83,97 +99,139 @@ class Table:
         self._judged[self._judged == gate.number] = -1
         return gate
 
-    def new_guard(self, number: int) -> GuardState:
-        """Returns a new state for the guard with this number; it belongs to the default gate."""
-        state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default)
-        self.guards.add(state)
-        self._share_holds()
-        state.arm(self._mode(self.gates.default))
-        state.judge(self._judged)
+    def new_guard(self, sites: Sequence[Site]) -> GuardState:
+        """Returns a new state for a guard that is called with the gradients of `sites`; it has the default gate.
+
+        Raises:
+            UnsupportedError: There are too many guards.
+        """
+        number = next((i for i in range(self.GUARDS) if i not in self.guards), None)
+        if number is None:
+            raise UnsupportedError(f"one more optimizer can't be guarded: all {self.GUARDS} guards are in use.")
+        state = self.guards[number] = GuardState(self.size, number, self.gates.default, [site.slot for site in sites])
+        if self._device[2][Count.UPDATES, number]:  # of an earlier guard
+            self._look()
+            state.begin_counts(self._device[2], self.counts)
+        self._weigh()
         return state
 
-    def give_guard(self, guard: Any, gate: Gate) -> None:
-        """Hands `guard`, the gate cell of an optimizer, over to `gate`."""
-        guard.state.gate = gate
-        self._share_holds()
-        guard.state.arm(self._mode(gate))
-        guard.state.judge(self._judged)
-
-    def _share_holds(self) -> None:
-        """Gives each guard the numbers of its peers; with one optimizer, the guard need not ask for others."""
-        for state in self.guards:
-            peers = {other.number for other in self.guards if other.gate is state.gate} - {state.number}
-            state.share(peers)
+    def give_guard(self, state: GuardState, gate: Gate) -> None:
+        """Hands the guard with `state` over to `gate`."""
+        state.gate = gate
+        self._weigh()
 
     def _guards_of(self, gate: Gate | None) -> list[GuardState]:
         own = gate or self.gates.default
-        return [state for state in self.guards if state.gate is own]
+        return [state for state in self.guards.values() if state.gate is own]
 
-    def _mode(self, gate: Gate) -> int:
-        return REPLAY if self._is_replay else ON if gate.armed else OFF
+    def _weigh(self) -> None:
+        """Sets the modes of the guards, their peers and what they judge, and writes the numbers that they need."""
+        for state in self.guards.values():
+            state.mode = Mode.REPLAY if self._is_replay else Mode(state.gate.armed)
+            weights = np.zeros(self.size, np.float32)
+            weights[self._planted_at :] = self.size
+            if state.mode != Mode.OFF:
+                weights[self._own(state)] = 1
+                weights[self.known_at + state.number] *= self.size  # else limits that are all 1 would let it pass
+            others = [other.number for other in self._guards_of(state.gate) if other is not state]
+            state.judge(weights, [self.held_at + number for number in others])
+        write(self.bounds, self._new_bounds())
+
+    def _own(self, state: GuardState) -> np.ndarray:
+        """Returns which slots `state` judges."""
+        own: np.ndarray = self._judged == state.gate.number
+        own[self.held_at + state.number] = True
+        own[self.known_at + state.number] = bool(state.awaited)
+        return own
 
     def sites(self) -> list[Site]:
         """Returns all living sites, in the order of their slots."""
         return self._sites.ordered()
 
+    def _initial(self) -> np.ndarray:
+        """Returns the slots before a step; what the only guard of a gate is called with is awaited."""
+        initial = np.full(self.size, NOTHING, np.float32)
+        for state in self.guards.values():
+            if state.is_alone and state.mode != Mode.OFF:
+                initial[[slot for slot in state.awaited if self._judged[slot] == state.gate.number]] = UNSEEN
+        initial[self.held_at : self.known_at] = 0
+        initial[self.known_at :] = UNSEEN
+        initial[self._planted_at :] = _PLANTED_VALUE
+        return initial
+
+    def _expect_known(self, slots: Any) -> float:
+        """Returns the next known number, which `slots` are to show."""
+        self._writes += 1
+        number = 4.0 + 8 * (self._writes % 31)
+        self._limits[slots], self._least[slots] = number + _NEAR, number - _NEAR
+        return number
+
+    def _new_bounds(self) -> np.ndarray:
+        numbers = np.zeros(self.size, np.float32)
+        numbers[self.GUARDS] = self._expect_known(slice(self.known_at, self._planted_at))
+        fitting = 1 + self._writes % (_PLANTED - 1)
+        misses = np.arange(_PLANTED) >= fitting
+        self._limits[self._planted_at :] = *(_PLANTED_VALUE - misses), *[np.inf] * _PLANTED
+        self._least[self._planted_at :] = *[NOTHING] * _PLANTED, *(_PLANTED_VALUE + misses)
+        for number, state in self.guards.items():
+            needed = state.counted[: self._planted_at].sum() + 2 * fitting * self.size
+            numbers[number] = -1 if state.mode == Mode.REPLAY else needed
+        self._given.append((self._limits.copy(), self._least.copy()))
+        return np.concatenate([self._limits, self._least, numbers])
+
     # What Python does in a step.
 
-    def note(self, sites: Sequence[Site], values: Tensor) -> None:
-        """Takes the values of `sites`, float32 of shape (n,), which stay on the device until they are read."""
-        slots = [site.slot for site in sites]
-        self._noted.append((slots, values))
+    def note(self, slots: Sequence[int], values: Tensor) -> None:
+        """Takes the values of `slots`, float32 of shape (n,), which stay on the device until they are read."""
+        self._noted.append((list(slots), values))
         for slot in slots:
             self._turns.setdefault(slot, next(self._turn))
         if len(self._noted) >= self.CAPACITY:  # never read
-            self._take([])
+            self._look()
 
-    def _take(self, slots: Any) -> None:
-        """Moves the values of `slots` to the host, in one read from the device."""
+    def _look(self) -> None:
+        """Moves to the host what Python noted and what compiled graphs wrote, in one read from the device."""
         noted, self._noted = self._noted, []
-        if noted:
-            found = P.Concat()([*(values for _, values in noted), self.worst.value()]).asnumpy()
-            own = [slot for each, _ in noted for slot in each]
-            with np.errstate(invalid="ignore"):
-                np.maximum.at(self._values, own, found[: len(own)])
-            written = found[len(own) :]
-        else:
-            written = self.worst.asnumpy()
-        if (written[slots] != NOTHING).any():
-            self._values[slots] = _larger(self._values[slots], written[slots])
-            written = written.copy()
-            written[slots] = NOTHING
-            write(self.worst, written)
+        parts = [*(values for _, values in noted), self.worst.value(), self.aside.value(), self.counts.value()]
+        found = P.Concat()(parts).asnumpy()
+        slots = [slot for each, _ in noted for slot in each]
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(self._values, slots, found[: len(slots)])
+        worst, aside, counts = np.split(found[len(slots) :], (self.size, 2 * self.size))
+        self._device = [worst.copy(), aside.copy(), np.nan_to_num(counts.reshape(4, -1), nan=-1.0)]
 
-    def broken(self, state: GuardState) -> bool:
-        """Returns whether a value that the gate of `state` judges is beyond its limits."""
-        own = np.flatnonzero(self._judged == state.gate.number)
+    def _take(self, slots: np.ndarray) -> None:
+        """Moves the values of `slots` to those on the host, and empties the slots."""
+        worst, initial = self._device[0], self._initial()
+        self._values[slots] = _larger(self._values[slots], worst[slots])
+        slots = np.append(slots, np.arange(self._planted_at, self.size))  # a broken device may have written there too
+        if (worst[slots] != initial[slots]).any():
+            worst[slots] = initial[slots]
+            write(self.worst, worst)
+
+    def expect(self, state: GuardState, missing: Sequence[Site]) -> float:
+        """Returns a number that Python measures with the gradients of an update, of which some may be missing."""
+        self._values[self.known_at + state.number] = UNSEEN
+        self._values[[site.slot for site in missing]] = NOTHING
+        return self._expect_known(self.known_at + state.number)
+
+    def misfits(self, state: GuardState) -> int:
+        """Returns how many values that `state` judges do not fit."""
+        own = np.flatnonzero(self._own(state))
+        self._look()
         self._take(own)
-        values = self._values[own]
-        fits = (values <= self._limits[own]) & ((values >= self._least[own]) | (values == NOTHING))
-        return not fits.all()  # NaN does not fit
+        fit = states.fits(self._values, self._limits, self._least)[own]
+        if state.mode == Mode.ON and not fit[own == self.known_at + state.number].all():
+            state.gate.fault = "measured"
+        return 0 if state.mode == Mode.OFF else np.count_nonzero(~fit)
 
-    def hold(self, state: GuardState, *, refused: bool) -> bool:
-        """Returns whether an update is refused, for its own values or with another optimizer of the same step.
-
-        Sets the values of a refused update aside, so that later steps are judged without them.
-        """
-        if state.mode != ON:
-            return state.mode == REPLAY
-        held = None if state.is_alone else self.held.asnumpy().copy()
-        is_held = held is not None and held[state.number] > 0
-        if not (refused or is_held):
-            return False
-        own = np.flatnonzero(self._judged == state.gate.number)
-        aside = self.aside.asnumpy().copy()
-        aside[own] = _larger(aside[own], self._values[own])
-        write(self.aside, aside)
-        self._values[own] = NOTHING
-        if held is not None:
-            if not is_held:
-                held = np.maximum(held, state.peers.asnumpy())
-            held[state.number] = 0
-            write(self.held, held)
-        return True
+    def refuse(self, state: GuardState) -> None:
+        """Sets the values of an update that Python refuses aside, and holds the other optimizers of its step."""
+        mine, held = self._own(state), self._values[self.held_at + state.number]
+        self._kept, self._values = states.set_aside(self._values, self._kept, mine, self._initial(), state.held, held)
+        if not (state.is_alone or held > 0):  # they may be compiled
+            self._device[0] = _larger(self._device[0], state.held)
+            write(self.worst, self._device[0])
 
     # What the host does after it.
 
@@ -182,37 +240,60 @@ class Table:
 
         What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
         """
-        states, refused = self._guards_of(gate), self.refused()
-        own, self._is_taken = gate or self.gates.default, bool(states)
-        own.updated = False
-        for state in states:
-            own.updated |= state.unread() > 0
-            self._is_taken &= state.is_read_by_python  # which read all of them before its update
-            state.have_read()
-        numbers = [state.number for state in states if not state.is_alone]
-        if numbers and (held := self.held.asnumpy().copy())[numbers].any():
-            held[numbers] = 0
-            write(self.held, held)
-        return self._read(sites, refused)
-
-    def _read(self, sites: Sequence[Site], refused: int) -> list[Reading]:
+        own, guards = gate or self.gates.default, self._guards_of(gate)
+        is_known = self._is_fresh or (guards and all(each.is_read_by_python for each in guards))
+        if self._noted or not is_known:  # else all were read before the update
+            self._look()
+        self._is_fresh, counts = False, self._device[2]
+        own.updated = any(state.unread(counts) > 0 for state in guards)
+        for state in () if self._is_replay else guards:  # whose counts will be put back
+            own.fault = own.fault or self._disagreement(state)
+            state.have_read(counts, self.counts)
+        self._given = deque([self._given[-1]], _MOST_GIVEN)
         slots = [site.slot for site in sites]
-        if self._noted or not self._is_taken:
-            self._take(slots)
-        values = self._values[slots]
-        if refused != self._refused_at_read or self._is_aside:
-            self._refused_at_read = refused
-            aside = self.aside.asnumpy().copy()
-            values = _larger(values, aside[slots])
-            aside[slots] = NOTHING
-            write(self.aside, aside)
-            self._is_aside = bool((aside != NOTHING).any())
-        self._values[slots] = NOTHING
+        also = [at + state.number for state in guards for at in (self.held_at, self.known_at)]
+        values = self._empty(np.array(slots + also, int))
         return [
             Reading(site.name, value, self._turns.pop(site.slot, 0) or _order(site), site.kind)
-            for site, value in zip(sites, values.tolist(), strict=True)
-            if value != NOTHING
+            for site, value in zip(sites, values.tolist(), strict=False)
+            if not value < 0
         ]
+
+    def _empty(self, slots: np.ndarray) -> np.ndarray:
+        """Returns the values of `slots`, those of refused updates too, and empties the slots."""
+        aside = self._device[1]
+        self._take(slots)
+        values: np.ndarray = _larger(_larger(self._values[slots], self._kept[slots]), aside[slots])
+        self._values[slots], self._kept[slots] = self._initial()[slots], NOTHING
+        if (aside[slots] != NOTHING).any():
+            aside[slots] = NOTHING
+            write(self.aside, aside)
+        return values
+
+    def _disagreement(self, state: GuardState) -> str:
+        """Returns in what the device disagrees with itself about the updates of `state` since the last read.
+
+        `measured`: the known number came to another one. `decided`: what was applied or refused is not what the values
+        that were read ask for, by any limits that were written since.
+        """
+        worst, aside, counts = self._device
+        known, (calls, updates, refused, missed) = self.known_at + state.number, state.since_read(counts)
+        seen, given = _larger(worst, aside), self._given
+        if state.mode != Mode.ON or len(given) == _MOST_GIVEN or (seen[known] < 0 and calls == 0):
+            return ""
+        if not (updates >= 1 and updates >= refused >= 0 and calls > 0):
+            return "decided"
+        if state.awaited and not any(least[known] <= seen[known] <= most[known] for most, least in given):
+            return "measured"
+        if refused == 0 and state.is_alone:  # nothing but the gate writes what it awaits
+            mine = np.flatnonzero(self._initial() == UNSEEN)
+            mine = mine[np.isin(mine, state.awaited)]
+            could = any((worst[mine] <= most[mine]).all() for most, _ in given)
+        else:
+            mine = self._own(state) & (np.arange(self.size) != known)
+            votes = missed if state.votes else refused == updates  # where another rank may have refused it
+            could = not votes or not all(states.fits(seen, *each)[mine].all() for each in given)
+        return "" if could else "decided"
 
     def set_limits(
         self,
@@ -230,65 +311,68 @@ class Table:
             gate: The gate of these limits, which then judges nothing else; the default one if None.
         """
         own = (gate or self.gates.default).number
-        before, limits_before = self._judged.copy(), self._limits.copy()
+        before = self._judged.copy()
         if gate is not None:
             self._judged[self._judged == own] = -1
         self._judged[self._sites.dead()] = -1
         slots, raw = _raw(largest_raw, limits, scale)
         self._limits[slots] = np.minimum(raw, _LARGEST)  # infinite values never pass
         self._judged[slots] = own
-        if not np.array_equal(limits_before, self._limits):
-            write(self.limits, self._limits)
-        if not np.array_equal(before, self._judged):
-            self._write_judged()
-        mine, least_before = self._judged == own, self._least.copy()
-        self._least[mine] = 0
+        self._least[self._judged == own] = NOTHING
         slots, raw = _raw(smallest_raw, least, scale)
         self._least[slots] = raw
-        if not np.array_equal(least_before, self._least):
-            write(self.least, self._least)
-
-    def _write_judged(self) -> None:
-        for state in self.guards:
-            state.judge(self._judged)
+        if np.array_equal(before, self._judged):
+            write(self.bounds, self._new_bounds())
+        else:
+            self._weigh()
 
     def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
         """Sets whether the gate may refuse an update."""
         (gate or self.gates.default).armed = armed
-        self._arm_guards()
-
-    def _arm_guards(self) -> None:
-        for state in self.guards:
-            state.arm(self._mode(state.gate))
+        self._weigh()
 
     def refused(self, gate: Gate | None = None) -> int:
         """Updates refused so far, by all gates if none is given."""
-        states = self.guards if gate is None else self._guards_of(gate)
-        return sum(map(GuardState.refused, states))
+        guards = list(self.guards.values()) if gate is None else self._guards_of(gate)
+        counts = self._counted(guards)
+        return sum(state.refused(counts) for state in guards)
 
     def updates(self, gate: Gate) -> int:
         """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""
-        return sum(state.unread() for state in self._guards_of(gate))
+        guards = self._guards_of(gate)
+        counts = self._counted(guards)
+        return sum(state.unread(counts) for state in guards)
+
+    def _counted(self, guards: Sequence[GuardState]) -> np.ndarray:
+        if not all(state.is_read_by_python for state in guards):  # else nothing is read from the device for it
+            self._look()
+        return self._device[2]
 
     def newly_refused(self, gate: Gate) -> int:
-        """Updates of `gate` that were refused since the last call."""
+        """Updates of `gate` that were refused since the last call; a `read` before any other step costs no wait."""
         before, gate.refused = gate.refused, self.refused(gate)
+        self._is_fresh = bool(self._guards_of(gate))
         return gate.refused - before
+
+    def expire(self) -> None:
+        """Tells that more steps may run before the next `read`."""
+        self._is_fresh = False
 
     def begin_replay(self) -> None:
         """Refuses every update from now on, without counting it."""
-        self._take([])
-        self._before_replay = [self.worst.asnumpy().copy(), self._values.copy()]
+        self._look()
+        self._before_replay = [*(each.copy() for each in self._device), self._values.copy(), self._kept.copy()]
         self.replaying = self._is_replay = True
-        self._arm_guards()
+        self._weigh()
 
     def end_replay(self) -> None:
         """Restores the state before `begin_replay`."""
         self._noted = []
-        written, self._values = self._before_replay
-        write(self.worst, written)
+        *self._device, self._values, self._kept = self._before_replay
+        for to, array in zip((self.worst, self.aside, self.counts), self._device, strict=True):
+            write(to, array.ravel())
         self.replaying = self._is_replay = False
-        self._arm_guards()
+        self._weigh()
 
 
 def _larger(one: Any, other: Any) -> Any:

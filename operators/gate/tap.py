@@ -192,12 +192,20 @@ def _hook_on(site: Site) -> ops.HookBackward:
 
 
 @shielded
-def note(sites: Sequence[Site], gradients: Sequence[Any]) -> None:
-    """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first."""
-    pairs = [each for each in zip(sites, gradients, strict=False) if local(each[1]).size > 0][::-1]
+def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, float] | None = None) -> None:
+    """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first.
+
+    Args:
+        sites: The sites.
+        gradients: As many tensors.
+        known: A slot, and a number to be measured for it.
+    """
+    pairs = [(site.slot, each) for site, each in zip(sites, gradients, strict=False) if local(each).size > 0][::-1]
+    if known is not None:
+        pairs.append((known[0], Tensor([known[1]], ms.float32)))
     if pairs:
-        sites, gradients = zip(*pairs, strict=True)
-        table().note(sites, statistics(gradients, largest=sites[0].largest))
+        slots, tensors = zip(*pairs, strict=True)
+        table().note(slots, statistics(tensors, largest=sites[0].largest))
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

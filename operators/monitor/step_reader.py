@@ -23,6 +23,10 @@ _ADVICE = (
     "pass loss_scale= to StepMonitor if the loss is scaled, a number or the scaler; raise NPU_ASD_UPPER_THRESH if the "
     "gradients are so large"
 )
+_FAULTS = {
+    "measured": "a known number that is measured with the gradients came to another one",
+    "decided": "what the gate applied or refused is not what the values ask for that it read",
+}
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 
 
@@ -102,6 +106,7 @@ class StepReader(Part):
         """
         if step.readings is None:
             step.readings = self.table.read(self.gate.sites, self.gate)
+        self._report_fault(step)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
         if step.shown and self._held is None and not step.again:
@@ -161,6 +166,11 @@ class StepReader(Part):
         if outcome.events:
             self._add(step, outcome.events)
         step.fatal = step.fatal or outcome.fatal
+
+    def _report_fault(self, step: StepRecord) -> None:
+        fault, self.gate.fault = self.gate.fault, ""
+        if fault:
+            self.accuse(step, self._health, rule="gate", where=fault, reason=_FAULTS[fault], wrong=1)
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)

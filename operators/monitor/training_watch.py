@@ -261,6 +261,7 @@ class TrainingWatch:
         if again is not None and gate is not None:
             self._look(gate, outputs)
             self._updates_in_run = self._table.updates(gate) if again.is_repeatable is None else None
+            self._table.expire()
 
     def _look(self, gate: Gate, outputs: Any) -> StepRecord:
         """Returns the record of the current step; called after each declared run, and when the step is judged."""

@@ -91,7 +91,7 @@ class Place:
     def _note(self, site: Site, score: Callable[[], Tensor]) -> None:
         try:
             with own_work(), without_gradients():
-                table().note([site], score())
+                table().note([site.slot], score())
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problem(f"{site.name} was not computed: {error!r}")
 

@@ -103,17 +103,6 @@ def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_app
     assert slots.table().refused() == refused + 1
 
 
-def test_a_gradient_that_is_infinite_or_no_number_is_refused_whatever_the_limits(mode):
-    training = Training(OPTIMIZERS["SGD"], style_of(mode))
-    limits()
-    training.step(1)
-    before = training.state()
-    for factor in (-math.inf, math.nan):
-        found = training.step(2, factor)
-        assert any(not reading.finite for reading in found.values())
-        assert_same_bits(training.state(), before)
-
-
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "value_and_grad"])
 def test_every_style_of_a_pynative_training_refuses(style, ahead):
     training = Training(OPTIMIZERS["Adam"], style)
@@ -147,18 +136,6 @@ def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode, ji
         assert slots.table().updates(gate) == 1
         found = slots.table().read(gradient_sites(optimizer), gate)
         assert len(found) == len(net.trainable_params())
-
-
-def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(mode):
-    training = Training(OPTIMIZERS["SGD"], style_of(mode))
-    theirs = Training(OPTIMIZERS["SGD"], style_of(mode), guarded=False)
-    limits(limit=1e-3)
-    for armed in (False, True, False):
-        slots.table().arm(armed)
-        training.step(1)
-        if not armed:
-            theirs.step(1)
-    assert_same_bits(training.state(), theirs.state())
 
 
 class Tapped(nn.Cell):

@@ -217,7 +217,7 @@ def test_a_wrong_product_in_the_network_of_another_is_told_by_the_step_that_made
     stray = table.new_site("dense.checksum", "checksum")
     judging = {key: monitor._training.judging for key, monitor in gan.monitors.items()}
     judging["d"].gate.take(stray)
-    table.note([stray], Tensor(np.float32([7.0])))
+    table.note([stray.slot], Tensor(np.float32([7.0])))
     gan.make(STEPS + 1, "g")
     events = gan.monitors["g"].step()
     assert [(event.checkpoint, event.level.name) for event in events] == [("dense.checksum", "ERROR")]
