@@ -69,7 +69,9 @@ class GateCell(nn.Cell):
         slots, state = table(), self.state
         missing = [site for site, each in zip_longest(self.sites, gradients) if each is None or local(each).size == 0]
         known = slots.expect(state, [site for site in missing if site is not None])
-        note(self.sites, gradients, (slots.known_at + state.number, known) if self.sites else None)
+        noted = note(self.sites, gradients, (slots.known_at + state.number, known) if self.sites else None)
+        if self.sites and not noted:  # an exception of ours, which is reported: it is no finding about the device
+            slots.excuse(state, self.sites, known)
         misfits = slots.misfits(state)
         if self.ranks > 1:
             call = state.next_call()

@@ -215,6 +215,11 @@ class Table:
         self._values[[site.slot for site in missing]] = NOTHING
         return self._expect_known(self.known_at + state.number)
 
+    def excuse(self, state: GuardState, missing: Sequence[Site], known: float) -> None:
+        """Awaits no value of an update that Python could not measure."""
+        self._values[[site.slot for site in missing]] = NOTHING
+        self._values[self.known_at + state.number] = known
+
     def misfits(self, state: GuardState) -> int:
         """Returns how many values that `state` judges do not fit."""
         own = np.flatnonzero(self._own(state))

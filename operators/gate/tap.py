@@ -192,7 +192,7 @@ def _hook_on(site: Site) -> ops.HookBackward:
 
 
 @shielded
-def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, float] | None = None) -> None:
+def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, float] | None = None) -> bool:
     """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first.
 
     Args:
@@ -206,6 +206,7 @@ def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, floa
     if pairs:
         slots, tensors = zip(*pairs, strict=True)
         table().note(slots, statistics(tensors, largest=sites[0].largest))
+    return True
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -53,7 +53,7 @@ def bare(_mode):
         ("pynative", RuleState, "save_manifest"),
         ("pynative", tap, "statistics"),
         ("pynative", Table, "note"),
-        ("pynative", Table, "broken"),
+        ("pynative", Table, "misfits"),
     ],
     indirect=["mode"],
     ids=lambda each: each if isinstance(each, str) else each.__name__.rpartition(".")[2],

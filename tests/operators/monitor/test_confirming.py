@@ -231,7 +231,7 @@ def test_an_unguarded_optimizer_in_the_step_is_an_obstacle():
     monitor.step(step(ids(), targets()))
     step(ids(), targets())
     again = monitor._training.rerun.again
-    assert ("Adam is not guarded" in again.obstacle(), again.is_repeatable) == (True, False)
+    assert ("Adam is not guarded" in again.obstacle(), not again.is_repeatable) == (True, True)
 
 
 def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before():

@@ -292,7 +292,7 @@ def test_a_second_look_checks_a_quarter_of_the_layers_and_four_of_them_check_all
     disable()
     slots.renew()
     monkeypatch.setattr(sampling, "_EVERY", 1000)
-    run = Run(Branches, confirm=1.0).steps(20)
+    run = Run(Branches, confirm=1.0).steps(30)
     looks = []
     for _ in range(4):
         run.seen = {}
