@@ -50,7 +50,7 @@ def find(
             it, for a step that never says the same twice shows nothing.
         siblings: Results of peers, on other devices.
         abnormal: Whether an answer breaks the limit that was broken.
-        no_sibling: Reason why there are no peers, where there are none.
+        no_sibling: Reason why no peer can run the step.
         unsteady: What shows that healthy runs are further apart than a fault that matters; empty for nothing.
         spread: How far healthy runs are apart; where nothing is known `again` and `repeated` show it.
     """

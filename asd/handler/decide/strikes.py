@@ -46,7 +46,7 @@ from asd.verdict import Level
 Finding = Literal["", "strike", "software", "known", "repeated", "moved", "burst", "withheld"]
 """`strike`: of this device alone. `software`: a replay found software or data; `known`: that was found before.
 `repeated`: another attempt of the job had the same value; `moved`: the same device had it, under another rank. `burst`:
-many devices were at fault at once. `withheld`: many nodes report the same, but nobody knows where the job runs."""
+many devices were at fault at once. `withheld`: many nodes report the same, but the nodes of the job are unknown."""
 
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
@@ -302,7 +302,7 @@ class Strikes:
     def _repeated_on(self, event: Event, now: float) -> tuple[list[str], str]:
         """Returns the hosts on which other attempts of the job saw the same value there, and how to mark the strikes.
 
-        Where nobody knows the nodes of the job, other hosts count only if they are many.
+        If the nodes of the job are unknown, other hosts count only if they are many.
         """
         if not moment(event):
             return [], ""

@@ -6,7 +6,7 @@ case follows one decision, in this order; all of it is written with the transact
 | event | what follows |
 |---|---|
 | known, or of no importance | noted |
-| software or data | nobody is isolated; a device that is out for these strikes alone is released |
+| software or data | no device is isolated; one isolated for these strikes alone is released |
 | a passed stress test | noted; a device that others isolated is not isolated again once they release it |
 | a fault that is too old | recorded |
 | a fault of a device that is out, or about to be | merged into its case |
