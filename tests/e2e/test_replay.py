@@ -106,6 +106,13 @@ def test_what_one_rank_found_of_its_device_ends_all_with_the_next_update(togethe
 
 
 @SLOW
+@pytest.mark.parametrize(("story", "named"), [("scaled", set()), ("scaled alone", {1})])
+def test_a_loss_scale_is_one_where_all_ranks_show_it_in_the_first_step(runner, story, named):
+    [told] = train_together(runner, "graph", (f"weight gradient {story}", "0"))
+    assert {line[3] for rank in told for line in rank["named"] if line[:3] == [1, "anomaly", "ERROR"]} == named, told
+
+
+@SLOW
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
     [(healthy, suspect)] = train_together(runner, "graph", ("weights apart", "1"))
     assert (verdicts(healthy), verdicts(suspect)) == (set(), {"undetermined"})

@@ -27,6 +27,8 @@ STORIES = {
     "weight gradient found alone": "gradient:extra:scale=3:step=6:rank=1",
     "weight gradient never": "gradient:extra:scale=1:step=99",
     "weight gradient changed": "gradient:extra:scale=1:step=99",
+    "weight gradient scaled": "gradient:extra:scale=1:step=99",
+    "weight gradient scaled alone": "gradient:extra:scale=1:step=99",
     "poisoned": None,
     "weights apart": None,
 }
@@ -53,7 +55,7 @@ class Net(nn.Cell):
         self.broken = gradient_fault(strike)
         self.embedding = nn.Embedding(16, 8)
         self.first, self.bn, self.norm, self.last = (
-            nn.Dense(8, 8),
+            nn.Dense(8, 8, has_bias="scaled" not in story),  # whose gradient is 0 before a batch norm
             nn.BatchNorm1d(8),
             nn.LayerNorm((8,)),
             nn.Dense(8, 1),
@@ -106,6 +108,7 @@ def train(told, replay):
         random = np.random.default_rng([number, rank])
         factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
         factor = 1e3 if story == "weight gradient changed" and number > 5 else factor
+        factor = 2**20 if story.partition("scaled")[1] and rank >= story.endswith("alone") else factor
         batch = (
             Tensor(random.integers(0, 16, 12), ms.int32),
             Tensor((factor * random.normal(size=(12, 1))).astype("f4")),
