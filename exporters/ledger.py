@@ -1,7 +1,5 @@
 """Sums of events, of bounded size, for programs that show them and isolate no device."""
 
-from __future__ import annotations
-
 import copy
 import math
 import threading

@@ -4,8 +4,6 @@ Every sub-command is a module with `add_arguments(parser)` and `run(args) -> int
 command is chosen, so `asd --help` is quick and needs no MindSpore.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

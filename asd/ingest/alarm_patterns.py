@@ -1,7 +1,5 @@
 """Patterns of lines in vendors' logs: one table, and functions that read the fields of each."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Makes events of the alarms in lines of a log; times there are mostly local, and some have no zone or no year."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time

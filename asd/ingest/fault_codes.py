@@ -1,7 +1,5 @@
 """Fault codes of a chip: in messages of the device plugin and the driver, and in states as tools print them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

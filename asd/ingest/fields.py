@@ -1,7 +1,5 @@
 """Parses numbers and fields in logs of C++ and Python."""
 
-from __future__ import annotations
-
 import re
 
 _DECIMAL = r"(?:\d{1,320}(?:\.\d{0,320})?|\.\d{1,320})(?:e[-+]?\d{1,4})?"

@@ -1,7 +1,5 @@
 """Which files hold vendor logs, asked anew in every poll: new ones appear, and rotated ones get other names."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """The messages in a line of a log, without what other programs put around them, and an alarm in one."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

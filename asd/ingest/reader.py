@@ -4,8 +4,6 @@ The order is: read lines, write their events, save the position. A process that 
 their events have the same ids, and are known from the event log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter, deque

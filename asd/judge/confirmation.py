@@ -1,7 +1,5 @@
 """Confirmation re-run of a suspicious step: distinguishes the data from a device that failed once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from asd.rules.reading import Reading

@@ -1,7 +1,5 @@
 """Hands events and steps to the sinks: one that raises is counted, and the others get theirs all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the numbers of one step to verdicts and events: one rule per checkpoint."""
 
-from __future__ import annotations
-
 import math
 import operator
 import os

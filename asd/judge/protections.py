@@ -1,7 +1,5 @@
 """Protections of a training, active and missing: collected from the parts as they attach, reported once."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Events of a rank: anomalies, anomalies that follow another rank's, and problems of the detector."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A change of the training or a fault of one place: the first moves all places of a step together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import isfinite, isnan
 from statistics import median

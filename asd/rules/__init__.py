@@ -5,8 +5,6 @@
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)
 """
 
-from __future__ import annotations
-
 from asd.rules.adaptive import Adaptive
 from asd.rules.base import Rule
 from asd.rules.combined import Combined

@@ -1,7 +1,5 @@
 """Interface of all rules, and the checks of arguments and of saved states."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite, nextafter, sqrt

@@ -1,7 +1,5 @@
 """Judges the score of a repeated computation: the result fits its operands or does not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from asd.rules.base import Rule, check_state

@@ -1,7 +1,5 @@
 """The vendor's fourth rule: the squared maximum and its change against its mean so far."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite, isinf, isnan, nextafter
 

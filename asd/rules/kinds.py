@@ -1,7 +1,5 @@
 """Kinds of checked tensors, with the margins of healthy values of each."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from asd.errors import ConfigError

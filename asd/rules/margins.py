@@ -1,7 +1,5 @@
 """Margin of healthy values: fitted to the largest distances seen so far."""
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Sequence
 from math import inf, log, sqrt

@@ -1,7 +1,5 @@
 """Reading of one site in one step."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The rules by the names that `ASD_RULE` accepts."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from asd.errors import ConfigError

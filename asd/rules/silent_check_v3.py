@@ -1,7 +1,5 @@
 """The vendor's third rule: the squared maximum against its mean so far."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite, isnan
 

@@ -1,7 +1,5 @@
 """Bounds on the weights and on the state of the optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any

@@ -1,7 +1,5 @@
 """The document's rule: two absolute thresholds on the norm and two on its jump."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite, nan
 

@@ -4,8 +4,6 @@ A file is written under another name, synced, and renamed, so that a reader sees
 half of either. A lock is a file that is held open: it ends with the process, however that ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

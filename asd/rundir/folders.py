@@ -3,8 +3,6 @@
 A folder with an unchanged time of change has the same names, so that a repeated look costs one `stat` each.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Follows growing files, line by line, through rotation by renaming and through restarts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Position up to which the lines of one file have been read."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

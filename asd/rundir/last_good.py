@@ -3,8 +3,6 @@
 Without one, the newest that is whole and of which no manifest says something bad.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence

@@ -7,8 +7,6 @@ first-level anomaly taints this checkpoint and all that are trained from it.
 The folders of checkpoints are noted in the run directory, in a file of each rank, `checkpoints-rank0.json`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -11,8 +11,6 @@
 - `READER.cursor.json`: position of a reader, with a lock file beside it while the reader runs
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Rule state on disk: one JSON object in a file, which may contain `NaN` and `Infinity`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Name of a job by its scheduler or launcher: the same for all its processes, on all its nodes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

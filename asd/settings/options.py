@@ -1,7 +1,5 @@
 """`ASD_OPTIONS`: settings for experts, as `name:value` pairs with commas between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The two thresholds take what every vendor release takes the same way; what a ven
 silence is an error here, because a mistyped threshold must not pass unnoticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 A parser returns None for a text without any value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Watches a running attempt: its events, its steps, and the exit codes of its ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -12,8 +12,6 @@
 At most one device is blamed for one attempt: a second bad one shows in the next attempt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Runs a job from its first start to its end: attempt after attempt, each on devices that can be trusted."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

@@ -6,8 +6,6 @@ The keeper adopts orphans among its descendants. When the command ends, when the
 kills everything that is left and exits with the exit code of the command. It is a separate program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

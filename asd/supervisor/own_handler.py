@@ -4,8 +4,6 @@ The supervisor isolates a device by not using it. So a device is out if the hand
 isolator `local` has nothing else to do. `asd devices` shows and releases these devices like those of every scheduler.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Processes of one attempt: their start by MindSpore's launcher `msrun`, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ The next `asd run` in the same folder reads there which devices are out, and the
 to resume.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

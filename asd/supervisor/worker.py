@@ -7,8 +7,6 @@ exit code in `FOLDER/rank0.exit` and the other ranks had time to end by themselv
 with the launcher. It uses the standard library alone, since it runs in the Python of the training.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Proposes thresholds for a budget of false alarms, from the recorded values of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isfinite, log2

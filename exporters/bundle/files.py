@@ -7,8 +7,6 @@
 - `config.json`, `versions.json`: all settings; versions of Python and of the packages
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import importlib.metadata

@@ -1,7 +1,5 @@
 """Evidence: one folder for each step with a first-level anomaly, written whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

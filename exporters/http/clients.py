@@ -1,7 +1,5 @@
 """Limits the connections of a server: a client that keeps it waiting makes room for a new one."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import time

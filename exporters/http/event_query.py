@@ -1,7 +1,5 @@
 """Query of a request for `/events`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

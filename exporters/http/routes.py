@@ -1,7 +1,5 @@
 """Routes of the endpoint: `/metrics`, `/healthz`, `/readyz` and `/events`."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

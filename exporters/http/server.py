@@ -4,8 +4,6 @@ Tornado's settings bound the size and the time of a head and a body. This module
 and the time to take an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -6,8 +6,6 @@ client.yml  tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: hand
 Each is re-read when it or a file that it names has changed. Use a proxy for passwords.
 """
 
-from __future__ import annotations
-
 import logging
 import ssl
 from pathlib import Path

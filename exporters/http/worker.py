@@ -1,7 +1,5 @@
 """Slow work in a thread beside the loop that answers."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

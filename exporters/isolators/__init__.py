@@ -4,8 +4,6 @@ They are found by name. Other distributions offer theirs under the entry-point g
 takes the options by name and returns an `asd.isolator.Isolator`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from importlib import import_module

@@ -5,8 +5,6 @@
 What stands before the bar is the mark of ownership, as in the reason of a drain of Slurm.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Texts of devices and reasons as a scheduler stores them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

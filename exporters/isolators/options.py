@@ -1,7 +1,5 @@
 """Options of isolators: each may be a Python value or its text from a command line."""
 
-from __future__ import annotations
-
 import math
 import re
 

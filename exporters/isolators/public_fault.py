@@ -3,8 +3,6 @@
 ClusterD drops a message that breaks a rule, mostly without an answer, so it is validated here before it is sent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

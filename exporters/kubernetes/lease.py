@@ -7,8 +7,6 @@ has stopped. Each renewal names the version that was read: of two tries at once 
 The Lease also keeps the record for the next holder, see `asd.handler.act.succession`.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Pods known to the API server: addresses of agents, and nodes of a job."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Parts of charts as SVG: scales with ticks, axes, lines, marks; and whole pictures as files."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

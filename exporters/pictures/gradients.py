@@ -1,7 +1,5 @@
 """Charts of the similarity of two runs' gradients: one for each parameter, a curve over the steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from asd.dumps.compare.similarity import RankSimilarity

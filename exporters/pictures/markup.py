@@ -1,7 +1,5 @@
 """HTML and SVG as text: every text is escaped unless it is markup already."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Charts of feature values: the values, their limits, and the steps in which a value broke its limit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ It takes no part in any training, so a rank may die and so may the agent. Its ev
 together in one file: an agent that was killed loses no event and counts none twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -5,8 +5,6 @@ increased. Lost events, verdicts and unjudged updates have series once there are
 labels `run`, `node`, `rank`, and `id`, the device's number, which joins it with the series of npu-exporter.
 """
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ containers, a JSON file maps it:
     {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1"}}
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The events are numbered. A reader's cursor is the journal's name with the number of the last event that it read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Metrics of a fault handler about itself; every series exists at 0 from the start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry

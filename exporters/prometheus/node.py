@@ -1,7 +1,5 @@
 """The endpoint of a node: an agent's ranks and events, and the agent's own process, at one address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, ProcessCollector

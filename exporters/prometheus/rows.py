@@ -1,7 +1,5 @@
 """Rows of the metrics, one per rank: its labels, its counts, and the totals of its events."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Reads the evidence bundles of a run for its report: their files, and the values before an anomaly."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

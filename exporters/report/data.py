@@ -1,7 +1,5 @@
 """Files of a run, read for its report: events, counts and evidence; unreadable files are listed, not fatal."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

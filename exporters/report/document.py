@@ -1,7 +1,5 @@
 """Frame of a self-contained HTML page: it loads nothing and runs nothing."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """HTML page about a run: no script, nothing from elsewhere, and every text of a file escaped."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of the report: ranks, events, evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of a page with folded ends, and remarks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

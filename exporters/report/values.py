@@ -1,7 +1,5 @@
 """Values in the report: a plot per checkpoint from the evidence, and the last value of every checkpoint."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The verdict on a run in words: what an operator reads first, and often the only thing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

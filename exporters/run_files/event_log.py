@@ -1,7 +1,5 @@
 """Events as JSON lines in `ASD_RUN_DIR`, one file per rank, the older ones in `.1`, `.2` and so on."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Tests whether the process that wrote a status still exists."""
 
-from __future__ import annotations
-
 import socket
 
 import psutil

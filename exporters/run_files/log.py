@@ -1,7 +1,5 @@
 """Events as log lines, for people and for grep."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

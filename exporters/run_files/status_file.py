@@ -1,7 +1,5 @@
 """Statuses as files in `ASD_RUN_DIR`, so that an agent can serve the metrics of living and dead ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

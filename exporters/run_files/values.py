@@ -1,7 +1,5 @@
 """Records the feature values of every step in `ASD_RUN_DIR`, one file per rank, for `asd tune`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Puts a fault into a network that is being trained, for drills on the CPU."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import re

@@ -1,7 +1,5 @@
 """Refuses an update made of gradients that accumulate over several steps, if any of these steps broke a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from asd.operators.gate.step_record import Part, StepRecord

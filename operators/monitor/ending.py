@@ -1,7 +1,5 @@
 """Decides whether an event ends a training, and how: for good, or with a roll-back by MindSpore."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mindspore.train import TrainFaultTolerance

@@ -1,7 +1,5 @@
 """Reports updates without a call of `step`: then nothing is judged, and a gate alone protects little."""
 
-from __future__ import annotations
-
 from asd.operators.gate.slots import table
 from asd.operators.gate.step_record import Part, Problems
 from asd.operators.private.boundary import at_exit, shielded

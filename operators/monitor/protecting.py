@@ -1,7 +1,5 @@
 """Reports the protections of a training: before its first step by settings and checkpoints, then by that step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import mindspore as ms

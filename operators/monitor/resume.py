@@ -1,7 +1,5 @@
 """Stores the rule state beside the training's checkpoint files, finds it, and picks the checkpoint to resume from."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

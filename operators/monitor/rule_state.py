@@ -1,7 +1,5 @@
 """Saves the rule state of a training and manifests beside its checkpoint files, and restores the state."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judges weights and optimizer state by their bounds, after a step."""
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from asd.errors import and_more

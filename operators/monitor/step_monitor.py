@@ -1,7 +1,5 @@
 """StepMonitor: what a training calls, by hand or as a callback of MindSpore."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable, Iterable, Sequence

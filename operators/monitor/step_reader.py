@@ -1,7 +1,5 @@
 """From the slots of a step to its verdicts, and back to the limits of the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf

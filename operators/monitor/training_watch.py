@@ -1,7 +1,5 @@
 """Order of the work around each step of a training: the parts of `StepMonitor` and their turns."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Reports when the weights of replicas differ, and taints checkpoints that no comparison has proved good."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

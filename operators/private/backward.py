@@ -1,7 +1,5 @@
 """MindSpore's backward graph in PyNative, as in 2.9 and 2.10."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mindspore import Tensor

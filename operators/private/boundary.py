@@ -1,7 +1,5 @@
 """The one boundary between MindSpore and us: an exception of ours is a problem, and ends no training."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import logging

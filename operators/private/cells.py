@@ -1,7 +1,5 @@
 """Private attributes of cells and callbacks, as in MindSpore 2.9 and 2.10."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Any

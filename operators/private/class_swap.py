@@ -1,7 +1,5 @@
 """Gives a cell its own class: a layer over its present class, which can be removed later."""
 
-from __future__ import annotations
-
 import functools
 import os
 import weakref

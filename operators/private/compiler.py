@@ -1,7 +1,5 @@
 """MindSpore's compiler and what it made, under the names of 2.9 and 2.10."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

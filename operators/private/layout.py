@@ -1,7 +1,5 @@
 """MindSpore's layout of a network over the ranks, as far as checks need it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

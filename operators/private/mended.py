@@ -1,7 +1,5 @@
 """Patches MindSpore for cells with checks: `super()` in compiled code, and the files that it writes and reads."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mixed precision: MindSpore casts operands of an operator by a flag of its cell, and a check must do the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

@@ -1,7 +1,5 @@
 """Private names of MindSpore, and names that end with static graphs: looked up when they are used."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

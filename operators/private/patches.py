@@ -1,7 +1,5 @@
 """Table of everything that is replaced in MindSpore, each with its original."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

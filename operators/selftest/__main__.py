@@ -3,8 +3,6 @@
 The command `asd selftest` starts it, with NPU_ASD_ENABLE=1, and reads its output.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Runs known-answer tests for a time: those that a training's device does between steps."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

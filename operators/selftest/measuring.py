@@ -1,7 +1,5 @@
 """Tests measurements: statistics, taps, check operators and hashes give NumPy's numbers and change no bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs a check of the self-test and prints its outcome."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

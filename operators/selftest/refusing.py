@@ -1,7 +1,5 @@
 """Tests the gate: a good update is applied bit for bit, an update that breaks a limit not at all."""
 
-from __future__ import annotations
-
 import math
 
 import mindspore as ms

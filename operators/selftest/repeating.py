@@ -1,7 +1,5 @@
 """Self-tests of reruns: one that confirms corrects a transient fault, one that attributes names the cause."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The numbers that a self-test computes with, what NumPy says about them, and the cells around what is tried."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

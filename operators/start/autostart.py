@@ -1,7 +1,5 @@
 """Detection without a line of code: finds the calls that end a step, and judges there."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator

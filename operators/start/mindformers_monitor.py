@@ -1,7 +1,5 @@
 """ASDMonitor: the monitor as an entry under `callbacks:` of a mindformers yaml."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

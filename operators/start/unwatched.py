@@ -1,7 +1,5 @@
 """Reports updates that no monitor judges: within ten steps, in the log, in the status and by a metric."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterable

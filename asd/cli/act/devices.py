@@ -1,7 +1,5 @@
 """Shows every device: health, strikes, verdicts, who isolated it; gives one back, notes a repair, drops a verdict."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

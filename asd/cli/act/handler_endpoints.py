@@ -1,7 +1,5 @@
 """Endpoints of `asd handler`: its metrics and the events that it published."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys

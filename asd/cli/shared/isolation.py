@@ -1,7 +1,5 @@
 """Common parts of commands that isolate: isolators by name, and the event log of isolations and recoveries."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

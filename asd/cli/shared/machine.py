@@ -1,7 +1,5 @@
 """Describes this machine without importing any of its packages."""
 
-from __future__ import annotations
-
 import platform
 from importlib.metadata import PackageNotFoundError, version
 

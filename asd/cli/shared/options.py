@@ -1,7 +1,5 @@
 """Common options of commands, and types that check an option when it is parsed."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Callable

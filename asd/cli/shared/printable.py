@@ -1,7 +1,5 @@
 """Prepares texts for a terminal: escapes foreign texts, aligns rows."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

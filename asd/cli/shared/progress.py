@@ -1,7 +1,5 @@
 """A progress bar on a terminal, one line at the end in a log."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import TextIO

@@ -1,7 +1,5 @@
 """Ends a command by a signal: one that follows something, or one inside MindSpore."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -6,8 +6,6 @@ failed once gets a strike, for poisoned data nobody is blamed. With --fault alon
 of your choice.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

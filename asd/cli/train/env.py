@@ -8,8 +8,6 @@ Examples:
   asd env --json | python -m json.tool
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

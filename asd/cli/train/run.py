@@ -4,8 +4,6 @@ With `--ranks` it also starts the training's processes through MindSpore's launc
 that computes wrongly, and starts them again from the last good checkpoint.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -10,8 +10,6 @@ says. On Ascend MindSpore's own stress test follows. The result is an event: `as
 failed, and the strikes of one that passed stay.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

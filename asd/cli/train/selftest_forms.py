@@ -1,7 +1,5 @@
 """Result of a self-test as a text for people, and as JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -5,8 +5,6 @@ run, and with the proposed ones. Steps that were flagged or refused are left out
 the largest value the tail is extrapolated.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

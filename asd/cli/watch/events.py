@@ -3,8 +3,6 @@
 All ranks and all rotated files are read. Lines that are no events are passed over and counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

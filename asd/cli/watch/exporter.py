@@ -4,8 +4,6 @@ It reads what the ranks leave in their run folders and takes no part in any trai
 and started again at any time, and goes on where it was.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

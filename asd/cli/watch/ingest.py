@@ -5,8 +5,6 @@ checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver an
 what `npu-smi info -t health` prints, in a scrape of npu-exporter, and in the ConfigMap mindx-dl-deviceinfo-NODE.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -4,8 +4,6 @@ The file needs nothing else: it opens without a network and holds no script. It 
 and where, and links to the evidence in the run folder.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

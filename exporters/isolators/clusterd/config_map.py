@@ -1,7 +1,5 @@
 """ConfigMap from which ClusterD reads public faults; it also stores the reported ones."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The public faults of all isolated devices, as one message: ClusterD reads a whole message or nothing."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any

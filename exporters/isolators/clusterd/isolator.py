@@ -1,7 +1,5 @@
 """The isolator `clusterd`: reports a public fault to MindCluster's ClusterD, which separates the chip."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests to a Kubernetes API server: a client for each, and its failures as sentences."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ meanwhile. The condition goes before the mark when a device is taken out and whe
 mark, or finds it gone, can rely on the rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

@@ -1,7 +1,5 @@
 """Marks of an isolated device on a Kubernetes node: annotation, cordon, taint, condition and event."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ events; the node is given back with the last of them. Slurm overwrites the reaso
 word, and exit codes of `scontrol` tell little, so the node is read before and after every change.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

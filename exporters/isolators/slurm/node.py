@@ -1,7 +1,5 @@
 """Parses Slurm's descriptions of nodes and jobs, and our marks in the reason of a drain."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time
