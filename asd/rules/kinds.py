@@ -7,23 +7,14 @@ from asd.rules.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT
 
 
 class Kind(NamedTuple):
-    """Kind of tensors and its margins, in bits: factors of two above or below earlier values of a site.
+    """Kind of tensors and its margins, in bits: factors of two above or below earlier values of a site."""
 
-    Attributes:
-        symbol: `B`, `W` or `A`.
-        name: Name in reasons and names of sites.
-        envelope: Distance above the ceiling of growth that is too large; a fit may widen it, never narrow it.
-        first: The same margin until enough is known for a fit.
-        drop: Distance below the recent smallest value that is a warning.
-        absolute: Whether the published thresholds, made for gradients of norms, hold too.
-    """
-
-    symbol: str
-    name: str
-    envelope: float
-    first: float
-    drop: float
-    absolute: bool
+    symbol: str  # `B`, `W` or `A`
+    name: str  # name in reasons and names of sites
+    envelope: float  # distance above the ceiling of growth that is too large; a fit may widen it, never narrow it
+    first: float  # the same margin until enough is known for a fit
+    drop: float  # distance below the recent smallest value that is a warning
+    absolute: bool  # whether the published thresholds, made for gradients of norms, hold too
 
 
 KINDS: Final[dict[str, Kind]] = {

@@ -15,17 +15,11 @@ _PAIR = re.compile(r"\s*([0-9]{1,100})\s*,\s*([0-9]{1,100})\s*", re.ASCII)
 
 
 class ValueFormat(NamedTuple):
-    """Common format of some settings.
+    """Common format of some settings."""
 
-    Attributes:
-        parse: Returns the value of a text; None for a text without any value.
-        accepts: Returns whether a value is valid.
-        valid: Description of valid values, for errors.
-    """
-
-    parse: Callable[[str], Any]
-    accepts: Callable[[Any], bool]
-    valid: str
+    parse: Callable[[str], Any]  # returns the value of a text; None for a text without any value
+    accepts: Callable[[Any], bool]  # returns whether a value is valid
+    valid: str  # description of valid values, for errors
 
 
 def _text(pattern: str, valid: str) -> ValueFormat:
@@ -93,19 +87,12 @@ def _is_pair(value: object) -> bool:
 
 
 class Variable(NamedTuple):
-    """A setting: an environment variable, or an option in `ASD_OPTIONS`.
+    """A setting: an environment variable, or an option in `ASD_OPTIONS`."""
 
-    Attributes:
-        name: Name of the setting.
-        field: Name of its field of `Config`.
-        format: Parsing and valid values.
-        about: Purpose of the setting, as in `asd env` and the documents.
-    """
-
-    name: str
-    field: str
-    format: ValueFormat
-    about: str
+    name: str  # name of the setting
+    field: str  # name of its field of `Config`
+    format: ValueFormat  # parsing and valid values
+    about: str  # purpose of the setting, as in `asd env` and the documents
 
     def value_of(self, text: str, name: str = "") -> Any:
         """Returns the value of `text`.

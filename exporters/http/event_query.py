@@ -21,31 +21,19 @@ class QueryError(ValueError):
 
 
 class Page(NamedTuple):
-    """Events of a journal.
+    """Events of a journal."""
 
-    Attributes:
-        events: CloudEvents in JSON, in the order of arrival.
-        cursor: Position of the next page; empty without a journal.
-        missed: Number of events that were dropped, since there were too many, before this request.
-    """
-
-    events: list[str]
-    cursor: str
-    missed: int = 0
+    events: list[str]  # CloudEvents in JSON, in the order of arrival
+    cursor: str  # position of the next page; empty without a journal
+    missed: int = 0  # number of events that were dropped, since there were too many, before this request
 
 
 class After(NamedTuple):
-    """Query of a reader that wants every event once.
+    """Query of a reader that wants every event once."""
 
-    Attributes:
-        cursors: Position in one journal or several; empty for all events.
-        limit: Most events to return.
-        wait_seconds: Seconds to wait for an event if there is none.
-    """
-
-    cursors: tuple[str, ...]
-    limit: int
-    wait_seconds: float
+    cursors: tuple[str, ...]  # position in one journal or several; empty for all events
+    limit: int  # most events to return
+    wait_seconds: float  # seconds to wait for an event if there is none
 
 
 def after(query: Query) -> After:

@@ -17,21 +17,13 @@ _LETTER = 4.0  # half the width of a digit
 
 
 class Scale(NamedTuple):
-    """Scale of numbers along one axis.
+    """Scale of numbers along one axis."""
 
-    Attributes:
-        low: The number at `start`.
-        high: The number at `end`; larger than `low`.
-        start: Position of `low` in the picture.
-        end: Position of `high`.
-        log: Whether equal distances are equal factors; then `low` must be positive.
-    """
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
+    low: float  # the number at `start`
+    high: float  # the number at `end`; larger than `low`
+    start: float  # position of `low` in the picture
+    end: float  # position of `high`
+    log: bool = False  # whether equal distances are equal factors; then `low` must be positive
 
     def __call__(self, value: float) -> float:
         """Returns the position of `value`; values outside the scale are at the edge."""

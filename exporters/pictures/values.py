@@ -17,19 +17,12 @@ _LOWEST, _HIGHEST = -45, 308
 
 
 class Point(NamedTuple):
-    """Judged value.
+    """Judged value."""
 
-    Attributes:
-        step: Training step.
-        value: The feature value; may be `inf` or `nan`.
-        limit: First-level limit of that time; `inf` when there was none.
-        level: `first`, `second`, or empty.
-    """
-
-    step: int
-    value: float
-    limit: float
-    level: str
+    step: int  # training step
+    value: float  # the feature value; may be `inf` or `nan`
+    limit: float  # first-level limit of that time; `inf` when there was none
+    level: str  # `first`, `second`, or empty
 
 
 def nearness(point: Point) -> float:

@@ -34,15 +34,10 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeviceNames(NamedTuple):
-    """Names of a device.
+    """Names of a device."""
 
-    Attributes:
-        id: Number on the node; empty when it has none.
-        vdie_id: Name by the manufacturer; empty when it is not known.
-    """
-
-    id: str
-    vdie_id: str = ""
+    id: str  # number on the node; empty when it has none
+    vdie_id: str = ""  # name by the manufacturer; empty when it is not known
 
 
 DeviceMap = Callable[[str, str], DeviceNames]

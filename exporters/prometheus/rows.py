@@ -16,23 +16,14 @@ _LONGEST = 1000  # characters of a label
 
 
 class RankRow(NamedTuple):
-    """Row of a rank of a run.
+    """Row of a rank of a run."""
 
-    Attributes:
-        labels: Values of `LABELS`.
-        device: Name of the device in its events.
-        vdie_id: Name of the device by its manufacturer; empty when it is not known.
-        status: Counts of the rank; None when it is known from events only.
-        counts: Totals of its events.
-        record: Record of its device, over all runs.
-    """
-
-    labels: tuple[str, ...]
-    device: str
-    vdie_id: str
-    status: Status | None
-    counts: RankCounts
-    record: DeviceRecord
+    labels: tuple[str, ...]  # values of `LABELS`
+    device: str  # name of the device in its events
+    vdie_id: str  # name of the device by its manufacturer; empty when it is not known
+    status: Status | None  # counts of the rank; None when it is known from events only
+    counts: RankCounts  # totals of its events
+    record: DeviceRecord  # record of its device, over all runs
 
     def anomalies(self, level: str) -> int:
         """Returns the anomalies of a level, `first` or `second`.

@@ -23,17 +23,11 @@ Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
 
 @dataclass(frozen=True, slots=True)
 class SavedBundle:
-    """Folder of evidence.
+    """Folder of evidence."""
 
-    Attributes:
-        path: The folder.
-        rank: Rank of the anomaly.
-        step: Step of the anomaly.
-    """
-
-    path: Path
-    rank: int
-    step: int
+    path: Path  # the folder
+    rank: int  # rank of the anomaly
+    step: int  # step of the anomaly
 
     @property
     def folder(self) -> str:

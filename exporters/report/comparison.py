@@ -30,23 +30,14 @@ _HEADS = ("row", "type, shape", "run under test: max, min, mean, norm", "trusted
 
 @dataclass
 class _Node:
-    """Module of the network, or the root.
+    """Module of the network, or the root."""
 
-    Attributes:
-        name: Its name within its parent.
-        parts: Modules inside, by name.
-        calls: Its calls that differ, in the order of execution.
-        count: All calls in it and below.
-        differing: Those of them that differ.
-        has_first: Whether the first difference is in it or below.
-    """
-
-    name: str
-    parts: dict[str, _Node] = field(default_factory=dict)
-    calls: list[CallRows] = field(default_factory=list)
-    count: int = 0
-    differing: int = 0
-    has_first: bool = False
+    name: str  # its name within its parent
+    parts: dict[str, _Node] = field(default_factory=dict)  # modules inside, by name
+    calls: list[CallRows] = field(default_factory=list)  # its calls that differ, in the order of execution
+    count: int = 0  # all calls in it and below
+    differing: int = 0  # those of them that differ
+    has_first: bool = False  # whether the first difference is in it or below
 
 
 def render(pair: Pair, calls: Sequence[CallRows], parents: Mapping[str, str | None], sentence: str) -> str:

@@ -101,23 +101,14 @@ class Rank(FromOrigin):
 
 @dataclass(slots=True)
 class RunData:
-    """Content of a run folder.
+    """Content of a run folder."""
 
-    Attributes:
-        run_dir: The folder.
-        events: Every event once, in the order of time.
-        ranks: The ranks, by time of the run, then by rank.
-        bundles: The evidence, by run, rank and step.
-        unreadable: Reason why a file could not be read completely, by file.
-        policy: Policy that counts the strikes.
-    """
-
-    run_dir: Path
-    events: list[Event]
-    ranks: list[Rank]
-    bundles: list[SavedBundle]
-    unreadable: dict[str, str]
-    policy: Policy = field(default_factory=Policy)
+    run_dir: Path  # the folder
+    events: list[Event]  # every event once, in the order of time
+    ranks: list[Rank]  # the ranks, by time of the run, then by rank
+    bundles: list[SavedBundle]  # the evidence, by run, rank and step
+    unreadable: dict[str, str]  # reason why a file could not be read completely, by file
+    policy: Policy = field(default_factory=Policy)  # policy that counts the strikes
 
     @property
     def runs(self) -> list[str]:

@@ -8,15 +8,10 @@ from asd.exporters.report.words import counted
 
 
 class Row(NamedTuple):
-    """Row of a table.
+    """Row of a table."""
 
-    Attributes:
-        cells: Numbers, texts, None for a missing number, or a whole cell as `Html`.
-        kind: CSS class.
-    """
-
-    cells: Sequence[str | int | float | None]
-    kind: str = ""
+    cells: Sequence[str | int | float | None]  # numbers, texts, None for a missing number, or a whole cell as `Html`
+    kind: str = ""  # CSS class
 
 
 def table(

@@ -21,19 +21,12 @@ _FOUND = {
 
 
 class RunVerdict(NamedTuple):
-    """Verdict on a run, in words.
+    """Verdict on a run, in words."""
 
-    Attributes:
-        tone: `bad`: a first-level anomaly; `warn`: something else to look at; `good`: nothing; `unknown`: no data.
-        title: The tone in two or three words.
-        lead: The one or two sentences that matter most.
-        more: Further sentences.
-    """
-
-    tone: str
-    title: str
-    lead: str
-    more: list[str]
+    tone: str  # `bad`: a first-level anomaly; `warn`: something else to look at; `good`: nothing; `unknown`: no data
+    title: str  # the tone in two or three words
+    lead: str  # the one or two sentences that matter most
+    more: list[str]  # further sentences
 
 
 def verdict_on(data: RunData) -> RunVerdict:

@@ -22,17 +22,11 @@ _KUBERNETES = "kubernetes:"
 
 
 class Agents(NamedTuple):
-    """Agents to pull from.
+    """Agents to pull from."""
 
-    Attributes:
-        sources: Sources of agents.
-        access: Returns the TLS settings of connections.
-        hosts_of: Returns the hosts of a job; none where no source knows them.
-    """
-
-    sources: list[TargetSource]
-    access: Callable[[], Access]
-    hosts_of: Callable[[str], Collection[str]]
+    sources: list[TargetSource]  # sources of agents
+    access: Callable[[], Access]  # returns the TLS settings of connections
+    hosts_of: Callable[[str], Collection[str]]  # returns the hosts of a job; none where no source knows them
 
 
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:

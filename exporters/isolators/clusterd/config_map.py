@@ -17,15 +17,10 @@ _CHIP = re.compile(r"[^,]*-([0-9]+)", re.ASCII)
 
 
 class SavedFaults(NamedTuple):
-    """Content of the ConfigMap.
+    """Content of the ConfigMap."""
 
-    Attributes:
-        message: The last message; None before the first.
-        version: Resource version, different in a later state.
-    """
-
-    message: dict[str, Any] | None
-    version: str = ""
+    message: dict[str, Any] | None  # the last message; None before the first
+    version: str = ""  # resource version, different in a later state
 
 
 class FaultConfigMap:
