@@ -75,11 +75,7 @@ class RunFolders:
         return [path for folder in self.look() for path in self._seen[folder].logs]
 
     def status_files(self, folder: Path) -> list[Path]:
-        """Returns the statuses in a folder of the last look.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
+        """Returns the statuses in a folder of the last look; raises OSError if the folder cannot be read."""
         if str(folder) in self.unreadable:
             return status_files(folder)
         return list(self._seen.get(folder, _NOTHING).statuses)

@@ -85,11 +85,7 @@ def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:
 
 
 def restore_cursors(state: Mapping[str, Any]) -> dict[str, Cursor]:
-    """Returns the cursors that `save_cursors` saved.
-
-    Raises:
-        StateError: `state` is no such thing.
-    """
+    """Returns the cursors that `save_cursors` saved; raises StateError if `state` is no such thing."""
     saved = fill(_Saved, state, _NAME)
     cursors = {key: fill(Cursor, cursor, _NAME) for key, cursor in saved.files.items()}
     for cursor in cursors.values():

@@ -113,11 +113,7 @@ def taint(checkpoint_file: str | Path, step: int) -> None:
 
 
 def load_manifest(path: Path) -> Manifest:
-    """Reads the manifest file `path`.
-
-    Raises:
-        StateError: It is missing, too large, or not a manifest.
-    """
+    """Reads the manifest file `path`; raises StateError if it is missing, too large, or not a manifest."""
     return fill(Manifest, load(path, "manifest", _VALID, version=VERSION, most=_MOST_BYTES), f"manifest {path}")
 
 

@@ -61,11 +61,7 @@ class HostFile:
             raise ConfigError("the option hosts or hosts_out", str(hosts), "it must be a file of its own")
 
     def nodes(self) -> list[str]:
-        """Returns the hosts of the list.
-
-        Raises:
-            ValueError: It can't be used.
-        """
+        """Returns the hosts of the list; raises ValueError if it can't be used."""
         return self._read().hosts
 
     def held(self, device: Device) -> IsolationOwner:

@@ -9,11 +9,7 @@ _SHORTEST, _LONGEST = 0.01, 3600.0
 
 
 def seconds(name: str, value: object) -> float:
-    """Returns `value` as a number of seconds.
-
-    Raises:
-        ConfigError: It is not a number, or out of range.
-    """
+    """Returns `value` as a number of seconds; raises ConfigError if it is not a number, or out of range."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

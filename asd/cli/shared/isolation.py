@@ -24,11 +24,7 @@ class IsolationLog:
         self._log = EventLog(events_file(run_dir))
 
     def __call__(self, event: Event) -> None:
-        """Writes one event.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes one event; raises OSError if it cannot be written."""
         self._log(event)
         sync(self._log.path)
 

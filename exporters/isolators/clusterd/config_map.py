@@ -38,11 +38,7 @@ class FaultConfigMap:
         self._namespace = namespace
 
     def read(self) -> SavedFaults:
-        """Returns the last report.
-
-        Raises:
-            KubeError: The server gives no answer, or the ConfigMap is not ours.
-        """
+        """Returns the last report; raises KubeError if the server gives no answer, or the ConfigMap is not ours."""
         found = self._get(self._namespace, self._name)
         if found is None:
             return SavedFaults(None)

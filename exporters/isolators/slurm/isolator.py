@@ -51,11 +51,7 @@ class Slurm:
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
 
     def nodes(self) -> list[str]:
-        """Returns the nodes of the cluster.
-
-        Raises:
-            IsolationError: It does not say.
-        """
+        """Returns the nodes of the cluster; raises IsolationError if it does not say."""
         sinfo = str(Path(self._command[-1]).with_name("sinfo"))
         said = self._run(Device("", "", -1), "--noheader", "--Node", "--format=%N", program=sinfo).stdout
         return said[:_MOST_SAID].split()
