@@ -1,19 +1,166 @@
-"""Proposes thresholds for a budget of false alarms, from the recorded values of a run."""
+"""Judges the recorded values of a run by the real rules, and proposes thresholds for a budget of false alarms."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, log2
-from typing import Final
+from typing import Final, NamedTuple
 
 from asd.config import Config
+from asd.errors import ConfigError
+from asd.judge.detectors import Detectors
+from asd.rules import RULES, SilentCheckV3, Threshold
 from asd.rules.margins import ENOUGH, KEPT, exceeded_by
+from asd.rules.reading import GRADIENT
 from asd.rundir.recording import RecordedStep
-from asd.tuning.replay import Replayed, replay, tests_of
+from asd.verdict import Level
 
 LOWEST, HIGHEST, HIGHEST_SECOND = 3, 2**63 - 1, 2**61
 """Range of the settings; a second threshold this large leaves room for a first one above it, as floats too."""
 _WIDEN: Final = 128 / 101.15
 """95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
+
+
+class Test(NamedTuple):
+    """Test of a rule."""
+
+    setting: str  # field of `Config` with its thresholds, `upper` or `sigma`
+    what: str  # description of its score
+
+
+NORM = Test("upper", "L2 norm")
+JUMP = Test("sigma", "jump of the L2 norm, in widths of its range")
+RATIO = Test("upper", "max(g²) over its running mean")
+
+
+def tests_of(config: Config) -> tuple[Test, ...]:
+    """Returns the tests of the rule in `config` that have thresholds.
+
+    Raises:
+        ConfigError: The rule has no thresholds in the two settings.
+    """
+    takes = RULES[config.rule].takes
+    if "upper" not in takes:
+        able = ", ".join(name for name, rule in RULES.items() if "upper" in rule.takes)
+        raise ConfigError("ASD_RULE", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
+    if "sigma" not in takes:
+        return (RATIO,)
+    return NORM, JUMP
+
+
+class Scores:
+    """Scores of one test.
+
+    Attributes:
+        largest: The 64 largest scores above 0, in any order.
+        extreme: Largest score, and a text with its place.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.largest: list[float] = []
+        self.extreme = 0.0, ""
+
+    def add(self, score: float, name: str, step: RecordedStep) -> None:
+        """Adds one score, of checkpoint `name` in `step`."""
+        self.count += 1
+        if score <= 0.0:
+            return
+        if score > self.extreme[0]:
+            self.extreme = score, f"{name}, rank {step.rank}, step {step.step}"
+        if len(self.largest) < KEPT:
+            heapq.heappush(self.largest, score)
+        elif score > self.largest[0]:
+            heapq.heapreplace(self.largest, score)
+
+
+@dataclass
+class Replayed:
+    """Result of judging recorded values."""
+
+    steps: int = 0  # steps that were counted
+    checks: int = 0  # values in them
+    first: int = 0  # first-level anomalies
+    second: int = 0  # second-level anomalies
+    left_out: Counter[str] = field(default_factory=Counter)  # steps that were not counted, by reason
+    places: set[tuple[int, str]] = field(default_factory=set)  # rank and checkpoint of all counted values
+    scores: dict[Test, Scores] = field(default_factory=dict)  # scores of the values by their test, if measured
+
+
+def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = False) -> Replayed:
+    """Judges `steps` as a training with `config` would have.
+
+    Flagged and refused steps pass through the rules as in the training, and their other values are learned; they are
+    not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
+    rules it has.
+
+    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With
+    `measure`, scores are kept.
+    """
+    done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
+    trainings: dict[int, _Training] = {}
+    for step in steps:
+        if step.step == 1 or step.rank not in trainings:
+            trainings[step.rank] = _Training(config, done)
+        counts = not step.left_out
+        if not counts:
+            done.left_out[step.left_out] += 1
+        trainings[step.rank].judge(step, counts=counts)
+    return done
+
+
+class _Training:
+    """Rules of one rank from its first step on."""
+
+    def __init__(self, config: Config, done: Replayed) -> None:
+        self._config, self._done = config, done
+        self._judges = Detectors(config)
+        self._scorers: dict[str, _Scorer] = {}
+
+    def judge(self, step: RecordedStep, *, counts: bool) -> None:
+        done = self._done
+        for name, kind, value in step.values:
+            level = self._judges.update(name, kind, value).verdict.level
+            if counts:
+                done.first += level is Level.ERROR
+                done.second += level is Level.WARNING
+                done.places.add((step.rank, name))
+                if done.scores and isfinite(value):
+                    if name not in self._scorers:
+                        self._scorers[name] = _Scorer(self._config, kind)
+                    for test, score in self._scorers[name].scores(value):
+                        done.scores[test].add(score, name, step)
+        done.steps += counts
+        done.checks += len(step.values) if counts else 0
+        self._judges.end_step()
+
+
+class _Scorer:
+    """Scorer of the values of one checkpoint by the published tests of a rule; it learns as they do."""
+
+    def __init__(self, config: Config, kind: str) -> None:
+        tests = tests_of(config)
+        self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if RATIO in tests else None
+        judges_norm = NORM in tests and (kind == GRADIENT or config.rule != "adaptive")
+        self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
+
+    def scores(self, value: float) -> Iterator[tuple[Test, float]]:
+        """Yields the scores of a finite value with their tests, before it is learned."""
+        if self._norm is not None:
+            yield NORM, value
+            jump = self._norm.jump(value)
+            if isfinite(jump):
+                yield JUMP, max(jump, 0.0)
+            self._norm.update(value)
+        if self._square is not None:
+            square = value * value
+            ratio = self._square.ratio(square)
+            if isfinite(ratio):
+                yield RATIO, ratio
+            self._square.update(square)
 
 
 @dataclass

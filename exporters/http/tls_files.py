@@ -45,15 +45,10 @@ class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WebSettings(NamedTuple):
-    """TLS settings for clients.
+    """TLS settings for clients."""
 
-    Attributes:
-        context: Context of new connections; None for plain HTTP.
-        allowed_names: Subject alternative names of clients that may send requests; empty for all clients.
-    """
-
-    context: ssl.SSLContext | None = None
-    allowed_names: frozenset[str] = frozenset()
+    context: ssl.SSLContext | None = None  # context of new connections; None for plain HTTP
+    allowed_names: frozenset[str] = frozenset()  # alternative names of clients that may ask; empty for all
 
 
 class _TlsFile(Generic[_Settings]):

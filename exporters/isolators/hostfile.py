@@ -22,21 +22,13 @@ _LARGEST = 64 << 20
 
 
 class _Lists(NamedTuple):
-    """Content of the files.
+    """Content of the files."""
 
-    Attributes:
-        lines: The lines of the source.
-        hosts: The hosts in the source.
-        gone: Hosts that somebody commented out in the source.
-        marks: For each host that the output leaves out, the devices that are the cause, each with its event.
-        written: Text of the output; None while there is none.
-    """
-
-    lines: list[str]
-    hosts: list[str]
-    gone: set[str]
-    marks: dict[str, dict[str, str]]
-    written: str | None
+    lines: list[str]  # the lines of the source
+    hosts: list[str]  # the hosts in the source
+    gone: set[str]  # hosts that somebody commented out in the source
+    marks: dict[str, dict[str, str]]  # by host that the output leaves out, the devices behind it, each with its event
+    written: str | None  # text of the output; None while there is none
 
 
 class HostFile:

@@ -48,15 +48,10 @@ Turn = Callable[[StepRecord], None]
 
 
 class Turns(NamedTuple):
-    """Calls of the parts in a step, in this order; parts that are switched off have none.
+    """Calls of the parts in a step, in this order; parts that are switched off have none."""
 
-    Attributes:
-        judge: Calls that turn slots into events; their failure is reported as a problem and ends no training.
-        act: Calls that act on the events; all ranks make them.
-    """
-
-    judge: Sequence[Turn] = ()
-    act: Sequence[Turn] = ()
+    judge: Sequence[Turn] = ()  # calls that turn slots into events; their failure is a problem and ends no training
+    act: Sequence[Turn] = ()  # calls that act on the events; all ranks make them
 
 
 class TrainingWatch:

@@ -9,21 +9,13 @@ Around = Callable[..., Any]
 
 
 class _Place(NamedTuple):
-    """One attribute of a module or a class.
+    """One attribute of a module or a class."""
 
-    Attributes:
-        owner: The module or class.
-        name: Name of the attribute.
-        inherited: True where the owner itself had no such attribute.
-        original: The object before it was replaced.
-        arounds: Functions called around it, each with its group; empty where it was replaced by another object.
-    """
-
-    owner: Any
-    name: str
-    inherited: bool
-    original: Any
-    arounds: list[tuple[str, Around]]
+    owner: Any  # the module or class
+    name: str  # name of the attribute
+    inherited: bool  # true where the owner itself had no such attribute
+    original: Any  # the object before it was replaced
+    arounds: list[tuple[str, Around]]  # functions called around it, with their groups; empty where it was replaced
 
 
 _table: dict[tuple[int, str], _Place] = {}

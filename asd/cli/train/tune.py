@@ -16,8 +16,7 @@ from asd.cli.shared.progress import Bar
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.rundir.recording import Recording
-from asd.tuning.proposal import Proposal, propose
-from asd.tuning.replay import Replayed
+from asd.tuning.proposal import Proposal, Replayed, propose
 
 _VARIABLES = {"upper": "NPU_ASD_UPPER_THRESH", "sigma": "NPU_ASD_SIGMA_THRESH"}
 _EXAMPLES = """\

@@ -23,19 +23,12 @@ _NOT_RESPONDING = "Not responding"  # set by the controller itself, and taken ba
 
 
 class NodeState(NamedTuple):
-    """State of a node in Slurm.
+    """State of a node in Slurm."""
 
-    Attributes:
-        name: Name of the node.
-        flags: State and its flags, for example `IDLE` and `DRAIN`.
-        reason: Reason of a drain or failure; empty when none is set.
-        marks: Devices for which we have drained it, each with its event; empty when the reason is not ours.
-    """
-
-    name: str
-    flags: frozenset[str]
-    reason: str
-    marks: Mapping[str, str]
+    name: str  # name of the node
+    flags: frozenset[str]  # state and its flags, for example `IDLE` and `DRAIN`
+    reason: str  # reason of a drain or failure; empty when none is set
+    marks: Mapping[str, str]  # devices for which we drained it, each with its event; empty when the reason is not ours
 
     @property
     def drained(self) -> bool:

@@ -15,8 +15,7 @@ from asd.origin import Origin
 from asd.rules.margins import KEPT
 from asd.rules.reading import Reading
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tuning.proposal import HIGHEST, propose, threshold
-from asd.tuning.replay import JUMP, NORM, replay, tests_of
+from asd.tuning.proposal import HIGHEST, JUMP, NORM, propose, replay, tests_of, threshold
 
 # pytest must not take the function for a test.
 tests_of.__test__ = False

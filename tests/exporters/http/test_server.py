@@ -22,7 +22,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import ConfigError, Event
-from asd.exporters.http import clients as clients_module
 from asd.exporters.http import server as server_module
 from asd.exporters.http import worker as worker_module
 from asd.exporters.http.routes import start_server
@@ -313,7 +312,7 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
     place = (server.address, server.port)
     with contextlib.ExitStack() as stack:
         slow = []
-        for _ in range(clients_module._MOST_CLIENTS):
+        for _ in range(server_module._MOST_CLIENTS):
             slow.append(stack.enter_context(socket.create_connection(place, timeout=20)))
             slow[-1].sendall(b"GET /metrics HT")
         for _ in range(2):
