@@ -8,7 +8,7 @@ from hypothesis import settings
 
 # A machine that is busy elsewhere must fail no test, and no run of `make test` depends on a draw. `make mutation` does
 # with fewer examples than these; `make test-slow` draws many new ones, and those that fail become examples.
-settings.register_profile("asd", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("asd", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("asd")
 

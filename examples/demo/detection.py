@@ -55,7 +55,11 @@ class Detection(Story):
 
     def tell(self) -> dict[str, Any]:
         """Runs the story; returns the checks and the paths of the files."""
+        from asd.demo import llama
+
         fault, steps = self._fault, self._steps
+        llama.use_mode(self.args.mode)
+        llama.check(fault, self._config)
         self.say(f"mindformers LlamaForCausalLM, {self.args.mode} mode, {steps} steps, rule {self._config.rule}\n")
         self.say("1. The same training twice: without detection, then with it.")
         bare = self.train("without detection", steps, digest_after=fault.step)

@@ -226,6 +226,13 @@ def train(
     )
 
 
+def check(fault: Fault, config: Config) -> None:
+    """Raises `ConfigError` if the small network lacks the place of a fault, before any training was made in vain."""
+    net, optimizer = build(SMALL)
+    StepMonitor(config, sinks=[]).attach(net, optimizer)
+    FaultInjector(fault).attach(net)
+
+
 def use_mode(mode: str) -> None:
     """Sets the mode of MindSpore: `graph` or `pynative`."""
     ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)

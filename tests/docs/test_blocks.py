@@ -115,17 +115,15 @@ def run(command, work, environ, **options):
     )
 
 
-PRELUDES = sorted({block.marks.get("with", "none") for block in BLOCKS if block.language == "python"})
-
-
-@pytest.mark.parametrize("prelude", PRELUDES)
-def test_python_runs(prelude, work, environ):
+@pytest.mark.parametrize("preludes", [("none",), ("operators",), ("training", "dump")])
+def test_python_runs(preludes, work, environ):
     asked = [
-        [block.place, block.path.name, block.text]
+        [block.place, block.path.name, block.text, prelude]
         for block in (parameter.values[0] for parameter in chosen("python"))
-        if block.marks.get("with", "none") == prelude
+        if (prelude := block.marks.get("with", "none")) in preludes
     ]
-    done = run([sys.executable, HERE / "programs" / "blocks.py", prelude], work, environ, input=json.dumps(asked))
+    assert asked
+    done = run([sys.executable, HERE / "programs" / "blocks.py"], work, environ, input=json.dumps(asked))
     assert done.returncode == 0, f"{(done.stdout.splitlines() or ['nothing'])[-1]}\n{done.stderr[-3000:]}"
     assert [place for place, *_ in asked if place not in done.stdout.splitlines()] == []
 

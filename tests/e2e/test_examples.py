@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import quick
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
     "model_train.py": [
@@ -49,7 +51,7 @@ EXPECTED = {
     ],
 }
 SECONDS = {"supervised_training.py": 60}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SECONDS else name for name in EXPECTED]
+NAMES = quick(2, ["model_train.py", "rules_only.py", *sorted({*EXPECTED} - {"model_train.py", "rules_only.py"})])
 
 
 def test_every_example_is_run_here():

@@ -23,7 +23,7 @@ def judged_styles(*fast):
     return pytest.mark.parametrize(("style", "mode"), marked)
 
 
-@judged_styles(("model", "graph"), ("wrapped", "graph"))
+@judged_styles(("wrapped", "graph"))
 def test_a_bad_update_is_refused_and_the_training_ended(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 6, 4)
     assert done.code == 1
@@ -39,16 +39,16 @@ def anomalies(runner):
     return [event for event in runner.events() if event["kind"] == "anomaly"]
 
 
-@judged_styles(("cell", "graph"), ("functional", "pynative"))
+@judged_styles(("functional", "pynative"))
 def test_with_skip_the_weights_stay_and_the_training_goes_on(runner, style, mode):
-    done = runner.asd_run("loops.py", style, mode, 4, 4, ASD_ON_ANOMALY="skip")
-    assert done.code == 0
-    assert len(done.result["losses"]) == 4
+    bad = 1 if style == "functional" else 4  # in a loop around an optimizer the first step is judged too
+    done = runner.asd_run("loops.py", style, mode, bad, bad, ASD_ON_ANOMALY="skip")
+    assert (done.code, len(done.result["losses"])) == (0, bad)
     assert done.result["before"] == done.result["after"]
-    assert [event["step"] for event in anomalies(runner)] == [4]
+    assert [event["step"] for event in anomalies(runner)] == [bad]
 
 
-BOTH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+BOTH = pytest.mark.parametrize("mode", ["pynative", pytest.param("graph", marks=pytest.mark.slow)])
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,10 @@ def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, mode, ba
 @pytest.mark.parametrize(
     ("style", "mode"),
     [
-        ("killed", "graph"),
         ("assigned", "pynative"),
         *(
             pytest.param(*cell, marks=pytest.mark.slow)
-            for cell in (("assigned", "graph"), ("jitted", "pynative"), ("own_cell", "graph"))
+            for cell in (("killed", "graph"), ("assigned", "graph"), ("jitted", "pynative"), ("own_cell", "graph"))
         ),
     ],
 )
@@ -109,12 +108,6 @@ def test_what_trains_and_is_not_judged_is_told_within_ten_steps(runner, style, m
         agent.poll()
         families = {family.name: family.samples for family in NodeCollector(agent).collect()}
     assert [families[name][0].value for name in ("asd_training_unjudged", "asd_rank_lost")] == [1, killed]
-
-
-def test_in_a_loop_around_an_optimizer_the_first_step_is_judged_too(runner):
-    done = runner.asd_run("loops.py", "functional", "pynative", 1, 1, ASD_ON_ANOMALY="skip")
-    assert done.result["before"] == done.result["after"]
-    assert [event["step"] for event in anomalies(runner)] == [1]
 
 
 @pytest.mark.parametrize("start", ["program", pytest.param("asd_run", marks=pytest.mark.slow)])

@@ -8,6 +8,7 @@ import pytest
 from asd.cli import main
 from asd.cli.train import selftest
 from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding, line_of, read_line
+from tests.support.tables import quick
 
 BROKEN = Path(__file__).parent / "programs" / "broken_selftest.py"
 
@@ -18,28 +19,28 @@ def told(capsys, *options):
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_modes(capsys):
-    code, result = told(capsys, "--device", "CPU", "--only", "operators", "--only", "hashes", "--only", "gate")
+@pytest.mark.parametrize("mode", quick(1, ["pynative", "both"]))
+def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate(capsys, mode):
+    parts = [word for part in ("operators", "hashes", "gate") for word in ("--only", part)]
+    code, result = told(capsys, "--device", "CPU", "--mode", mode, *parts)
     assert [each for each in result["findings"] if each["state"] == WRONG] == []
     assert code == 0
     assert not result["failed"]
     found = {(each["area"], each["name"], each["mode"]) for each in result["findings"] if each["state"] == OK}
-    for mode in ("graph", "pynative"):
-        assert ("MindSpore's operators", "ReduceMax", mode) in found
-        assert ("hashes", "a flipped bit", mode) in found
-        assert ("gate", "refuses and applies", mode) in found
+    checks = (("MindSpore's operators", "ReduceMax"), ("hashes", "a flipped bit"), ("gate", "refuses and applies"))
+    assert {(*check, each) for check in checks for each in {mode, "pynative"} - {"both"}} <= found
 
 
 @pytest.mark.parametrize(
     ("mode", "what", "part", "area", "name"),
-    [
-        ("graph", "ReduceMax", "operators", "MindSpore's operators", "ReduceMax"),
-        ("pynative", "hash", "hashes", "hashes", "a flipped bit"),
-        *(
-            pytest.param(mode, "L2Loss", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow)
-            for mode in ("graph", "pynative")
-        ),
-    ],
+    quick(
+        1,
+        [
+            ("pynative", "hash", "hashes", "hashes", "a flipped bit"),
+            ("graph", "ReduceMax", "operators", "MindSpore's operators", "ReduceMax"),
+            *((mode, "L2Loss", "measuring", "statistics", "of a tensor") for mode in ("graph", "pynative")),
+        ],
+    ),
 )
 def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, name):
     monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), what))
@@ -61,7 +62,7 @@ def test_a_norm_whose_gradients_are_wrong_with_its_check_and_without_is_named(ca
 
 def test_a_process_that_dies_is_wrong_and_the_check_in_which_it_died_is_named(capsys, monkeypatch):
     monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), "crash"))
-    code, result = told(capsys, "--device", "CPU", "--mode", "graph", "--only", "operators")
+    code, result = told(capsys, "--device", "CPU", "--mode", "pynative", "--only", "operators")
     assert code == 1
     assert all(word in result["findings"][-1]["detail"] for word in ("signal 9", "MatMul"))
 

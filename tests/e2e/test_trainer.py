@@ -37,7 +37,8 @@ def values(done):
     return [(int(step), name, float(value)) for step, name, value in found]
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_an_entry_in_the_yaml_judges_all_checkpoints_in_every_step(runner, mode):
     done = train(runner, mode, 3, MONITOR, NPU_ASD_ENABLE="3")
     assert done.code == 0

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import quick
+
 pytest.importorskip("mindspore")
 
 WALK = Path(__file__).parents[2] / "benchmarks" / "walk.py"
@@ -18,7 +20,7 @@ HEALTHY, ABNORMAL = "a healthy step", "a step with a first-level anomaly"
 MOST = {"graph": {HEALTHY: (28, 134), ABNORMAL: (46, 280)}, "pynative": {HEALTHY: (42, 168), ABNORMAL: (59, 345)}}
 
 
-@pytest.mark.parametrize("mode", MOST)
+@pytest.mark.parametrize("mode", quick(1, ["pynative", "graph"]))
 def test_a_step_calls_few_functions_in_few_files(mode, tmp_path):
     file = tmp_path / "walk.json"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_"))}

@@ -3,7 +3,7 @@
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import asd.exporters.ledger
@@ -50,7 +50,6 @@ ANY_EVENT = st.builds(
 
 
 @given(st.lists(ANY_EVENT, max_size=30))
-@settings(max_examples=40)
 def test_what_is_counted_anew_comes_to_the_same(events):
     live, anew = filled(*events), filled(event(7, rank=9))
     anew.recount(events)
@@ -69,7 +68,7 @@ def test_threads_may_add_and_read_at_the_same_time():
     ledger = Ledger()
 
     def add(rank):
-        for step in range(1, 501):
+        for step in range(1, 151):
             ledger.add(event(step, rank=rank, run=f"run{step % 70}"))
             assert ledger.counts()
             ledger.records(10.0)

@@ -14,8 +14,8 @@ from asd.operators.gate.slots import table
 
 HIDDEN, VOCABULARY = 8, 13
 SLOW = pytest.mark.slow
+BOTH = pytest.mark.parametrize("mode", ["graph", "pynative"], indirect=True)
 GRAPH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)], indirect=True)
-PYNATIVE = pytest.mark.parametrize("mode", [pytest.param("graph", marks=SLOW), "pynative"], indirect=True)
 """In one mode for `make test`, in the other one too for `make test-slow`."""
 
 

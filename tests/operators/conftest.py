@@ -56,9 +56,9 @@ def clean(monkeypatch, tmp_path):
     slots.table().arm(False)
 
 
-@pytest.fixture(params=["graph", "pynative"])
+@pytest.fixture(params=["pynative", pytest.param("graph", marks=pytest.mark.slow)])
 def mode(request, clean):
-    """The execution mode, already set."""
+    """The execution mode, already set; what only a compiler can break asks for `BOTH` or `GRAPH` of checked_nets."""
     import mindspore as ms
 
     ms.set_context(mode=MODES[request.param])

@@ -4,6 +4,6 @@ import pytest
 
 
 def quick(number, cases):
-    """The cases, of which those after the first `number` are slow."""
-    slow = [each if isinstance(each, tuple) else (each,) for each in cases[number:]]
-    return [*cases[:number], *(pytest.param(*each, marks=pytest.mark.slow) for each in slow)]
+    """The cases, of which those after the first `number` are slow; a tuple has a value for each argument."""
+    values = [each if isinstance(each, tuple) else (each,) for each in cases]
+    return [pytest.param(*each, marks=pytest.mark.slow if n >= number else ()) for n, each in enumerate(values)]

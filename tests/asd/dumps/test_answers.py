@@ -10,6 +10,7 @@ from asd.dumps.compare.first_difference import Answer
 from tests.asd.dumps.dumps import HERE, MACHINE, MS, PT, DumpWriter, compared, noise
 
 WAYS = list(itertools.product(("L0", "L1", "mix"), ({}, {"md5": True, "task": "statistics"}, {"task": "statistics"})))
+EACH_WAY = pytest.mark.parametrize("ways", [WAYS[::4], pytest.param(WAYS, marks=pytest.mark.slow)], ids=["some", "all"])
 X64 = {"environment": MACHINE.replace("avx2", "sse4")}
 UNSAID = {"environment": "", "tool": ""}
 ASKED, TELL, SAME = Answer.ASKED_DIFFERENTLY, Answer.CANNOT_TELL, Answer.DO_NOT_PART
@@ -149,10 +150,11 @@ PAIRS = {
 }
 
 
+@EACH_WAY
 @pytest.mark.parametrize("name", PAIRS)
-def test_nobody_of_a_healthy_pair_is_accused_at_any_level(tmp_path, name):
+def test_nobody_of_a_healthy_pair_is_accused_at_any_level(tmp_path, ways, name):
     run, golden, heads, allowed = PAIRS[name]
-    for turned, way in [(False, way) for way in WAYS] + [(True, WAYS[6])]:
+    for turned, way in [(False, way) for way in ways] + [(True, WAYS[6])]:
         first, second, sides = (golden, run, heads[::-1]) if turned else (run, golden, heads)
         outcome = answer(tmp_path, first, second, way, sides)
         assert outcome.answer in allowed, (way, outcome.sentence)
@@ -165,10 +167,11 @@ def test_a_sound_network_of_the_other_framework_does_not_part(tmp_path, unit):
         assert outcome.answer is SAME, (way, outcome.sentence)
 
 
+@EACH_WAY
 @pytest.mark.parametrize("path", ["q", "v", "mul", "norm", "pow", "out"])
 @pytest.mark.parametrize("by", [3e-7, -2.0])
-def test_a_fault_is_named_where_bits_decide(tmp_path, path, by):
-    for level, options in WAYS:
+def test_a_fault_is_named_where_bits_decide(tmp_path, ways, path, by):
+    for level, options in ways:
         outcome = answer(tmp_path, {"fault": path, "by": by}, {}, (level, options))
         if options == {"task": "statistics"}:
             assert outcome.answer in ({TELL, SAME} if by < 1e-6 and by > 0 else {TELL})
@@ -177,11 +180,12 @@ def test_a_fault_is_named_where_bits_decide(tmp_path, path, by):
             assert path in outcome.first.divergence.call.split(".") or level != "L0"
 
 
+@EACH_WAY
 @pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5, 1e-7])
 @pytest.mark.parametrize("factor", [1.1, -1.0, 16.0])
-def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_path, size, factor):
+def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_path, ways, size, factor):
     wrong = {"size": size, "factor": factor, "unit": 2e-7}
-    for half, way in itertools.product((False, True), WAYS):
+    for half, way in itertools.product((False, True), ways):
         if "md5" in way[1] or (half and (size < 1e-3 or factor == 1.1)):
             continue  # float16 holds no such gradient
         outcome = answer(tmp_path, {**wrong, "half": half}, {"size": size}, way, ({}, UNSAID), (MS, PT))

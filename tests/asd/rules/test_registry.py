@@ -12,7 +12,7 @@ from asd.origin import Origin
 from asd.rules import RULES, Adaptive, Combined, Rule, SilentCheckV3, Threshold, make_rule
 from asd.rules.base import SIGMA, check_state
 from asd.rules.reading import Reading
-from asd.tuning import replay
+from asd.tuning import proposal
 from asd.verdict import Level, Verdict
 
 every_rule = pytest.mark.parametrize("name", RULES)
@@ -54,7 +54,7 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
     found = [monitor.judge(step, [Reading("a", size)]).fatal for step, size in enumerate((1.0, 9.0, 11.0), 1)]
     assert (found[:2], found[2].rule, found[2].limits) == ([None, None], "ten_times", (10.0,))
     with pytest.raises(ConfigError, match="ten_times has thresholds of its own"):
-        replay.tests_of(config)
+        proposal.tests_of(config)
 
 
 @every_rule

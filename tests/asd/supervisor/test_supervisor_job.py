@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import quick
 from tests.support.waiting import wait_for
 
 SPEC = importlib.util.spec_from_file_location("supervised_job", Path(__file__).with_name("supervised_job.py"))
@@ -18,6 +19,7 @@ supervised_job = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(supervised_job)
 ALL = "[1, 2, 3, 4, 5, 6, 7, 8]"
 TWO, SPARE = ("--ranks", "2"), ("--ranks", "2", "--spares", "1")
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -39,35 +41,32 @@ def isolations(place):
 
 PERSISTENT = {"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}
 UNCLEAR = {**PERSISTENT, "verdict": "undetermined", "attempts": [2]}
+EVERYWHERE = {"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"}
 KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
 
 
 @pytest.mark.parametrize(
     ("faults", "plan", "options", "code", "attempts", "out"),
-    [
-        ([], {}, TWO, 0, [[0, 1]], []),
-        ([PERSISTENT], {}, SPARE, 0, [[0, 1], [0, 2]], [1]),
-        ([PERSISTENT], {}, TWO, 16, [[0, 1]], [1]),  # too few devices are left
-        ([{**PERSISTENT, "verdict": "transient"}], {}, SPARE, 0, [[0, 1]] * 3 + [[0, 2]], [1]),  # three strikes
-        ([{"what": "anomaly", "step": 6, "rank": 0, "verdict": "software"}], {}, SPARE, 17, [[0, 1]] * 2, []),
-        ([{**PERSISTENT, "verdict": "undetermined"}], {}, SPARE, 17, [[0, 1]] * 2, []),  # it may be the data
-        ([UNCLEAR, {**UNCLEAR, "step": 3, "attempts": [1]}], {}, SPARE, 0, [[0, 1], [0, 1], [0, 2]], []),
-        ([{"what": "anomaly", "step": 6, "device": 1}], {}, SPARE, 0, [[0, 1], [0, 2]], []),  # a suspect makes room
-        ([{"what": "anomaly", "step": 6, "rank": 1}], {"same": True}, SPARE, 17, [[0, 1], [0, 2]], []),
-        ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, TWO, 17, [[0, 1]] * 2, []),
-        ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, ("--ranks", "1"), 17, [[0]] * 2, []),
-        (  # the circuit breaker opens
-            [{"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"}],
-            {},
-            ("--ranks", "2", "--spares", "4"),
-            17,
-            [[0, 1], [0, 2], [0, 3]],
-            [1, 2],
-        ),
-        ([KILLED], {}, (*TWO, "--max-restarts", "1"), 1, [[0, 1]] * 2, []),
-        ([{"what": "exit", "code": 2, "step": 1}], {}, TWO, 1, [[0, 1]] * 2, []),  # never makes a step
-        ([{"what": "hang", "step": 4, "attempts": [1]}], {}, (*TWO, "--hang-timeout", "5"), 0, [[0, 1]] * 2, []),
-    ],
+    quick(
+        4,
+        [
+            ([PERSISTENT], {}, SPARE, 0, [[0, 1], [0, 2]], [1]),
+            ([PERSISTENT], {}, TWO, 16, [[0, 1]], [1]),  # too few devices are left
+            ([{**PERSISTENT, "verdict": "undetermined"}], {}, SPARE, 17, [[0, 1]] * 2, []),  # it may be the data
+            ([KILLED], {}, (*TWO, "--max-restarts", "1"), 1, [[0, 1]] * 2, []),
+            ([], {}, TWO, 0, [[0, 1]], []),
+            ([{**PERSISTENT, "verdict": "transient"}], {}, SPARE, 0, [[0, 1]] * 3 + [[0, 2]], [1]),  # three strikes
+            ([{"what": "anomaly", "step": 6, "rank": 0, "verdict": "software"}], {}, SPARE, 17, [[0, 1]] * 2, []),
+            ([UNCLEAR, {**UNCLEAR, "step": 3, "attempts": [1]}], {}, SPARE, 0, [[0, 1], [0, 1], [0, 2]], []),
+            ([{"what": "anomaly", "step": 6, "device": 1}], {}, SPARE, 0, [[0, 1], [0, 2]], []),  # a suspect makes room
+            ([{"what": "anomaly", "step": 6, "rank": 1}], {"same": True}, SPARE, 17, [[0, 1], [0, 2]], []),
+            ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, TWO, 17, [[0, 1]] * 2, []),
+            ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, ("--ranks", "1"), 17, [[0]] * 2, []),
+            ([EVERYWHERE], {}, (*TWO, "--spares", "4"), 17, [[0, 1], [0, 2], [0, 3]], [1, 2]),  # the breaker opens
+            ([{"what": "exit", "code": 2, "step": 1}], {}, TWO, 1, [[0, 1]] * 2, []),  # never makes a step
+            ([{"what": "hang", "step": 4, "attempts": [1]}], {}, (*TWO, "--hang-timeout", "5"), 0, [[0, 1]] * 2, []),
+        ],
+    ),
 )
 def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_code(
     place, faults, plan, options, code, attempts, out
@@ -86,16 +85,6 @@ def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_c
         assert place.run(*options)[0] == code  # it stays so
 
 
-def test_after_a_persistent_fault_it_resumes_from_before_its_first_sign(place):
-    place.plan(PERSISTENT)
-    place.run(*SPARE)
-    first, second = place.record()["attempts"]
-    kept = place.folder / "asd_run" / "kept" / "job-step4.ckpt"
-    assert (first["resume_from"], second["resume_from"], second["resume_step"]) == ("", str(kept), 4)
-    (event,) = isolations(place)
-    assert (event["rank"], event["step"], event["verdict"]) == (1, 6, "persistent")
-
-
 def asd(place, *words):
     """A command beside the job, in its folder."""
     return subprocess.run(
@@ -112,6 +101,11 @@ def asd(place, *words):
 def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
     place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent"})
     assert place.run(*SPARE)[0] == 0
+    first, second = place.record()["attempts"]
+    kept = place.folder / "asd_run" / "kept" / "job-step2.ckpt"
+    assert (first["resume_from"], second["resume_from"], second["resume_step"]) == ("", str(kept), 2)
+    (event,) = isolations(place)
+    assert (event["rank"], event["step"], event["verdict"]) == (1, 3, "persistent")
     listed = {each["device"]: each for each in json.loads(asd(place, "devices", "--json").stdout)}
     assert (listed["CPU:1"]["state"], listed["CPU:1"]["isolated_by"]) == ("isolated", "local")
     assert listed["CPU:1"]["verdicts"]["persistent"] == 1
@@ -125,6 +119,7 @@ def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
     assert made(out)[1] == f"rank1: made {ALL} on 1 of 0,1"
 
 
+@SLOW
 def test_a_device_is_given_back_while_the_job_runs(place):
     place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent", "attempts": [1]}, pause=0.5)
     with place.start(*SPARE) as process:
@@ -136,7 +131,7 @@ def test_a_device_is_given_back_while_the_job_runs(place):
     assert [event["kind"] for event in isolations(place)] == ["isolation", "recovery"]
 
 
-@pytest.mark.parametrize("then", [{"what": "anomaly", "step": 7}, {"what": "exit", "step": 7, "code": 3}])
+@pytest.mark.parametrize("then", quick(1, [{"what": "anomaly", "step": 7}, {"what": "exit", "step": 7, "code": 3}]))
 def test_a_checkpoint_from_which_two_attempts_came_no_further_is_left_for_the_one_before(place, then):
     """As one with a NaN in it: whoever resumes from it raises in its first step, or can't even load it."""
     place.plan({"what": "exit", "step": 8, "attempts": [1], "code": 3}, {**then, "resumed": 6})
@@ -162,7 +157,7 @@ def test_a_damaged_checkpoint_is_skipped_with_a_sentence(place):
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), quick(1, [(signal.SIGTERM, 143), (signal.SIGINT, 130)]))
 def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, number, code):
     place.plan(pause=0.2)
     with place.start(*TWO) as process:
@@ -178,6 +173,7 @@ def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, number, c
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
+@SLOW
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(place):
     stubborn = ["sh", "-c", "trap '' TERM INT; sleep 300 & sleep 300; sleep 300"]
     with place.start(*TWO, command=stubborn, PATH=f"{place.folder}/bin:{os.environ['PATH']}") as process:
@@ -190,7 +186,7 @@ def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(place):
     assert place.processes() == {}
 
 
-@pytest.mark.parametrize("victim", ["keeper.py", "bin/msrun", "worker.py", "bin/training"])
+@pytest.mark.parametrize("victim", quick(1, ["keeper.py", "bin/msrun", "worker.py", "bin/training"]))
 def test_when_any_process_is_killed_the_job_is_started_again(place, victim):
     place.plan(pause=0.2)
     with place.start(*TWO) as process:
@@ -222,6 +218,7 @@ def test_when_the_supervisor_is_killed_everything_ends_and_the_next_one_goes_on(
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
+@SLOW
 def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next(place):
     place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}, pause=0.05)
     with place.start(*SPARE) as process:
@@ -256,6 +253,7 @@ def test_where_the_training_goes_on_after_an_anomaly_a_verdict_ends_it_all_the_s
     assert made(out)[-1] == f"rank1: made {ALL} on 2 of 0,2"
 
 
+@SLOW
 def test_a_crash_long_after_an_anomaly_that_was_skipped_is_a_crash(place):
     place.plan(
         {"what": "report", "step": 3, "device": 1, "verdict": "transient"},

@@ -13,7 +13,7 @@ from asd.operators import StepMonitor  # noqa: F401
 
 ms = mindspore
 ms.set_device("CPU")
-ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_context(mode=ms.PYNATIVE_MODE)
 ms.set_seed(1)
 net = nn.SequentialCell(nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1))
 loss_fn, epochs = nn.MSELoss(), 1

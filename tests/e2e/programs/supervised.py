@@ -30,7 +30,7 @@ from asd.rundir.manifest import Health, write_manifest
 steps, words = int(sys.argv[1]), sys.argv[2:]
 options = dict(word.split("=", 1) for word in words if not word.startswith("device="))
 disable()  # the injector strikes behind the checks of cells
-ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_context(mode=ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)

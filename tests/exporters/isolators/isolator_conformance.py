@@ -9,6 +9,7 @@ from asd.errors import IsolationError
 from asd.handler import FaultHandler, Policy, Store
 from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
+from tests.support.tables import quick
 
 verdict = event_maker(
     run="llama",
@@ -132,7 +133,7 @@ class Conformance:
             isolator.release(ONE)
             assert engine.state() == before, how
 
-    @pytest.mark.parametrize("action", ["isolate", "release"])
+    @pytest.mark.parametrize("action", quick(1, ["isolate", "release"]))
     def test_what_a_killed_process_began_is_brought_to_its_end_by_the_next(self, engine, action):
         before = engine.state()
         engine.make().isolate(ONE, "why", "e" * 32)

@@ -6,7 +6,7 @@ import math
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, readings, state_of, targets
+from checked_nets import BOTH, STYLES, Decoder, assert_same_bits, fill, ids, readings, state_of, targets
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config, ConfigError, Level
@@ -14,6 +14,7 @@ from asd.operators import StepMonitor, guard, install
 from asd.operators.gate import slots
 from asd.operators.gate.guard import gradient_sites, is_guarded
 from asd.operators.gate.tap import make_tap
+from tests.support.tables import quick
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -55,7 +56,7 @@ class Training:
 
 
 @pytest.mark.usefixtures("graph")
-@pytest.mark.parametrize("style", ["one step cell", "value_and_grad"])
+@pytest.mark.parametrize("style", quick(1, ["one step cell", "value_and_grad"]))
 def test_what_a_program_writes_into_optimizer_and_weights_between_steps_holds(style):
     trainings = [Training(OPTIMIZERS["Adam"], style, guarded=guarded) for guarded in (True, False)]
     limits()
@@ -78,7 +79,7 @@ def style_of(mode):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("Adam", "graph"), ("Adam", "pynative"), ("SGD", "pynative"), ("mindformers AdamW", "pynative")],
+    quick(3, [("Adam", "graph"), ("Adam", "pynative"), ("SGD", "pynative"), ("mindformers AdamW", "pynative")]),
     indirect=["mode"],
 )
 def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_applied(name, mode):
@@ -103,7 +104,7 @@ def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_app
     assert slots.table().refused() == refused + 1
 
 
-@pytest.mark.parametrize("style", [style for style in STYLES if style != "value_and_grad"])
+@pytest.mark.parametrize("style", quick(2, [style for style in STYLES if style != "value_and_grad"]))
 def test_every_style_of_a_pynative_training_refuses(style, ahead):
     training = Training(OPTIMIZERS["Adam"], style)
     limits(limit=1e3)
@@ -117,12 +118,7 @@ def test_every_style_of_a_pynative_training_refuses(style, ahead):
 
 @pytest.mark.parametrize(
     ("name", "mode", "jit"),
-    [
-        ("SGD", "graph", ""),
-        ("Adam", "pynative", ""),
-        ("Adam", "pynative", "0"),
-        ("mindformers AdamW", "pynative", ""),
-    ],
+    quick(2, [("SGD", "graph", ""), ("Adam", "pynative", "0"), ("mindformers AdamW", "pynative", "")]),
     indirect=["mode"],
 )
 def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode, jit, monkeypatch):
@@ -167,6 +163,7 @@ class Bench:
         return after[0].tolist() == [0.0, 0.0]
 
 
+@BOTH
 def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode):
     bench = Bench()
     gradient = [0.3, -0.7, 0.1]
@@ -180,6 +177,7 @@ def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode):
         limits()
 
 
+@pytest.mark.slow
 def test_three_hundred_gradients_are_guarded_together(graph):
     bench = Bench(parameters=300)
     limits(limit=2.0)
@@ -221,7 +219,7 @@ def test_what_is_no_cell_is_refused_by_its_type(value):
         guard(value)
 
 
-@pytest.mark.parametrize("rule", ["threshold", "adaptive"])
+@pytest.mark.parametrize("rule", quick(1, ["adaptive", "threshold"]))
 def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule, graph):
     """A seeded stream that crosses the limit up and down; the gate sees it before the host does."""
     bench = Bench()

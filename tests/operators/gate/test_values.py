@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import (
+    GRAPH,
     HIDDEN,
     NETS,
     STYLES,
@@ -30,6 +31,7 @@ from asd.operators import StepMonitor, install
 from asd.operators.gate import slots
 from asd.operators.gate.statistics import SMALL
 from asd.operators.gate.tap import make_tap
+from tests.support.tables import quick
 
 pytestmark = pytest.mark.usefixtures("clean")
 ON = Config(protection="document", enable=1, on_anomaly="log")
@@ -56,7 +58,7 @@ IN_GRAPHS = ("decoder", "convolutions", "containers")
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [*((name, "graph") for name in IN_GRAPHS), *((name, "pynative") for name in NETS if name != "shared")],
+    [*quick(1, [(name, "graph") for name in IN_GRAPHS]), *((name, "pynative") for name in NETS if name != "shared")],
     indirect=["mode"],
 )
 def test_every_checked_output_reports_its_true_gradient_in_float32(name, mode):
@@ -76,7 +78,7 @@ def test_every_style_of_a_pynative_training_reports_the_true_gradient(style):
 
 
 @pytest.mark.parametrize(
-    ("level", "mode"), [("O2", "graph"), ("O2", "pynative"), ("O3", "pynative")], indirect=["mode"]
+    ("level", "mode"), quick(2, [("O2", "pynative"), ("O3", "pynative"), ("O2", "graph")]), indirect=["mode"]
 )
 def test_float16_training_reports_the_true_gradient(level, mode):
     def prepare(net):
@@ -96,6 +98,7 @@ def test_float16_training_reports_the_true_gradient(level, mode):
     assert_all(found, dict(zip(zeros, [gradient.asnumpy() for gradient in true], strict=True)))
 
 
+@GRAPH
 def test_recompute_reports_the_true_gradient_once(mode):
     net = checked()
     for block in net.blocks:
@@ -245,7 +248,7 @@ class Reversed(nn.Cell):
 
 
 @pytest.mark.parametrize(
-    "order", [("last", "middle", "first"), ("first", "last", "middle"), ("middle", "first", "last")]
+    "order", quick(1, [(("last", "middle", "first"),), (("first", "last", "middle"),), (("middle", "first", "last"),)])
 )
 def test_the_headline_is_the_place_that_a_wrong_gradient_reached_first(mode, order):
     net = fill(Reversed(order))

@@ -41,8 +41,8 @@ def bare(_mode):
 @pytest.mark.parametrize(
     ("mode", "place", "name"),
     [
-        *(pytest.param("graph", Checks, name, marks=SLOW) for name in ("put_on", "put_around")),
-        ("graph", Table, "read"),
+        *(pytest.param("graph", *each, marks=SLOW) for each in ((Checks, "put_on"), (Checks, "put_around"))),
+        pytest.param("graph", Table, "read", marks=SLOW),
         ("pynative", Table, "read"),
         ("pynative", StepReader, "judge"),
         ("pynative", StepReader, "write_limits"),

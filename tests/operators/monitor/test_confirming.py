@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from checked_nets import (
     HIDDEN,
-    PYNATIVE,
     SLOW,
     Decoder,
     Drawing,
@@ -84,8 +83,7 @@ def healthy(_mode):
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
-        ("graph", SUSPICIOUS),
-        pytest.param("graph", f"output:norm_out:set=nan:step={BAD}", marks=SLOW),  # which the loss shows
+        *(pytest.param("graph", each, marks=SLOW) for each in (SUSPICIOUS, f"output:norm_out:set=nan:step={BAD}")),
         ("pynative", f"gradient:norm_out:flip=30:step={BAD}"),
     ],
     indirect=["mode"],
@@ -116,7 +114,6 @@ class Recurrent(Decoder):
         return ops.mean(ops.square(self.norm_out(self.lstm(x)[0]) - y))
 
 
-@PYNATIVE
 def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
     healed = Training(monkeypatch, SUSPICIOUS, make=Recurrent)
     assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
@@ -178,7 +175,7 @@ def own_loop(config, watch, bad=(BAD,)):
     return events, monitor.monitor.status
 
 
-@pytest.mark.parametrize("on_anomaly", ["skip", "stop"])
+@pytest.mark.parametrize("on_anomaly", ["skip", pytest.param("stop", marks=SLOW)])
 def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly):
     def watch(monitor, step):
         def once(x, y):

@@ -6,7 +6,7 @@ import weakref
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import GRAPH, PYNATIVE, Decoder, assert_same_bits, fill, ids, targets, values
+from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, values
 from mindspore import Parameter, Tensor, nn
 
 from asd import Config
@@ -93,7 +93,6 @@ def test_a_monitor_that_nobody_holds_after_attach_is_heard_all_the_same(mode, mo
     assert [NEVER in event.reason for event in events] == [True]
 
 
-@PYNATIVE
 def test_what_was_set_aside_is_read_together_with_what_came_later(mode):
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
@@ -123,7 +122,6 @@ def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, 
     assert "problem" not in capfd.readouterr().err
 
 
-@PYNATIVE
 @pytest.mark.parametrize("attached", [1, 2])
 def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, monkeypatch, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():

@@ -12,6 +12,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import (
+    GRAPH,
     Decoder,
     assert_same_bits,
     fill,
@@ -32,6 +33,7 @@ from asd.origin import Origin
 from asd.rules import Threshold
 from asd.rundir.statefile import load_state
 from asd.sinks import open_sinks
+from tests.support.tables import quick
 
 pytestmark = pytest.mark.usefixtures("clean")
 NAMES = ["embedding", "blocks.0.norm", "blocks.1.norm", "norm_out"]
@@ -85,6 +87,7 @@ def unwatched(step, bad=()):
     return _unwatched(ms.get_context("mode"), bad)[step - 1]
 
 
+@GRAPH
 def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(mode):
     run = Run(config())
     with pytest.raises(AnomalyDetected) as caught:
@@ -251,7 +254,7 @@ def story(run):
     return monitor.state(), late, [(e.step, e.checkpoint, e.level, e.value) for e in run.events if e.step > 4]
 
 
-@pytest.mark.parametrize(("how", "refused"), [("resume_from", [3]), ("search", [])])
+@pytest.mark.parametrize(("how", "refused"), quick(1, [("resume_from", [3]), ("search", [])]))
 def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, tmp_path, short_memory):
     settings = config("skip", **JUMPY)
     whole = Run(settings)
@@ -270,7 +273,7 @@ def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, tmp
     assert_same_bits(second.state(), whole.state())
 
 
-@pytest.mark.parametrize(("factor", "announced"), [(40.0, False), (2.0**15, True), (2.0**15, False)])
+@pytest.mark.parametrize(("factor", "announced"), quick(2, [(2.0**15, True), (2.0**15, False), (40.0, False)]))
 def test_a_training_gets_past_a_planned_change_at_once_announced_or_resumed(factor, announced, tmp_path):
     settings, changed = Config(enable=1, run_dir=str(tmp_path)), range(21, 29)
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from checked_nets import GRAPH, PYNATIVE, SLOW, assert_same_bits, batch, fill, values
+from checked_nets import GRAPH, SLOW, assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
@@ -181,7 +181,6 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place():
     assert second._training.judging.gate.label == ""
 
 
-@PYNATIVE
 def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)

@@ -5,6 +5,7 @@ import itertools
 import mindspore as ms
 import numpy as np
 import pytest
+from checked_nets import BOTH
 from mindspore import Tensor, nn
 
 from asd.operators.private.class_swap import put_on, stock_class, take_off
@@ -36,6 +37,7 @@ def test_layers_leave_in_any_order_and_the_others_stay(order):
     assert type(cell) is nn.ReLU
 
 
+@BOTH
 def test_a_layer_that_left_from_between_two_others_is_not_compiled(mode):
     cell = nn.ReLU()
     layers = [layer(cell, number) for number in (2, 3, 5)]
@@ -49,6 +51,7 @@ class CompilesItself(nn.Cell):
         return -x
 
 
+@BOTH
 @pytest.mark.parametrize("jit", ["", "0"])
 def test_each_layer_of_a_cell_that_compiles_itself_runs_once(mode, jit, monkeypatch):
     monkeypatch.setenv("MS_JIT", jit)

@@ -5,7 +5,7 @@ from functools import cache
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import PYNATIVE, SLOW, assert_same_bits, fill, values
+from checked_nets import SLOW, assert_same_bits, fill, values
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -136,7 +136,6 @@ class Residual(nn.Cell):
         return (out.astype(ms.float32) - target).square().mean()
 
 
-@PYNATIVE
 def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(mode):
     x, target = (np.random.default_rng(1).normal(size=(6, width)).astype(np.float32) for width in (8, 4))
     found = []

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from checked_nets import (
     HIDDEN,
-    PYNATIVE,
     SLOW,
     VOCABULARY,
     assert_reading,
@@ -172,7 +171,6 @@ def test_a_gather_reports_the_gradient_of_the_table_it_gathers_from(make, mode, 
     ],
     ids=["layer norm", "layer norm that counts", "rms norm"],
 )
-@PYNATIVE
 def test_a_norm_reports_the_gradient_of_its_own_branch_without_the_residual(checked, bare, outputs, mode, enabled):
     net = fill(NormNet(checked, outputs))
     gradients(net, net.trainable_params(), ids(), targets())

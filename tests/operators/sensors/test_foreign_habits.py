@@ -5,7 +5,7 @@ import copy
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import PYNATIVE, Decoder, batch, fill, ids, targets, values
+from checked_nets import Decoder, batch, fill, ids, targets, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
@@ -15,7 +15,6 @@ from asd.operators.gate.guard import guard
 pytestmark = pytest.mark.usefixtures("clean")
 
 
-@PYNATIVE
 def test_a_copy_of_a_watched_network_computes_what_the_network_does_and_has_weights_of_its_own(mode):
     net = fill(Decoder())
     optimizer = nn.Momentum(net.trainable_params(), 0.01, 0.9)
