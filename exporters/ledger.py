@@ -26,19 +26,12 @@ _PRUNE_EVENTS = 1000
 
 @dataclass(slots=True)
 class RankCounts:
-    """Counts of one rank of one run.
+    """Counts of one rank of one run."""
 
-    Attributes:
-        anomalies: Anomalies by level, `first` and `second`.
-        verdicts: Replays by verdict.
-        last_anomaly: Time of the last anomaly, in seconds since the epoch; 0 before the first.
-        last_events: The id and the time of the last anomaly, by level.
-    """
-
-    anomalies: dict[str, int] = field(default_factory=lambda: {"first": 0, "second": 0})
-    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))
-    last_anomaly: float = 0.0
-    last_events: dict[str, tuple[str, float]] = field(default_factory=dict)
+    anomalies: dict[str, int] = field(default_factory=lambda: {"first": 0, "second": 0})  # anomalies by level
+    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))  # replays by verdict
+    last_anomaly: float = 0.0  # time of the last anomaly, in seconds since the epoch; 0 before the first
+    last_events: dict[str, tuple[str, float]] = field(default_factory=dict)  # id and time of the last anomaly, by level
 
 
 class Ledger:

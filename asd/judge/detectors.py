@@ -31,18 +31,11 @@ def statistic_of(config: Config) -> str:
 
 
 class Judged(NamedTuple):
-    """Judgement of one site in one step.
+    """Judgement of one site in one step."""
 
-    Attributes:
-        verdict: Verdict of the rule.
-        feature: Feature that the verdict is about, as named in events.
-        broken: Limit of the verdict's level that was broken; `inf` where none was, for example for a tensor that is
-            all zero for the first time.
-    """
-
-    verdict: Verdict
-    feature: str
-    broken: float = inf
+    verdict: Verdict  # verdict of the rule
+    feature: str  # feature that the verdict is about, as named in events
+    broken: float = inf  # limit of the verdict's level that was broken; `inf` where none was, as for a first zero
 
 
 class Detectors:

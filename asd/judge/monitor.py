@@ -28,16 +28,10 @@ _BACKWARD_ORDER, _PLACE, _LEVEL = map(operator.attrgetter, ("order", "checkpoint
 
 
 class Outcome(NamedTuple):
-    """Outcome of one step.
+    """Outcome of one step."""
 
-    Attributes:
-        events: New events, in the order of the backward pass.
-        fatal: The first first-level event, or None. A wrong gradient flows on to later checkpoints, so the first one
-            is nearest to its origin.
-    """
-
-    events: list[Event]
-    fatal: Event | None
+    events: list[Event]  # new events, in the order of the backward pass
+    fatal: Event | None  # the first first-level event, the nearest to where a wrong gradient began; None for none
 
 
 class Monitor:

@@ -38,28 +38,16 @@ _SILENT_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Rank(FromOrigin):
-    """One rank of one run on one device, as its events and its counts tell.
+    """One rank of one run on one device, as its events and its counts tell."""
 
-    Attributes:
-        origin: Run, rank, host and device; they can be read from the rank too.
-        status: Its counts; None when it left none.
-        state: `running`, `ended`, `lost` (its process is gone without having said so), `silent`, `not begun`, or empty
-            when it left no counts.
-        events: Number of its events by sort, see `SORTS`.
-        strikes: Those of its device, in all runs of the folder, as the fault handler counts them.
-        refused_steps: Steps whose update was refused.
-        last_step: The last step that an event or the counts name.
-        isolated: Whether it was taken out and not given back since.
-    """
-
-    origin: Origin
-    status: Status | None = None
-    state: str = ""
-    events: Counter[str] = field(default_factory=Counter)
-    strikes: int = 0
-    refused_steps: set[int] = field(default_factory=set)
-    last_step: int = 0
-    isolated: bool = False
+    origin: Origin  # run, rank, host and device; they can be read from the rank too
+    status: Status | None = None  # its counts; None when it left none
+    state: str = ""  # `running`, `ended`, `lost` (its process is gone), `silent`, `not begun`; empty without counts
+    events: Counter[str] = field(default_factory=Counter)  # number of its events by sort, see `SORTS`
+    strikes: int = 0  # those of its device, in all runs of the folder, as the fault handler counts them
+    refused_steps: set[int] = field(default_factory=set)  # steps whose update was refused
+    last_step: int = 0  # the last step that an event or the counts name
+    isolated: bool = False  # whether it was taken out and not given back since
 
     def add(self, event: Event) -> None:
         """Counts one event; events come in the order of time."""
