@@ -43,8 +43,7 @@ GROUPS = {
 COMMANDS = {name: (f"asd.cli.{group}.{name}", line) for group, lines in GROUPS.items() for name, line in lines.items()}
 """Each sub-command: its module, and one line about it."""
 
-ALIASES = {"run_ut": "acc_check"}
-"""Names of sub-commands in other tools."""
+ALIASES = {"run_ut": "acc_check"}  # names of sub-commands in other tools
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "lightkube": "k8s", "yaml": "web"}
 """Optional packages of commands, and the extra that installs each."""

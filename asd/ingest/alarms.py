@@ -13,8 +13,7 @@ from asd.ingest.log_line import LogFinding, device_of_path, messages, rank_of_pa
 from asd.origin import Origin
 from asd.rundir.follow import Line
 
-_LAST = 253402214400.0
-"""Times from here on, the last day of the year 9999, can't be written as a date everywhere."""
+_LAST = 253402214400.0  # times from here on, the last day of the year 9999, can't be written as a date everywhere
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _DATE = r"(?<!\d)(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)"

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 
 from asd.rules.reading import Reading
 
-BURST = 5
-"""Steps that may be re-run before the share counts: a fault does the most harm in the first steps."""
+BURST = 5  # steps that may be re-run before the share counts: a fault does the most harm in the first steps
 
 
 class Allowance:

@@ -13,8 +13,7 @@ from asd.records import fill
 from asd.rules import reading
 
 _LOG = logging.getLogger("asd")
-_MOST_TOLD = 4
-"""Reasons in one line of the log; the status file has all."""
+_MOST_TOLD = 4  # reasons in one line of the log; the status file has all
 PLACES = {
     reading.GRADIENT: "gradients of activations",
     reading.WEIGHT_GRADIENT: "gradients of parameters",

@@ -15,23 +15,17 @@ from asd.rules.threshold import Threshold
 from asd.rules.trace import WARM, Trace
 from asd.verdict import Level, Verdict
 
-FIRST = 3
-"""Values to learn before the next is judged by them."""
+FIRST = 3  # values to learn before the next is judged by them
 PATIENCE = 3
 """Steps in a row that a gradient has to be above its margin to be an error: an unusual batch is over in one."""
 WIDE = 14.0
 """Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
-FREEZE = 20
-"""Alarms in a row after which the level is relearned."""
-NOISE = 10.0
-"""Bits below the gradient of its weight at which that of a bias is rounding: half precision keeps 11."""
-NEVER_ZERO = 8
-"""Values to learn before a first tensor that is all zero is a sign: that takes no statistics."""
+FREEZE = 20  # alarms in a row after which the level is relearned
+NOISE = 10.0  # bits below the gradient of its weight at which that of a bias is rounding: half precision keeps 11
+NEVER_ZERO = 8  # values to learn before a first tensor that is all zero is a sign: that takes no statistics
 LARGEST_EXPONENT = 1023.0
-LARGEST_POWER = 2.0**1023
-"""2.0 ** 1024 is no float."""
-SMALLEST = 2.0**-126
-"""Smallest normal float32 number: some threads of MindSpore take smaller ones for 0."""
+LARGEST_POWER = 2.0**1023  # 2.0 ** 1024 is no float
+SMALLEST = 2.0**-126  # smallest normal float32 number: some threads of MindSpore take smaller ones for 0
 
 
 class _Finding(NamedTuple):

@@ -7,8 +7,7 @@ from asd.rules.base import Rule, bad_state, check_number, check_state
 from asd.verdict import Level, Verdict
 
 BETA = 0.99
-FIRST_VALUES = 10
-"""Number of nonzero values that are averaged before any is judged."""
+FIRST_VALUES = 10  # number of nonzero values that are averaged before any is judged
 
 
 class Combined(Rule):

@@ -8,16 +8,12 @@ from typing import Any
 from asd.rules.base import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 from asd.rules.kinds import Kind
 
-ALPHA = 1e-5
-"""Share of healthy steps with a first-level alarm that a margin allows for."""
+ALPHA = 1e-5  # share of healthy steps with a first-level alarm that a margin allows for
 KEPT = 64
 FEWEST = 8
-ENOUGH = 10 * KEPT
-"""Number of values whose largest 64 are a tail."""
-FIT_FROM = 16
-"""Steps before a fit: fewer are not enough to predict the largest."""
-WIDEST = 10.0
-"""Bits: the root of a million, the factor of the published rules on squares."""
+ENOUGH = 10 * KEPT  # number of values whose largest 64 are a tail
+FIT_FROM = 16  # steps before a fit: fewer are not enough to predict the largest
+WIDEST = 10.0  # bits: the root of a million, the factor of the published rules on squares
 
 
 def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: float = 1.0) -> float:

@@ -3,14 +3,10 @@
 from math import isfinite
 from typing import NamedTuple
 
-GRADIENT = "B"
-"""The kind of the gradient of an activation."""
-WEIGHT_GRADIENT = "W"
-"""The kind of the gradient of a parameter, of one rank alone."""
-AVERAGED = "A"
-"""The kind of a gradient that was summed over ranks: it may refuse an update, and names no device."""
-SCORES = ("checksum", "twice")
-"""Kinds of sites whose value is a score: how well a result fits its operands."""
+GRADIENT = "B"  # the kind of the gradient of an activation
+WEIGHT_GRADIENT = "W"  # the kind of the gradient of a parameter, of one rank alone
+AVERAGED = "A"  # the kind of a gradient that was summed over ranks: it may refuse an update, and names no device
+SCORES = ("checksum", "twice")  # kinds of sites whose value is a score: how well a result fits its operands
 CHECKSUM, TWICE = SCORES
 
 

@@ -7,21 +7,16 @@ from typing import Any
 from asd.rules.base import saved_count, saved_keys, saved_number
 from asd.verdict import Level, Verdict
 
-WARM = 20
-"""Steps before the bound has its final width."""
+WARM = 20  # steps before the bound has its final width
 WARM_UP_FACTOR = 4.0
-FACTOR = 2.0
-"""Weights of clean runs reached 1.09 after the warm-up."""
-GROWTH = 1.1
-"""Healthy growth per step without a reading: embeddings and recurrent cells with momentum reached 1.09."""
+FACTOR = 2.0  # weights of clean runs reached 1.09 after the warm-up
+GROWTH = 1.1  # healthy growth per step without a reading: embeddings and recurrent cells with momentum reached 1.09
 UNKNOWN_FACTOR = 1000.0
 """For moments with unknown gradients; second moments are squares and have its square. Clean runs reached 240."""
-_MOST_STEPS = 64
-"""Most steps without a reading for which healthy growth is allowed."""
+_MOST_STEPS = 64  # most steps without a reading for which healthy growth is allowed
 ROUNDING = 1.001
 WEIGHT = "max_weight"
-MINIMUM = "min_"
-"""Prefix of names of smallest values, which must not be negative."""
+MINIMUM = "min_"  # prefix of names of smallest values, which must not be negative
 MAXIMUM = "max_"
 
 

@@ -6,8 +6,7 @@ from math import inf, isfinite, nan
 from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_pair, check_state
 from asd.verdict import Level, Verdict
 
-SMALLEST_RANGE = 1 / 256
-"""Smallest range that counts, relative to the largest value: one bfloat16 rounding step, 2**-8."""
+SMALLEST_RANGE = 1 / 256  # smallest range that counts, relative to the largest value: one bfloat16 rounding step, 2**-8
 
 
 class Threshold(Rule):

@@ -6,14 +6,10 @@ from math import log2
 
 from asd.rules.base import saved_count, saved_keys, saved_number, wrong_state
 
-WARM = 20
-"""Values to learn before a trace is good for statistics."""
-DECAY = 0.01
-"""Bits by which the envelope and the floor return each step."""
-RISE_KEPT = 0.9
-"""Share of the largest recent rise that is kept each step."""
-POWER = 8.0
-"""A value that grows with this power of the number of steps is healthy, whatever it was at first."""
+WARM = 20  # values to learn before a trace is good for statistics
+DECAY = 0.01  # bits by which the envelope and the floor return each step
+RISE_KEPT = 0.9  # share of the largest recent rise that is kept each step
+POWER = 8.0  # a value that grows with this power of the number of steps is healthy, whatever it was at first
 _POWERS = tuple(POWER * log2(1 + 1 / n) if n else 0.0 for n in range(512))
 """Bits by which it grows after n steps; for later steps the rest is negligible."""
 _NUMBERS = ("env", "rise", "low")

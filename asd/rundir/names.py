@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-WITHIN_A_RUN = frozenset({"evidence", "logs"})
-"""Subfolders that belong to a run."""
+WITHIN_A_RUN = frozenset({"evidence", "logs"})  # subfolders that belong to a run
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _VALUES = re.compile(r"values-rank-?\d+\.jsonl(?:\.(\d+))?", re.ASCII)

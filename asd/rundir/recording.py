@@ -36,8 +36,7 @@ from asd.rules.reading import Reading, unscaled
 from asd.rundir.names import value_files
 
 VERSION: Final = 3
-MAX_LINE: Final = 64 << 20
-"""Bytes of the longest line that is read or written."""
+MAX_LINE: Final = 64 << 20  # bytes of the longest line that is read or written
 _SETTINGS = ("rule", "detectors", "upper", "sigma", "on_anomaly")
 
 

@@ -8,8 +8,7 @@ from asd.settings.values import FLAG, SHARE, Variable, count, names
 
 ASD_OPTIONS = "ASD_OPTIONS"
 DETECTORS = ("state", "checksum")
-_FORMER = {"tiers": "detectors"}
-"""Names of options before version 1.0, each with the one of today."""
+_FORMER = {"tiers": "detectors"}  # names of options before version 1.0, each with the one of today
 _MOST_STEPS = 10**9 - 1
 
 

@@ -23,8 +23,7 @@ from asd.supervisor.record import Record
 POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
 """Events come after their attribution, so no strike waits; isolated devices are released by hand only."""
 
-DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 17, 130, 143
-"""Exit codes of a job."""
+DONE, FAILED, NO_DEVICE_LEFT, NOT_A_DEVICE, INTERRUPTED, TERMINATED = 0, 1, 16, 17, 130, 143  # exit codes of a job
 _OUT = {"isolating", "isolated", "releasing"}
 _TOLD = {"breaker", "others", "failed", "problem"}
 

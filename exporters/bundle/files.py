@@ -26,10 +26,8 @@ from asd.records import plain
 from asd.rundir.disk import sync
 from asd.verdict import Level
 
-VALUES = 200
-"""Most values of each checkpoint in `values.csv`."""
-Point = tuple[int, float, float, Level]
-"""Step, value, first-level limit and level."""
+VALUES = 200  # most values of each checkpoint in `values.csv`
+Point = tuple[int, float, float, Level]  # step, value, first-level limit and level
 _PACKAGES = {"asd": "mindspore-asd", "mindspore": "mindspore", "mindformers": "mindformers", "numpy": "numpy"}
 
 

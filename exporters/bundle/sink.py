@@ -14,8 +14,7 @@ from asd.origin import Origin
 from asd.rundir.disk import sync
 from asd.rundir.names import evidence_folder
 
-MOST_BUNDLES = 20
-"""Most bundles of a rank and run; a permanent fault looks the same in each."""
+MOST_BUNDLES = 20  # most bundles of a rank and run; a permanent fault looks the same in each
 _PART = ".part"
 
 

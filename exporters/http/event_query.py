@@ -7,8 +7,7 @@ from typing import NamedTuple
 from asd.event import Event
 from asd.handler.inputs.cursor import CURSOR
 
-Query = Mapping[str, list[str]]
-"""The values of each parameter of a request."""
+Query = Mapping[str, list[str]]  # the values of each parameter of a request
 
 _LARGEST_LIMIT = 1000
 _MOST_CURSORS = 20

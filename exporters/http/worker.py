@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
-PATIENCE_SECONDS = 10.0
-"""Longest time to wait for a piece of work."""
+PATIENCE_SECONDS = 10.0  # longest time to wait for a piece of work
 
 
 class Worker:

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-CODE = "020011001"
-"""Fault of a chip (0), by default to be separated (2), made by a user (1)."""
+CODE = "020011001"  # fault of a chip (0), by default to be separated (2), made by a user (1)
 RESOURCE = "asd"
 MOST_FAULTS = 100
 

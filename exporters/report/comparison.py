@@ -15,8 +15,7 @@ from asd.exporters.report.sections import section
 from asd.exporters.report.tables import Row, note, table
 from asd.exporters.report.words import counted
 
-_MOST_CALLS = 400
-"""Calls that differ with all their rows; of further ones the page has the names."""
+_MOST_CALLS = 400  # calls that differ with all their rows; of further ones the page has the names
 _MOST_NAMES = 4000
 _TONES = {
     Answer.WRONG_OPERATOR: ("bad", "✖", "An operator computed wrongly"),

@@ -10,10 +10,8 @@ from mindspore import nn
 
 from asd.operators.private.mended import mend_files, mend_super
 
-_BELOW = "asd_original"
-"""Attribute of a layer: the class that it was put on."""
-_COMPILES_ITSELF = "__wrapped_by_jit__"
-"""MindSpore's own mark on a function under `jit`."""
+_BELOW = "asd_original"  # attribute of a layer: the class that it was put on
+_COMPILES_ITSELF = "__wrapped_by_jit__"  # MindSpore's own mark on a function under `jit`
 _layered: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
 
 

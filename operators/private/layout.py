@@ -8,8 +8,7 @@ from mindspore.communication import GlobalComm, get_group_size, get_rank
 
 from asd.operators.private.names import find
 
-_remembered: dict[str, Any] = {}
-"""Settings of an `AutoParallel` cell; empty where the context holds for all."""
+_remembered: dict[str, Any] = {}  # settings of an `AutoParallel` cell; empty where the context holds for all
 
 
 def remember_division(net: nn.Cell) -> None:

@@ -4,8 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Around = Callable[..., Any]
-"""Called as `around(original, *args, **kwargs)`."""
+Around = Callable[..., Any]  # called as `around(original, *args, **kwargs)`
 
 
 class _Place(NamedTuple):

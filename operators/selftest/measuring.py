@@ -27,8 +27,7 @@ from asd.operators.selftest.values import (
 from asd.operators.sensors.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.rules.reading import WEIGHT_GRADIENT, Reading
 
-_OF_SUMS = 1e-4
-"""Relative error of a float32 sum of some thousand positive numbers."""
+_OF_SUMS = 1e-4  # relative error of a float32 sum of some thousand positive numbers
 
 
 def test_measuring(report: Report) -> None:

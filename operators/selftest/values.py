@@ -8,8 +8,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 DTYPES = ("float32", "float16", "bfloat16")
-SMALLEST = 1e-37
-"""A norm below it may count as zero, as some threads of MindSpore take denormal numbers for 0."""
+SMALLEST = 1e-37  # a norm below it may count as zero, as some threads of MindSpore take denormal numbers for 0
 _SHAPE = (5, 827)  # no multiple of any width that a device computes at once
 _BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 _LARGEST = {"float32": 1e30, "float16": 6e4, "bfloat16": 1e30}  # whose squares are inf in float32

@@ -22,8 +22,7 @@ from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
 from asd.operators.start.unwatched import OPTIMIZERS, Unwatched
 
 _MONITOR = "_asd_monitor"
-_NO_MONITOR: Any = object()
-"""Stands for the monitor where somebody else judges, or nothing is to be judged."""
+_NO_MONITOR: Any = object()  # stands for the monitor where somebody else judges, or nothing is to be judged
 _GROUP = "autostart"
 _training = 0
 _unwatched = Unwatched()

@@ -18,8 +18,7 @@ from asd.operators.sensors.optimizer_state import FLOATS
 from asd.sinks import open_sinks
 
 OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
-_EVERY = 5
-"""Calls between two looks: what changes from one to the next is trained, within ten steps."""
+_EVERY = 5  # calls between two looks: what changes from one to the next is trained, within ten steps
 _COUNTERS = ("global_step", "state_step", "step_t")
 _NOTHING = (
     "nothing is judged: {name} makes updates, and no step ends where Python can see it:"

@@ -10,8 +10,7 @@ from asd.event import CODE
 from asd.exporters.isolators.marks import plain
 from asd.isolator import IsolationOwner
 
-ANNOTATION = "asd.mindspore.org/isolated-by"
-"""Mark of ownership: JSON with every isolated device of the node."""
+ANNOTATION = "asd.mindspore.org/isolated-by"  # mark of ownership: JSON with every isolated device of the node
 TAINT = "asd.mindspore.org/silent-data-corruption"
 CONDITION = "AsdSilentCorruption"
 COMPONENT = "asd"
