@@ -70,8 +70,9 @@ def test_threads_may_add_and_read_at_the_same_time():
     def add(rank):
         for step in range(1, 151):
             ledger.add(event(step, rank=rank, run=f"run{step % 70}"))
-            assert ledger.counts()
-            ledger.records(10.0)
+            if step % 10 == 0:
+                assert ledger.counts()
+                ledger.records(10.0)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(add, range(4)))
