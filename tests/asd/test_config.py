@@ -107,6 +107,9 @@ def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
     [
         *(("confirm", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
         *(("record", text, "0 or 1") for text in ("2", "true")),
+        ("detectors", "all", "some of state, checksum, each once"),
+        ("detectors", "state+state", "each once"),
+        ("detectors", "state+", "with \\+ between them"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_valid_ones(option, text, listed):
@@ -231,24 +234,6 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
 )
 def test_detectors_come_with_the_adaptive_rule_or_by_name(environ, expected):
     assert Config.from_env(environ).active_detectors == expected
-
-
-@pytest.mark.parametrize(
-    ("environ", "valid"),
-    [
-        ({"ASD_OPTIONS": "detectors:all"}, "some of state, checksum, each once"),
-        ({"ASD_OPTIONS": "detectors:state+state"}, "each once"),
-        ({"ASD_OPTIONS": "detectors:state+"}, "with \\+ between them"),
-        ({"ASD_OPTIONS": "detectors:adaptive"}, "some of state, checksum"),
-    ],
-)
-def test_detectors_that_are_unknown_are_refused(environ, valid):
-    with pytest.raises(ConfigError, match=valid) as caught:
-        Config.from_env(environ)
-    assert (caught.value.variable, f"detectors:{caught.value.value}") == (
-        "ASD_OPTIONS: detectors",
-        environ["ASD_OPTIONS"],
-    )
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,12 @@ pytestmark = pytest.mark.usefixtures("clean")
 STEPS = 8
 
 
-def no_device(*_):
-    """For the two functions that only an Ascend device has: its data channel and its accumulated gradients."""
-    return 0
+@pytest.fixture
+def switched_on(monkeypatch):
+    """Roll-backs without the two things that only an Ascend device has: its data channel and accumulated gradients."""
+    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+    monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", lambda *_: 0)
+    monkeypatch.setattr("mindspore.train.callback._train_fault_tolerance.reset_params", lambda *_: 0)
 
 
 class Training:
@@ -51,10 +54,7 @@ class Training:
         return self
 
 
-def test_the_training_is_rolled_back_and_goes_on_to_its_end(monkeypatch, tmp_path):
-    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
-    monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", no_device)
-    monkeypatch.setattr("mindspore.train.callback._train_fault_tolerance.reset_params", no_device)
+def test_the_training_is_rolled_back_and_goes_on_to_its_end(switched_on, tmp_path):
     training = Training(tmp_path).run()
     assert training.loads == 1
     assert {(event.kind, event.step) for event in training.events} == {("anomaly", 5)}
@@ -62,10 +62,7 @@ def test_the_training_is_rolled_back_and_goes_on_to_its_end(monkeypatch, tmp_pat
     assert training.monitor.monitor.status.refused == 1
 
 
-def test_a_fault_that_comes_again_in_the_same_step_is_not_rolled_back_for_ever(monkeypatch, tmp_path):
-    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
-    monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", no_device)
-    monkeypatch.setattr("mindspore.train.callback._train_fault_tolerance.reset_params", no_device)
+def test_a_fault_that_comes_again_in_the_same_step_is_not_rolled_back_for_ever(switched_on, tmp_path):
     training = Training(tmp_path, duration=1000)
     with pytest.raises(AttributeError) as caught:  # MindSpore's handler asks MindIO about any other error
         training.run()
@@ -73,8 +70,7 @@ def test_a_fault_that_comes_again_in_the_same_step_is_not_rolled_back_for_ever(m
     assert training.loads >= 1
 
 
-def test_where_it_is_switched_off_or_its_callback_is_missing_nothing_is_handed_over(monkeypatch, tmp_path):
-    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+def test_where_its_callback_is_missing_nothing_is_handed_over(switched_on, tmp_path):
     training = Training(tmp_path)
     training.callbacks.pop()
     with pytest.raises(AnomalyDetected) as caught:
