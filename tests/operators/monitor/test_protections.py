@@ -90,15 +90,12 @@ def half_weights():
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [(lambda: Decoder().to_float(ms.float16), "in other groups"), (half_weights, "updates that can be refused")],
-)
-def test_half_precision_is_told_to_round_elsewhere_where_updates_can_be_refused(make, told, refuses):
+@pytest.mark.parametrize("make", [lambda: Decoder().to_float(ms.float16), half_weights])
+def test_half_precision_is_told_to_round_elsewhere_where_updates_can_be_refused(make, refuses):
     net, config = make(), Config(protection="document", enable=1, on_anomaly="skip" if refuses else "log")
     monitor = StepMonitor(config, sinks=[])
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
-    assert (told in str(monitor.monitor.protections.on)) is refuses
+    assert ("updates that can be refused" in str(monitor.monitor.protections.on)) is refuses
 
 
 def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_path, monkeypatch):
