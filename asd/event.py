@@ -120,13 +120,13 @@ class Event(FromOrigin):
             cut = f" ... (cut, it had {len(self.reason)} characters)"
             object.__setattr__(self, "reason", self.reason[: _LONGEST_REASON - len(cut)] + cut)
         if self.kind not in KINDS:
-            raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
+            raise StateError(f"event field kind is {self.kind!r}; it must be one of {', '.join(KINDS)}.")
         for name, valid in (("verdict", VERDICTS), ("recovered_by", RECOVERED_BY), ("cause", CAUSES)):
             if getattr(self, name) not in ("", *valid):
-                raise StateError(f"event field {name} is {getattr(self, name)!r}; valid are {', '.join(valid)}.")
+                raise StateError(f"event field {name} is {getattr(self, name)!r}; pass one of {', '.join(valid)}.")
         if not fault_code.is_code(self.code):
             raise StateError(
-                f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."
+                f"event field code is {self.code!r}; it must be eight upper-case hex digits such as {CODE}."
             )
 
     @property
@@ -197,13 +197,13 @@ class Event(FromOrigin):
             StateError: It is not such an event; the sentence names the field.
         """
         if cloud_event.get("specversion") != "1.0":
-            raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
+            raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; it must be 1.0.")
         data, when = cloud_event.get("data"), _when(cloud_event.get("time"))
         if not isinstance(data, dict):
-            raise StateError(f"event field data is {data!r:.80}; valid is a JSON object.")
+            raise StateError(f"event field data is {data!r:.80}; it must be a JSON object.")
         level = data.get("level")
         if not isinstance(level, str) or level not in _LEVELS:
-            raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
+            raise StateError(f"event field level is {level!r:.80}; it must be one of {', '.join(_LEVELS)}.")
         known = {**data, "level": _LEVELS[level], "time": when, "code": data.get("code")}
         if data.get("kind") == "recovery" and "recovered_by" not in data:  # of a version that had no such field
             known["recovered_by"] = older.recovered_by(data.get("rule"), data.get("reason"))
@@ -222,4 +222,4 @@ def _when(value: Any) -> float:
         found = read_time(value)
         if found.tzinfo is not None:
             return found.astimezone(timezone.utc).timestamp()  # a time that UTC can't name can't be written either
-    raise StateError(f"event field time is {value!r:.80}; valid is a time such as 2026-01-31T12:00:00+00:00.")
+    raise StateError(f"event field time is {value!r:.80}; it must be a time such as 2026-01-31T12:00:00+00:00.")

@@ -98,7 +98,7 @@ class OwnHandler:
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
-            valid = "valid is a folder in which no other `asd run` and no `asd handler` is at work"
+            valid = "it must be a folder in which no other `asd run` and no `asd handler` is running"
             raise ConfigError("ASD_RUN_DIR", str(run_dir), valid)
         self._handler = FaultHandler(self._store, POLICY, isolator, publish, already=published, from_beginning=True)
         with self._store.transaction():  # for `asd devices release`

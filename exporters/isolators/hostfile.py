@@ -113,7 +113,7 @@ class HostFile:
         for text, host in named:
             if text and not text.startswith("#") and not host:
                 raise ValueError(
-                    f"{self._source} can't be used: {text[:80]!r}; valid is a host such as `n1 slots=8` or `n1:8`"
+                    f"{self._source} can't be used: {text[:80]!r}; it must be a host such as `n1 slots=8` or `n1:8`"
                 )
         hosts = dict.fromkeys(host for text, host in named if host and not text.startswith("#"))
         gone = {host for text, host in named if text.startswith("#")} - hosts.keys()

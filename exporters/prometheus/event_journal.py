@@ -246,7 +246,7 @@ class EventJournal:
         except (sqlite3.Error, OSError) as error:
             if self._db is None and "locked" in str(error):
                 raise JournalInUseError(
-                    f"the state file {self.path} is in use by another exporter; valid is one of its own for each."
+                    f"the state file {self.path} is in use by another exporter; pass a different one to each."
                 ) from error
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise StateError(f"the events in {self.path} can't be kept or read: {reason}.") from error

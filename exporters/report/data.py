@@ -169,9 +169,7 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         StateError: There is no such folder.
     """
     if not run_dir.is_dir():
-        raise StateError(
-            f"the run folder {str(run_dir)!r} does not exist; valid is the folder a run left, ASD_RUN_DIR."
-        )
+        raise StateError(f"the run folder {str(run_dir)!r} does not exist; pass the ASD_RUN_DIR of a run.")
     now = time.time() if now is None else now
     ledger = Ledger(policy, lambda: now)
     unreadable: dict[str, str] = {}

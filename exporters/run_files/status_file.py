@@ -185,7 +185,7 @@ class StatusFiles:
 
 def _load(path: Path, size: int) -> Status:
     if size > _MOST_BYTES:
-        raise StateError(f"it has {size} bytes; valid are at most {_MOST_BYTES}.")
+        raise StateError(f"it has {size} bytes; the limit is {_MOST_BYTES}.")
     return Status.from_json(read_regular(path, links=False).decode(errors="replace"))
 
 

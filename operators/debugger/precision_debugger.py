@@ -111,7 +111,7 @@ class PrecisionDebugger:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
-            raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
+            raise ConfigError("model", model, f"at level {self.config.level} pass the network to record")
         if context.get_context("mode") == context.GRAPH_MODE:
             self._say(_NO_GRAPHS)
             return
@@ -249,7 +249,7 @@ def _networks(model: Any) -> tuple[nn.Cell, ...]:
     nets = () if model is None else tuple(model) if isinstance(model, (list, tuple)) else (model,)
     for net in nets:
         if not isinstance(net, nn.Cell):
-            raise ConfigError("model", type(net).__name__, "valid is a mindspore.nn.Cell, or a list of them")
+            raise ConfigError("model", type(net).__name__, "it must be a mindspore.nn.Cell, or a list of them")
     return nets
 
 

@@ -1,4 +1,4 @@
-"""Shows every device: health, strikes, verdicts, who isolated it; gives one back, notes a repair, drops a verdict."""
+"""Shows every device: health, strikes, verdicts, who isolated it; releases one, notes a repair, drops a verdict."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _EXAMPLES = """\
 Examples:
   asd devices                              every device that the handler knows
   asd devices --health                     the three fields of `npu-smi info -t health`, for each device
-  asd devices list node7 Ascend:3 --health     exactly these three lines
-  asd devices release node7 Ascend:3       give it back; its earlier strikes count no more
-  asd devices repaired node7 Ascend:3      forget its strikes and verdicts; what is out is given back after a test
-  asd devices repaired node7 Ascend:3 --serial SN2    it was replaced by SN2; the same, and SN1 keeps its strikes
-  asd devices drop node7 Ascend:3          end the tries to take it out, where the engine refuses and always will
+  asd devices list node7 Ascend:3 --health     the three fields of one device
+  asd devices release node7 Ascend:3       release it; its earlier strikes no longer count
+  asd devices repaired node7 Ascend:3      delete its strikes and verdicts; an isolated device is released after a test
+  asd devices repaired node7 Ascend:3 --serial SN2    the same after a replacement by SN2; SN1 keeps its strikes
+  asd devices drop node7 Ascend:3          end the attempts to isolate it, if the scheduler always refuses
 
-A handler that is at work gives the device back within its next look; else this command does it.
+A running handler releases the device within its next cycle; otherwise this command does.
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
 
@@ -44,12 +44,10 @@ _PATIENCE = 30.0  # seconds for a handler at work
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd devices`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="what to do (default: list)")
+    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="action (default: list)")
     parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
-    parser.add_argument(
-        "--serial", default="", help="with repaired: of the device that is there now, where it is another"
-    )
+    parser.add_argument("--serial", default="", help="with `repaired`: serial of the new device, if it was replaced")
     parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
     add_run_dir(parser)
     parser.add_argument(

@@ -25,8 +25,8 @@ def add_lease_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="NAMESPACE/NAME",
-        help="act only while holding this Lease of Kubernetes; of several handlers, each with a database of its own, "
-        "one acts and the others stand by",
+        help="act only while this handler holds this Lease of Kubernetes; the other handlers, each with its own "
+        "database, stand by",
     )
 
 

@@ -253,7 +253,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
         how = "give it another name, and a new one is begun; what the engine holds out is released there"
         if version > VERSION:
             how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
-        valid = f"valid are {OLDEST} to {VERSION}"
+        valid = f"it must be {OLDEST} to {VERSION}"
         raise StateError(f"the fault handler's state {path} has version {version}; {valid}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)

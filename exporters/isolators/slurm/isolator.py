@@ -100,7 +100,7 @@ class Slurm:
         if state is not None and state.name == node:
             return state
         if _UNKNOWN in done.stdout + done.stderr:
-            raise self._error(device, f"Slurm has no node {node}; valid is a node that `sinfo -N` lists", retry=False)
+            raise self._error(device, f"Slurm has no node {node}; it must be a node that `sinfo -N` lists", retry=False)
         said = plain(done.stderr or done.stdout, 200)
         what = f"exit code {done.returncode}, {said!r}" if said else f"exit code {done.returncode} and not a word"
         raise self._error(device, f"scontrol does not say how node {node} is: {what}")
