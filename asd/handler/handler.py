@@ -27,7 +27,7 @@ _RECONCILE_SECONDS = 600.0  # between two questions whether isolated devices sti
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
-_CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
+_CLOSED = "The window of the circuit breaker has passed: it is closed; events that were only reported have no effect."
 
 
 class FaultHandler:
@@ -244,7 +244,7 @@ class FaultHandler:
                 strikes.clear(case.device, now)
                 self._keep([Decision(action="released", reason=reason, time=now, device=device, case=case.n)])
             elif case.state == "isolated" and case.isolator != own:
-                reason = f"{device} is out by the isolator {case.isolator}, which alone can give it back."
+                reason = f"{device} is isolated by the isolator {case.isolator}, and only that one can release it."
                 self._keep([Decision(action="problem", reason=reason, time=now, device=device, case=case.n)])
 
     def _prune(self, now: float) -> None:

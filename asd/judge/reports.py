@@ -87,7 +87,7 @@ class Reports:
         own, ranks = self._origin.rank, attribution.ranks
         if own == attribution.origin or (own in ranks and not attribution.shared):
             return event
-        reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
+        reason = attribution.reason if ranks else "all ranks have the same mean, so no rank is named"
         event = replace(event, reason=_with(event.reason, reason))
         # Where nobody is named the first of them tells of it.
         if own == min(ranks, default=0) and (attribution.names_nobody or not ranks):

@@ -151,7 +151,7 @@ class OwnHandler:
             see = "see `asd handler --reset-breaker`"
             return End(NOT_A_DEVICE, f"step {event.step}: {finding.reason}, {unless}; {see}.")
         if finding.kind == "transient":
-            self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which goes on.")
+            self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which continues.")
             return None
         can_tell = finding.kind != "undetermined" or device in self.devices.bench  # by several incidents
         is_suspect = can_tell and finding.kind in ("suspect", "undetermined")
@@ -165,9 +165,9 @@ class OwnHandler:
         sentence = f"step {event.step}: {what}, no device is left out: {repeated or finding.reason}"
         steps = [each.step for each in record.attempts[-2:]]
         if repeated or (record.tried_again if can_tell else len(set(steps)) < len(steps)):
-            return End(NOT_A_DEVICE, f"{sentence}; another attempt would meet the same.")
+            return End(NOT_A_DEVICE, f"{sentence}; another attempt would end the same way.")
         record.tried_again = True
-        self._say(f"{sentence}; it is tried once more.")
+        self._say(f"{sentence}; the job is tried once more.")
         return None
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:
@@ -182,7 +182,7 @@ class OwnHandler:
         self._look_up()
         for device, reason in self.devices.out.items():
             if device not in before:
-                self._say(f"device {device} is left out: {reason}.")
+                self._say(f"device {device} is isolated: {reason}.")
         for device in sorted(before.keys() - self.devices.out.keys()):
             self._say(f"device {device} is back.")
 

@@ -32,7 +32,7 @@ _MOST_PARAMETERS = 1000
 _JSON, _TEXT = "application/json", "text/plain; charset=utf-8"
 _SENTENCES = {
     400: "The request can't be read.",
-    403: "The certificate is for no name that may ask here.",
+    403: "The certificate has no name that is allowed here.",
     404: "There is nothing here; paths are /metrics, /healthz, /readyz, /events.",
     405: "Valid methods are GET and HEAD.",
 }

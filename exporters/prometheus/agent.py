@@ -144,7 +144,7 @@ class Agent:
         """Returns why its data are not up to date; empty when they are."""
         age = self._monotonic() - self._last_sign
         if age > _STUCK_INTERVALS * self.poll_interval:
-            return f"the files were last looked at {age:.0f} s ago"
+            return f"the files were last read {age:.0f} s ago"
         if not self._polled:
             return "the event logs are being read for the first time"
         return self.journal.problem or self._disk or self._folders.complaint
@@ -221,8 +221,8 @@ class Agent:
             some = ", ".join(sorted(hosts)[:_FEW])
             self._warn_once(
                 f"all ranks in the run folders are of other machines ({some}{', ...' if len(hosts) > _FEW else ''}) "
-                f"and left out, for this agent takes in {self.host} alone; a training in a pod has to be told the name "
-                "of its node in ASD_NODE.",
+                f"and skipped, because this agent reads only {self.host}; in a pod, set ASD_NODE of the training to "
+                "the name of its node.",
                 "others",
             )
 
@@ -258,9 +258,7 @@ class Agent:
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
             if event.kind == "recovery" and not may_give_back(line.path):
-                self._problem(
-                    "bad_line", f"{line.path}, byte {line.offset}: its user may not say that a device was given back."
-                )
+                self._problem("bad_line", f"{line.path}, byte {line.offset}: its user may not report a release.")
             elif self.host in ("", event.host):
                 event = self._of_hardware(event)
                 self.ledger.add(event)
@@ -299,13 +297,15 @@ class Agent:
         """Begins where the journal ends; with the first lines where that can't be told."""
         if self.journal.lost:
             self._problem(
-                "cursor", f"{self.state_file} was corrupt and is {self.journal.lost} now; logs are read anew."
+                "cursor", f"{self.state_file} was corrupt and is {self.journal.lost} now; logs are read from the start."
             )
             self.journal.lost = ""
         try:
             self._follower = self._follow(saved.get("cursor"))
         except StateError as error:
-            self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
+            self._problem(
+                "cursor", f"{self.state_file} cannot be used, so the event logs are read from the start: {error}"
+            )
             self._follower = self._follow(None)
         self.ledger.recount(self.journal.last_events(_MOST_COUNTED))
         self._saved = self._follower.state() if saved else None

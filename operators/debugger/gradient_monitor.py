@@ -79,7 +79,7 @@ class GradientMonitor:
         if unknown and len(unknown) == len(self.config.param_list):
             raise ConfigError("param_list", unknown, f"pass parameters of the optimizer: {self._names!r:.500}")
         if unknown:
-            _LOG.warning("param_list names what is no parameter of the optimizer: %s.", ", ".join(unknown))
+            _LOG.warning("names in param_list are not parameters of the optimizer: %s.", ", ".join(unknown))
         check_writable(self.config.dump_path)
         rank = int(get_rank()) if GlobalComm.INITED else 0
         self._folder = self.config.dump_path / f"rank{rank}"
@@ -108,7 +108,7 @@ class GradientMonitor:
         except Exception as error:  # of whatever kind: the training goes on
             self._failed = True
             reason = getattr(error, "strerror", None) or str(error)
-            _LOG.error("the record of gradients in %s ends here, training goes on: %s.", self._folder, reason)
+            _LOG.error("the record of gradients in %s ends here, the training continues: %s.", self._folder, reason)
 
 
 def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None]) -> None:

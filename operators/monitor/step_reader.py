@@ -24,8 +24,8 @@ _ADVICE = (
     "gradients are so large"
 )
 _FAULTS = {
-    "measured": "a known number that is measured with the gradients came to another one",
-    "decided": "what the gate applied or refused is not what the values ask for that it read",
+    "measured": "a known number, measured with the gradients, came out different",
+    "decided": "the gate applied or refused an update against the values that it read",
 }
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 
@@ -198,7 +198,7 @@ class StepReader(Part):
         if step.elsewhere:
             return monitor.publish(monitor.reports.follower(step.number, attribution))
         if step.lost:
-            lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
+            lost = "the update of a suspicious step is lost, as it cannot be re-run, and no later one is held back"
             monitor.problem(f"{lost}: {step.lost}")
             return None
         return monitor.publish(monitor.reports.follower(step.number, attribution))

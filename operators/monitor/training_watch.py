@@ -281,7 +281,7 @@ class TrainingWatch:
                     self.judging.find_scale(step)
                 self.rerun.end(step)
         except Exception as error:  # as in `_judge`
-            self._problems.once(f"a step was not made again: {error!r}")
+            self._problems.once(f"a step was not re-run: {error!r}")
         self._looked += time.perf_counter() - begin
         return step
 
@@ -364,7 +364,7 @@ class TrainingWatch:
             self.rerun.report_protection(after_first_step=True)
             self.state.name_not_finite()
         except Exception as error:  # as in `step`
-            monitor.problem(f"what protects the training is not known: {error!r}")
+            monitor.problem(f"the protections of the training are unknown: {error!r}")
         monitor.tell_protections()
 
     def _read_layout(self, monitor: Monitor) -> None:
@@ -453,7 +453,7 @@ class TrainingWatch:
                     self.save_manifest(file)
             except Exception as error:  # whatever it is must not end a training, nor keep back another file
                 why = getattr(error, "strerror", None) or error
-                self.monitor.problem(f"what belongs beside {file} can't be written: {why}")
+                self.monitor.problem(f"the files beside {file} cannot be written: {why}")
 
     def _active(self) -> Monitor:
         if self.monitor is None:

@@ -16,8 +16,8 @@ from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 
-_NOT_YET = "MindSpore divides the network when it compiles the first step"
-_UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
+_NOT_YET = "MindSpore shards the network when it compiles the first step"
+_UNKNOWN = "no two ranks began with the same weights; call asd.operators.tell_shard"
 
 
 class _Known:
@@ -112,7 +112,7 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
     if len(kinds) == size:
         return _each_alone(size, rank, _UNKNOWN)
     parts = [str(kinds.index(word["held"])) for word in words]
-    return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "those began with the same weights")
+    return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "ranks with the same initial weights")
 
 
 def _each_alone(size: int, rank: int, source: str) -> Groups:

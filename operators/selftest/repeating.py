@@ -155,7 +155,7 @@ def _replay(dtype: str, always: bool) -> None:  # noqa: FBT001
     expected = [f"step {_EARLY}: anomaly", f"step {_EARLY}: replay {verdict}"]
     expect(struck.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(struck.told())}")
     expect(all(event.refused for event in struck.events), "the update of the bad step was not refused")
-    expect(not table().replaying, "the table believes that a step is still made again")
+    expect(not table().replaying, "the table still has a rerun")
     expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
 
 

@@ -140,7 +140,7 @@ class Checks(Part):
         try:
             return look_before_reduction(reducer, weights)
         except UnsupportedError as error:  # no slot is free
-            reason = f"not all gradients are looked at before the mean over the ranks: {error}"
+            reason = f"not all gradients are checked before the mean over the ranks: {error}"
             self.monitor.problem(reason)
             self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         return []

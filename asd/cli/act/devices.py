@@ -90,7 +90,7 @@ def _list(args: argparse.Namespace, store: Store) -> int:
     else:
         _print_table(records)
         if opened := store.number("breaker_opened"):
-            print(f"The circuit breaker is open since {_moment(opened)}: what is found is only reported.")
+            print(f"The circuit breaker is open since {_moment(opened)}: faults are only reported.")
     return 0
 
 
@@ -104,7 +104,7 @@ def _print_health(records: list[DeviceRecord], *, heads: bool) -> None:
 
 def _print_table(records: list[DeviceRecord]) -> None:
     if not records:
-        print("No device was heard of yet.")
+        print("No device is known yet.")
         return
     places = Counter((each.host, each.device) for each in records)
     rows = [_row(each, replaced=places[each.host, each.device] > 1) for each in records]
@@ -148,7 +148,7 @@ def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
     if drop_verdict(store, number, time.time()):
         return _answer(args, "dropped", f"{name}: its verdict was dropped, and it is not tried again.")
     case = Cases(store).open_case(number)
-    why = "nobody is to take it out" if case is None else f"its case is {case.state}; `asd devices release` ends it"
+    why = "its isolation is not pending" if case is None else f"its case is {case.state}; `asd devices release` ends it"
     return _answer(args, "nothing", f"{name}: {why}.")
 
 
@@ -156,8 +156,8 @@ def _repaired(args: argparse.Namespace, store: Store, number: int) -> int:
     what = f"it was replaced by {args.serial}" if args.serial else "it was repaired"
     is_out = note_repair(store, number, args.serial, time.time())
     test = f"asd selftest --device {args.device} --seconds 60 --run-dir D"
-    then = f"it is given back once `{test}` there finds nothing wrong"
-    sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'nothing up to now counts against it'}."
+    then = f"it is released after `{test}` passes on it"
+    sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'earlier events no longer count'}."
     return _answer(args, "test-wanted" if is_out else "cleared", sentence)
 
 
@@ -167,7 +167,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     if not before:
         case = Cases(store).last(number)
         others = case is not None and case.state == "others"
-        why = "somebody else holds it out, and what is theirs is not undone" if others else "it is not out"
+        why = "someone else isolated it, and only they can release it" if others else "it is not out"
         return _answer(args, "nothing", f"{name}: {why}.")
     if before == "dry":
         return _answer(args, "released", f"{name}: it was out in a dry run only.")
@@ -182,7 +182,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
         why = case.why_released if case.state == "released" else "somebody else holds it out, so it was left alone"
         return _answer(args, case.state, f"{name}: {why}.")
     error = f" ({case.error})" if case is not None and case.error else ""
-    print(printable(f"asd devices: {name} is still out{error}; a handler at work tries it again."), file=sys.stderr)
+    print(printable(f"asd devices: {name} is still isolated{error}; a running handler retries."), file=sys.stderr)
     return 1
 
 

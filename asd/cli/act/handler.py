@@ -168,7 +168,7 @@ class _HandlerJob:
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
             store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
-            say("without --jobs bad data of a job on two nodes are not told from two bad devices.")
+            say("without --jobs, bad data of a job on two nodes look like two bad devices.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
@@ -181,7 +181,7 @@ class _HandlerJob:
         with self.store.transaction():
             was_open = reset_breaker(self.store, time.time())
         state = "is closed now" if was_open else "was not open"
-        print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
+        print(f"The circuit breaker {state}; earlier events no longer isolate a device.")
         return 0
 
     @contextlib.contextmanager

@@ -116,5 +116,5 @@ class Leading:
                 say(f"{problem}; it is tried again.")
 
     def _lost(self) -> None:
-        say("the Lease could not be renewed in time; another handler may act soon, so this one ends now.")
+        say("the Lease could not be renewed in time; a different handler may act soon, so this one ends now.")
         os._exit(1)  # at any point: the files are whole, and the next start resumes from them

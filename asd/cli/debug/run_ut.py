@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     path = Path(args.api_info_file)
     if not path.is_file():
-        raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, and there is no such file")
+        raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, but the file does not exist")
     if not (math.isfinite(args.abs_limit) and args.abs_limit > 0):
         raise ConfigError("--abs_limit", args.abs_limit, "a number above 0 is needed")
     folder = Path(args.out_path or ".")

@@ -162,7 +162,7 @@ class DumpWriter:
             except OSError as error:
                 self.failed = True
                 reason = error.strerror or str(error).rstrip(".")
-                self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
+                self._problem(f"the dump in {self.folder} ends here, the training continues: {reason}.")
                 return None
 
 

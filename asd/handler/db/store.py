@@ -150,8 +150,8 @@ class Store:
         except OSError:
             is_there = False
         if not is_there:
-            what = f"{self.path} or its .lock was removed or replaced while this fault handler was at work"
-            raise StateError(f"{what}; end it, and start it anew.")
+            what = f"{self.path} or its .lock was removed or replaced while this fault handler was running"
+            raise StateError(f"{what}; end it, and restart it.")
 
     def close(self) -> None:
         """Ends the lease and closes the database."""

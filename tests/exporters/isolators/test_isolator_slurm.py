@@ -78,7 +78,7 @@ def program(tmp_path):
     ("script", "said", "retry"),
     [
         ("exec sleep 30", r"scontrol did not answer within 0.5 s", True),
-        ("exit 1", "exit code 1 and not a word", True),
+        ("exit 1", "exit code 1 and no output", True),
         (
             "echo 'slurm_load_node error: Unable to contact\n slurm controller' >&2; exit 1",
             "'slurm_load_node error: Unable to",

@@ -125,7 +125,7 @@ def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_pat
     (tmp_path / "dump" / "step0").write_text("")
     with caplog.at_level(logging.ERROR, "asd"):
         assert trained(config) == bare()
-    assert [record.message.count("training goes on") for record in caplog.records] == [1]
+    assert [record.message.count("the training continues") for record in caplog.records] == [1]
 
 
 def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):

@@ -344,9 +344,9 @@ def of_another_network(state):
 
 
 SPOILED = {
-    "missing": (Path.unlink, "can't be read: No such file or directory. The rules start anew."),
-    "empty": (lambda state: state.write_text(""), "The rules start anew."),
-    "of another rule": (lambda state: state.write_text('{"version": 1, "rule": "adaptive", "step": 4}'), "anew."),
+    "missing": (Path.unlink, "can't be read: No such file or directory. The rules learn from the start."),
+    "empty": (lambda state: state.write_text(""), "The rules learn from the start."),
+    "of another rule": (lambda state: state.write_text('{"version": 1, "rule": "adaptive", "step": 4}'), "the start."),
     "of another network": (of_another_network, "the saved state is of another network: it has other."),
 }
 
