@@ -66,30 +66,30 @@ def event_id(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(FromOrigin):
-    """One abnormal feature value, one problem of the detector, or what was found and done about a device.
+    """One abnormal feature value, one problem of the detector, or one finding or action about a device.
 
     Attributes:
         origin: Run, rank, host and device; they can be read from the event too.
-        step: Training step, from 1; 0 when it is not known. Of a change between two steps it is the second.
+        step: Training step, from 1; 0 when it is not known. For a change between two steps, the second.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
         limits: The limit that was broken, of the event's level; empty when there was none.
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
-        feature: What the value is: `l2`, `max`, `max_square` or `score`.
-        reason: Why, in a few words; of more than 2000 characters the end is cut off.
+        feature: Feature that the value is: `l2`, `max`, `max_square` or `score`.
+        reason: Cause as text; cut after 2000 characters.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
         code: Fault code, eight upper-case hex digits.
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
-        key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
+        key: Distinguishes events with equal run, rank, host, device, checkpoint, step and kind; mostly empty.
         incident: The id of the event with which this one's incident began, where that was in an earlier step: of steps
             in a row with first-level anomalies, or of an attempt that ended in this step; else empty.
-        cause: One of `CAUSES`, where the values show it; else empty.
-        serial: What the maker calls the device, where the agent of its machine knows it; else empty.
-        device_number: Its physical number on its machine, where the agent knows it; else -1.
+        cause: One of `CAUSES`, if the values show it; else empty.
+        serial: Serial of the device, if the agent of its machine knows it; else empty.
+        device_number: Its physical number on its machine, if the agent knows it; else -1.
         recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
     """
 

@@ -139,12 +139,12 @@ class Detectors:
         return self._together.look(values, ranges)
 
     def lasts(self, names: Sequence[str]) -> bool:
-        """Returns whether there are such anomalies of first level, all of them only because they have lasted."""
+        """Returns whether there are first-level anomalies, all of them only because they lasted."""
         judges = [self._judges.get(name) for name in names]
         return bool(judges) and all(isinstance(judge, Adaptive) and judge.lasts for judge in judges)
 
     def begin_anew(self) -> None:
-        """Forgets what sites have shown so far, but not how far healthy values go: what is set still holds."""
+        """Forgets the levels of sites, but not the margins; configured limits still hold."""
         self._judges, self._kinds = {}, {}
         self._together = Together()
 

@@ -1,6 +1,6 @@
 """Picks the checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are unchanged.
 
-Without one, the newest that is whole and of which no manifest says something bad.
+Without one, the newest complete one without a bad manifest.
 """
 
 from __future__ import annotations

@@ -88,10 +88,10 @@ class _Route(RequestHandler):
             self.set_header(name, value)
 
     def compute_etag(self) -> None:
-        """Returns none: no two answers are the same."""
+        """Returns None, because no two answers are the same."""
 
     def prepare(self) -> None:
-        """Refuses what is not answered."""
+        """Refuses requests without a valid certificate, and requests with an unknown path or method."""
         self.server.clients.answer(self.stream)
         if not self.server.may_ask(self.request):
             raise HTTPError(403)

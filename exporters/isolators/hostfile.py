@@ -124,7 +124,7 @@ class HostFile:
         return _Lists(lines, list(hosts), gone, marks, written)
 
     def _write(self, found: _Lists) -> None:
-        """Brings the output to what the marks say, whole or not at all."""
+        """Writes the output that the marks require, atomically."""
         out = {host: f"# {reason_for(marks)} | " for host, marks in found.marks.items() if marks}
         if all(host in out for host in found.hosts):
             raise ValueError(f"nothing would be left in {self._output}")

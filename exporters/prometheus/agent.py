@@ -62,22 +62,22 @@ class Agent:
     Call `poll` now and then, or `run` in a thread; everything else may be called from any thread.
 
     Args:
-        run_dirs: The folders, or what holds them; those that do not exist yet are waited for.
-        state_file: Where it keeps its events and how far it has read; None for a file in the first of `run_dirs`.
-        host: Takes in only what came from this machine; everything when empty.
+        run_dirs: The folders, or their parents; the agent waits for folders that do not exist yet.
+        state_file: File of its events and positions; None for a file in the first of `run_dirs`.
+        host: Reads only data of this machine; of all when empty.
         poll_interval: Seconds between two polls in `run`.
         policy: What a strike is, and how many make a device suspect; as the fault handler has it.
-        devices: Tells the other names of a device, which events get that lack them.
-        checkpoints: Of each rank so many are known, those nearest to their limit.
+        devices: Returns the other names of a device, which are added to its events.
+        checkpoints: Number of checkpoints per rank with series, those nearest to their limits.
         clock: Seconds since the epoch.
         monotonic: Seconds from any point in time; never goes back.
 
     Attributes:
-        ledger: What the events add up to.
+        ledger: Totals of the events.
         journal: The events, for a fault handler that pulls; in the state file.
-        problems: What went wrong, by reason, one of `PROBLEMS`.
-        alive: Tells whether the process of a status lives.
-        left_out: Ranks of other machines whose statuses were left out at the last poll.
+        problems: Numbers of problems, by reason, one of `PROBLEMS`.
+        alive: Returns whether the process of a status lives.
+        left_out: Number of ranks of other machines that were skipped at the last poll.
         behind: Bytes of event logs that are still to be read, by run folder.
         last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
 

@@ -74,7 +74,7 @@ class AsdCollector(Collector):
     The cost of a scrape does not depend on the number of events. Any thread may scrape.
 
     Args:
-        statuses: Returns the statuses of the ranks. Of two with the same labels the one written last counts.
+        statuses: Returns the statuses of the ranks. If two have the same labels, the later one counts.
         ledger: Totals of the events; ranks that are known from events only have no other series.
         checkpoints: Number of checkpoints of each rank, the nearest to their limit, that get two series each.
         alive: Returns whether the process of a status exists.

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB U
 
 
 class JournalInUseError(StateError):
-    """Another process has the file."""
+    """Raised when another process has the file open."""
 
 
 class EventJournal:
@@ -74,10 +74,10 @@ class EventJournal:
         return self._db is not None
 
     def open(self) -> dict[str, Any] | None:
-        """Opens the file, which is made when it is not there; one that is corrupt gets another name.
+        """Opens the file, and creates it if needed; a corrupt file is renamed.
 
         Returns:
-            What `add` was told last; None before.
+            The last position given to `add`; None before.
 
         Raises:
             JournalInUseError: Another process has it.
@@ -158,7 +158,7 @@ class EventJournal:
         return list(self.last_events(_RECENT, _MOST_RECENT))
 
     def last_events(self, most: int, characters: int = _MOST_BYTES) -> Iterator[Event]:
-        """Yields the last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
+        """Yields at most this many of the last events, the oldest first; nothing else may use the journal meanwhile.
 
         Raises:
             StateError: They can't be read.

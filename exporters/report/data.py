@@ -158,10 +158,10 @@ def sort_of(event: Event) -> str:
 
 
 def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None = None) -> RunData:
-    """Reads what is in `run_dir`.
+    """Reads a run folder.
 
     Args:
-        run_dir: The folder a run left.
+        run_dir: The folder of a run.
         now: Seconds since the epoch; the present when None.
         policy: What a strike is, and how long it counts; as the fault handler has it.
 

@@ -58,10 +58,10 @@ class StepReader(Part):
         self.found: Event | None = None
 
     def begin(self, optimizer: nn.Cell | None) -> None:
-        """Writes the limits of the first step; what was refused before does not count.
+        """Writes the limits of the first step; earlier refusals do not count.
 
         Args:
-            optimizer: Source of the loss scale where none was given; None where one was.
+            optimizer: Source of the loss scale if none was passed, else None.
         """
         if optimizer is not None and self.loss_scale.fixed == 1.0:
             self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))

@@ -203,7 +203,7 @@ class TrainingWatch:
             self._forgotten.watch()
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
-        """Takes over what earlier attempts have learned, and what they ended with."""
+        """Loads the learned state of earlier attempts, and the anomalies that ended them."""
         learns = self.config.rule == "adaptive"
         ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
         if self._rule_state.resume(optimizer):
@@ -443,7 +443,7 @@ class TrainingWatch:
         self._rule_state.save_manifest(file, self._step)
 
     def save_new_states(self) -> None:
-        """Saves what belongs beside each checkpoint file that was written since the last call."""
+        """Saves rule state and manifest beside each checkpoint file that was written since the last call."""
         if self.monitor is None:
             return
         for file in self._rule_state.files.new_files():

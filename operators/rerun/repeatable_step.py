@@ -1,4 +1,4 @@
-"""A step that can be made again from where it began: what it changes is declared, and put back."""
+"""A step that can be re-run from its initial state: its changes are declared, and restored."""
 
 from __future__ import annotations
 

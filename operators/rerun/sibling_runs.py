@@ -54,8 +54,8 @@ def run_together(
 ) -> Diagnosis:
     """Re-runs the step on all ranks, then a suspect replica's step on the replicas without suspects.
 
-    Args as for `run_own`; `weights` must be alike on peers, and `suspects` are the ranks with a local anomaly. To
-    `spread` the other ranks add what they see now. Returns the verdict about this rank.
+    Args as for `run_own`; `weights` must be alike on peers, and `suspects` are the ranks with a local anomaly. The
+    other ranks add their differences to `spread`. Returns the verdict about this rank.
     """
     near, groups = exchange.near, exchange.groups
     if operators_are_divided():

@@ -60,16 +60,16 @@ def state_of(*cells: nn.Cell) -> list[np.ndarray]:
 
 
 class _Story:
-    """A training in which the first run of one step, or each run of it, is not what it should be.
+    """A training in which the first run of one step, or every run of it, is wrong.
 
     Args:
         config: How to detect.
-        dtype: What the network computes in.
-        steps: How many there are.
-        bad: The one that goes wrong; 0 for none.
-        factor: What its gradients are multiplied by.
-        always: Whether it goes wrong in each run.
-        skip: A step that is not made at all; 0 for none.
+        dtype: Type of the network.
+        steps: Number of steps.
+        bad: The wrong step; 0 for none.
+        factor: Factor of its gradients.
+        always: Whether every run of it is wrong.
+        skip: A step that is left out; 0 for none.
     """
 
     def __init__(

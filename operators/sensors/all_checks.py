@@ -46,7 +46,7 @@ class Checks(Part):
 
         Args:
             net: The network or a training cell around it; None where only check operators of others are judged.
-            optimizer: What trains it.
+            optimizer: Its optimizer.
         """
         gate = self.gate
         if net is not None:

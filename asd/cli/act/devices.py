@@ -187,7 +187,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
 
 
 def _release_here(store: Store, number: int, folder: Path) -> None:
-    """Does what the handler would do about this one device, as none is at work."""
+    """Releases this device as the handler would, because no handler is running."""
     name, options = json.loads(store.meta("isolator", '["none", []]'))
     case, now = Cases(store).open_case(number), time.time()
     if case is None:

@@ -217,7 +217,7 @@ class _HandlerJob:
         return 0
 
     def read_all(self, stop: threading.Event) -> int:
-        """Takes in what is there and does what follows from it; strikes settle, for nobody else is to come."""
+        """Processes all existing events; strikes settle at once, because no other events will come."""
         while not stop.is_set() and (self._look() or self._waits_for_agents()):
             pass
         self._print(self.handler.tick(waits=False))

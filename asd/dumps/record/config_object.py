@@ -1,7 +1,7 @@
-"""A part of a `config.json`: what its keys hold, checked one by one, each error one sentence.
+"""A part of a `config.json`: the values of its keys, checked one by one, each error one sentence.
 
-By hand, for the vendor's files mix texts, numbers and ranges, say one thing in several ways, and hold keys that only
-another task knows.
+Checked by hand, because the vendor's files mix texts, numbers and ranges, have several forms of one value, and contain
+keys of other tasks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConfigObject:
         return self._left.pop(key, default)
 
     def end(self, others: Collection[str] = (), elsewhere: Collection[str] = (), place: str = "") -> None:
-        """Refuses what nobody took and `others` does not have; keys in `elsewhere` belong in `place`."""
+        """Refuses keys that were not taken and are not in `others`; keys in `elsewhere` belong in `place`."""
         known = ", ".join(sorted({*self._known, *others}))
         for key in [key for key in self._left if key not in others][:1]:
             belongs = f"{key} {place}" if key in elsewhere else f"one of {known}"

@@ -176,9 +176,9 @@ def _placed(container: Any, path: list[int | str], value: Any) -> Any:
     """Returns `container` with `value` at `path`; lists are filled up with null.
 
     Args:
-        container: What is there so far; None for nothing.
-        path: Indices of lists and keys of objects; empty: `value` takes the place of all.
-        value: Of JSON.
+        container: The present value; None for nothing.
+        path: Indices of lists and keys of objects; empty: `value` replaces all.
+        value: A JSON value.
     """
     if not path:
         return value

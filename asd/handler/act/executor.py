@@ -23,7 +23,7 @@ _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a 
 
 @runtime_checkable
 class KnowsHosts(Protocol):
-    """Isolator whose scheduler makes a new host when another machine gets its name."""
+    """Isolator whose scheduler has creation times of hosts, so a replaced machine is noticed."""
 
     def host_since(self, device: Device) -> float | None:
         """Returns the time its host was made, in seconds since the epoch; None while the scheduler lacks that host."""

@@ -96,7 +96,7 @@ class Triage:
         return self._fault(event, counted, case, now)
 
     def _fault(self, event: Event, counted: Counted, case: Case | None, now: float) -> Decision:
-        """Decides what follows from a fault of a device, of which nobody says that it is software or data."""
+        """Decides about a fault of a device that is not known to be software or data."""
         device, is_anomaly = counted.device, event.kind == "anomaly"
         is_cleared = not is_anomaly and self._is_cleared(device, event)
         if counted.finding != "moved" and (is_cleared or self.strikes.is_stale(event, now)):

@@ -54,7 +54,7 @@ def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
 
     Args:
         label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`.
-        attributes: What an operator was made with.
+        attributes: Arguments that an operator was created with.
 
     Raises:
         NotCheckable: It cannot be re-run; the text has the reason.
