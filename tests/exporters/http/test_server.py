@@ -476,7 +476,7 @@ def test_an_ipv6_address_works_with_and_without_brackets(endpoint):
     [
         ("192.0.2.1", "none of this machine's"),
         ("no.such.host.invalid", "not known"),
-        ("", "it must be an address"),
+        ("", "0.0.0.0"),
         ("[::1", "not known"),
         ("a\0b", "not known"),
         ("é" * 70, "not known"),

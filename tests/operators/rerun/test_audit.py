@@ -72,8 +72,7 @@ def test_a_step_with_a_stream_that_can_not_be_put_back_is_not_audited_and_draws_
         training = Training(tmp_path, noise=True, confirm=0.01 * audited, replay=audited)
         assert training.steps(EVERY) == {}
         drawn.append(values(training.net.get_parameters()))
-        why = "not audited: the step draws random numbers that cannot be restored (StandardNormal)"
-        assert training.told == why * audited
+        assert ("(StandardNormal)" in training.told) is audited
     assert_same_bits(*drawn)
 
 
@@ -127,5 +126,5 @@ def test_what_python_runs_is_audited_where_that_is_declared_alone(mode, of_minds
         training._step = training.monitor.watch_step(training.cell)
     assert training.steps(EVERY) == {}
     audited = of_mindspore and mode == "graph"
-    assert training.told.startswith("one step of" if audited else "not audited: Python runs in a step")
+    assert training.told.startswith("one step of" if audited else "not audited: ")
     assert of_mindspore or training.calls == EVERY
