@@ -85,7 +85,7 @@ def program(tmp_path):
             True,
         ),
         ("echo Node n1 not found; exit 1", "Slurm has no node n1; ", False),
-        ("head -c 3000 /dev/urandom", "does not say how node n1 is: exit code 0", True),
+        ("head -c 3000 /dev/urandom", "node n1: exit code 0", True),
         ("kill -9 $$", "exit code 137|exit code -9", True),
     ],
 )
