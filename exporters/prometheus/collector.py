@@ -140,9 +140,7 @@ def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> 
         "asd_rank_info", "Always 1; labels are names of the rank's device.", labels=(*LABELS, "device", "vdie_id")
     )
     active = GaugeMetricFamily("asd_training_active", "1 while a training runs.", labels=LABELS)
-    lost = GaugeMetricFamily(
-        "asd_rank_lost", "1 when the process ended without saying that the training did.", labels=LABELS
-    )
+    lost = GaugeMetricFamily("asd_rank_lost", "1 when the process ended without a final status.", labels=LABELS)
     unjudged = GaugeMetricFamily("asd_training_unjudged", "1 if the updates are not judged.", labels=LABELS)
     for row in rows:
         if row.status is not None:
