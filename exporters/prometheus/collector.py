@@ -31,7 +31,7 @@ _STATUS_COUNTERS = (
     ("asd_detector_problems_total", "problems", "Failures of the detector itself."),
     ("asd_evidence_dropped_total", "evidence_dropped", "Evidence that was not kept."),
     ("asd_step_seconds_total", "step_seconds", "Time of the training steps, in seconds."),
-    ("asd_check_seconds_total", "check_seconds", "Time of detection in these on the host, in seconds."),
+    ("asd_check_seconds_total", "check_seconds", "Time of detection between these steps on the host, in seconds."),
 )
 _STATUS_GAUGES = (
     ("asd_step", "step", "The last judged training step."),
@@ -56,7 +56,7 @@ _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
     ),
     (
         "asd_device_suspect",
-        "1 when these are {strikes} or more, and the fault handler isolates the device.",
+        "1 when its strikes are {strikes} or more, so that the fault handler isolates it.",
         lambda row: row.record.suspect,
     ),
     ("asd_device_isolated", "1 while the device is isolated.", lambda row: row.record.isolated),
