@@ -203,7 +203,7 @@ def test_every_call_of_a_dump_of_our_own_passes(tmp_path, capsys, monkeypatch, t
         ("Primitive.x.Custom", "does more than compute"),
         ("Primitive.x.PyFunc", "does more than compute"),
         ("Primitive.x.AllReduce", "does more than compute"),
-        ("Primitive.x.MatMul", "does not tell what"),
+        ("Primitive.x.MatMul", "does not have the arguments"),
         ("Tensor.tofile", "does more than compute"),
         ("Tensor.asnumpy", "no method of Tensor called asnumpy"),
         ("MintDistributed.all_reduce", "it needs the other ranks"),
