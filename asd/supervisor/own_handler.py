@@ -45,7 +45,7 @@ class Devices:
         known: All devices: the first `ranks` are used first, the rest are spares.
 
     Attributes:
-        out: Devices that are left out, each with the reason.
+        out: Isolated devices, each with the reason.
         bench: Suspected devices, the latest last: used only if no other is left.
     """
 
@@ -147,7 +147,7 @@ class OwnHandler:
         if device in self.devices.out:
             return None
         if finding.kind == "persistent" and self._store.number("breaker_opened"):
-            unless = f"but the circuit breaker is open, so device {device} is not left out"
+            unless = f"but the circuit breaker is open, so device {device} is not isolated"
             see = "see `asd handler --reset-breaker`"
             return End(NOT_A_DEVICE, f"step {event.step}: {finding.reason}, {unless}; {see}.")
         if finding.kind == "transient":
@@ -162,7 +162,7 @@ class OwnHandler:
         if (is_suspect or finding.kind == "persistent") and not repeated:  # a persistent one may be released by hand
             return None
         what = "software or data" if can_tell and finding.kind != "unclear" else "nobody can be named"
-        sentence = f"step {event.step}: {what}, no device is left out: {repeated or finding.reason}"
+        sentence = f"step {event.step}: {what}, no device is isolated: {repeated or finding.reason}"
         steps = [each.step for each in record.attempts[-2:]]
         if repeated or (record.tried_again if can_tell else len(set(steps)) < len(steps)):
             return End(NOT_A_DEVICE, f"{sentence}; another attempt would end the same way.")
@@ -184,7 +184,7 @@ class OwnHandler:
             if device not in before:
                 self._say(f"device {device} is isolated: {reason}.")
         for device in sorted(before.keys() - self.devices.out.keys()):
-            self._say(f"device {device} is back.")
+            self._say(f"device {device} is released.")
 
     def _look_up(self) -> None:
         records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}
