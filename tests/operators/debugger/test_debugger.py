@@ -148,7 +148,7 @@ def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
 def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):
     settings = DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path), dump_debug_mode="all").settings()
     assert (settings.task, settings.check_mode, settings.overflow_nums) == ("overflow_check", "all", -1)
-    with pytest.raises(ConfigError, match="a folder that exists already"):
+    with pytest.raises(ConfigError, match="existing folder"):
         DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="not be on together with enable_dump"):
         DumpConfig(enable_dump=True, enable_dump_debug=True, dump_path=str(tmp_path))

@@ -142,7 +142,7 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         train(DebuggerConfig(tmp_path / "file", "grad_probe"))
 
 
