@@ -100,7 +100,7 @@ class RankLostError(ASDError, RuntimeError):
         self.lost = lost
         self.seconds = seconds
         self.known = known
-        why = known or "which rank did not answer can't be told, for none of this machine has died or is stopped"
+        why = known or "the rank that did not answer is unknown: none on this machine died or is stopped"
         super().__init__(f"rank {rank} gave up an exchange of the ranks after {seconds:.1f} s: {why}.")
 
 

@@ -66,30 +66,30 @@ def event_id(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(FromOrigin):
-    """One abnormal feature value, one problem of the detector, or what was found and done about a device.
+    """One abnormal feature value, one problem of the detector, or one finding or action about a device.
 
     Attributes:
         origin: Run, rank, host and device; they can be read from the event too.
-        step: Training step, from 1; 0 when it is not known. Of a change between two steps it is the second.
+        step: Training step, from 1; 0 when it is not known. For a change between two steps, the second.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
         limits: The limit that was broken, of the event's level; empty when there was none.
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
-        feature: What the value is: `l2`, `max`, `max_square` or `score`.
-        reason: Why, in a few words; of more than 2000 characters the end is cut off.
+        feature: Feature that the value is: `l2`, `max`, `max_square` or `score`.
+        reason: Cause as text; cut after 2000 characters.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
         code: Fault code, eight upper-case hex digits.
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
-        key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
+        key: Distinguishes events with equal run, rank, host, device, checkpoint, step and kind; mostly empty.
         incident: The id of the event with which this one's incident began, where that was in an earlier step: of steps
             in a row with first-level anomalies, or of an attempt that ended in this step; else empty.
-        cause: One of `CAUSES`, where the values show it; else empty.
-        serial: What the maker calls the device, where the agent of its machine knows it; else empty.
-        device_number: Its physical number on its machine, where the agent knows it; else -1.
+        cause: One of `CAUSES`, if the values show it; else empty.
+        serial: Serial of the device, if the agent of its machine knows it; else empty.
+        device_number: Its physical number on its machine, if the agent knows it; else -1.
         recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
     """
 
@@ -120,13 +120,13 @@ class Event(FromOrigin):
             cut = f" ... (cut, it had {len(self.reason)} characters)"
             object.__setattr__(self, "reason", self.reason[: _LONGEST_REASON - len(cut)] + cut)
         if self.kind not in KINDS:
-            raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
+            raise StateError(f"event field kind is {self.kind!r}; it must be one of {', '.join(KINDS)}.")
         for name, valid in (("verdict", VERDICTS), ("recovered_by", RECOVERED_BY), ("cause", CAUSES)):
             if getattr(self, name) not in ("", *valid):
-                raise StateError(f"event field {name} is {getattr(self, name)!r}; valid are {', '.join(valid)}.")
+                raise StateError(f"event field {name} is {getattr(self, name)!r}; pass one of {', '.join(valid)}.")
         if not fault_code.is_code(self.code):
             raise StateError(
-                f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."
+                f"event field code is {self.code!r}; it must be eight upper-case hex digits such as {CODE}."
             )
 
     @property
@@ -197,13 +197,13 @@ class Event(FromOrigin):
             StateError: It is not such an event; the sentence names the field.
         """
         if cloud_event.get("specversion") != "1.0":
-            raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
+            raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; it must be 1.0.")
         data, when = cloud_event.get("data"), _when(cloud_event.get("time"))
         if not isinstance(data, dict):
-            raise StateError(f"event field data is {data!r:.80}; valid is a JSON object.")
+            raise StateError(f"event field data is {data!r:.80}; it must be a JSON object.")
         level = data.get("level")
         if not isinstance(level, str) or level not in _LEVELS:
-            raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
+            raise StateError(f"event field level is {level!r:.80}; it must be one of {', '.join(_LEVELS)}.")
         known = {**data, "level": _LEVELS[level], "time": when, "code": data.get("code")}
         if data.get("kind") == "recovery" and "recovered_by" not in data:  # of a version that had no such field
             known["recovered_by"] = older.recovered_by(data.get("rule"), data.get("reason"))
@@ -222,4 +222,4 @@ def _when(value: Any) -> float:
         found = read_time(value)
         if found.tzinfo is not None:
             return found.astimezone(timezone.utc).timestamp()  # a time that UTC can't name can't be written either
-    raise StateError(f"event field time is {value!r:.80}; valid is a time such as 2026-01-31T12:00:00+00:00.")
+    raise StateError(f"event field time is {value!r:.80}; it must be a time such as 2026-01-31T12:00:00+00:00.")

@@ -32,7 +32,7 @@ def renamed(data: Any) -> Any:
 
 
 def recovered_by(rule: object, reason: object) -> str:
-    """Returns who told of a recovery: what is read from a vendor's log has the rule `driver`."""
+    """Returns the source of a recovery; events read from a vendor's log have the rule `driver`."""
     return "vendor" if rule == "driver" else "handler" if _of(_BY_HANDLER, f"{reason}") else "person"
 
 

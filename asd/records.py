@@ -97,20 +97,20 @@ def load(path: Path, name: str, valid: str, *, version: int | None = None, most:
     except OSError as error:
         raise StateError(f"{name} {path} can't be read: {error.strerror or error}.") from error
     if size > most:
-        raise StateError(f"{name} {path} has {size} bytes; valid are at most {most}.")
+        raise StateError(f"{name} {path} has {size} bytes; the limit is {most}.")
     try:
         data = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{name} {path} is corrupt: {error}; valid is {valid}.") from error
+        raise StateError(f"{name} {path} is corrupt: {error}; it must be {valid}.") from error
     if not isinstance(data, dict):
-        raise StateError(f"{name} {path} is corrupt: it holds a {type(data).__name__}; valid is {valid}.")
+        raise StateError(f"{name} {path} is corrupt: it holds a {type(data).__name__}; it must be {valid}.")
     return data if version is None else _of_version(data, f"{name} {path}", version)
 
 
 def _of_version(data: dict[str, Any], name: str, version: int) -> dict[str, Any]:
     found = data.pop("version", None)
     if type(found) is not int or found != version:
-        raise StateError(f"{name} has version {found!r:.80}; valid is {version}.")
+        raise StateError(f"{name} has version {found!r:.80}; it must be {version}.")
     return data
 
 
@@ -123,9 +123,9 @@ def parse(text: str | bytes, name: str, valid: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{_not(name)}: {error} in {text[:120]!r}; valid is {valid}.") from error
+        raise StateError(f"{_not(name)}: {error} in {text[:120]!r}; it must be {valid}.") from error
     if not isinstance(data, dict):
-        raise StateError(f"{_not(name)}: {text[:120]!r}; valid is {valid}.")
+        raise StateError(f"{_not(name)}: {text[:120]!r}; it must be {valid}.")
     return data
 
 
@@ -140,12 +140,12 @@ def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
         StateError: A field is missing or wrong; the message has its name, its value and what is valid.
     """
     if not isinstance(data, Mapping):
-        raise StateError(f"{name} is {data!r:.80}; valid is an object.")
+        raise StateError(f"{name} is {data!r:.80}; it must be an object.")
     parts = {field: fill(part, data, name) for field, part in _parts(kind).items()}  # type: ignore[arg-type]
     try:
         return msgspec.convert({**data, **parts} if parts else data, kind)
     except UnicodeEncodeError as error:
-        raise StateError(f"{name} holds half a surrogate pair, {error.object!r:.80}; valid is text.") from None
+        raise StateError(f"{name} holds half a surrogate pair, {error.object!r:.80}; it must be text.") from None
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, StateError):  # the record's own check
             raise error.__cause__ from None
@@ -153,7 +153,8 @@ def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
         field = path.partition(".")[0].partition("[")[0].rstrip("`") or what.partition("`")[2].rstrip("`")
         hint = get_type_hints(kind, include_extras=True)[field]
         notes = (note.description for note in getattr(hint, "__metadata__", ()) if note.description)
-        raise StateError(f"{name} field {field} is {data.get(field)!r:.80}; valid is {next(notes, what)}.") from None
+        valid = next((f"it must be {note}" for note in notes), what)
+        raise StateError(f"{name} field {field} is {data.get(field)!r:.80}; {valid}.") from None
 
 
 @functools.lru_cache(maxsize=64)

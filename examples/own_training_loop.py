@@ -38,7 +38,7 @@ def train_step(x, y):
     return loss
 
 
-train_step = monitor.watch_step(train_step)  # it shows where a step begins, so that one can be made again
+train_step = monitor.watch_step(train_step)  # marks where a step begins, so that it can be re-run
 random = np.random.default_rng(1)
 for step in range(1, 11):
     x = random.normal(size=(8, 16)).astype(np.float32)

@@ -46,7 +46,7 @@ def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT
         ConfigError: `seed` is not such a number.
     """
     if type(seed) is not int or not 0 <= seed < 2**32:
-        raise ConfigError("seed", seed, "valid is a whole number from 0 to 4294967295")
+        raise ConfigError("seed", seed, "it must be a whole number from 0 to 4294967295")
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - networks draw from the global generator
     ms.set_seed(seed)
@@ -65,7 +65,7 @@ def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG)
         ConfigError: `dump_tag` is empty or has a path in it.
     """
     if not isinstance(dump_tag, str) or not dump_tag or "/" in dump_tag or "\0" in dump_tag:
-        raise ConfigError("dump_tag", dump_tag, "valid is a text without '/'")
+        raise ConfigError("dump_tag", dump_tag, "it must be a text without '/'")
     _path[0] = Path(fpath or ".") / f"{dump_tag}_v2.0"
 
 
@@ -131,9 +131,9 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
             registered already.
     """
     if hook not in (acc_cmp_dump, overflow_check):
-        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
+        raise ConfigError("hook", getattr(hook, "__name__", hook), "it must be acc_cmp_dump or overflow_check")
     if not isinstance(model, nn.Cell):
-        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
+        raise ConfigError("model", type(model).__name__, "it must be a mindspore.nn.Cell")
     content: dict[str, Any] = {"dump_path": str(_path[0])}
     hook(content)
     if content["task"] == "overflow_check":
@@ -161,9 +161,9 @@ def set_dump_switch(switch: str, mode: str = "all", scope: Sequence[str] = ()) -
         ConfigError: A value is wrong, or `register_hook` was not called.
     """
     if switch not in ("ON", "OFF"):
-        raise ConfigError("switch", switch, "valid is ON or OFF")
+        raise ConfigError("switch", switch, "it must be ON or OFF")
     if mode not in _MODES:
-        raise ConfigError("mode", mode, f"valid is {', '.join(_MODES)}")
+        raise ConfigError("mode", mode, f"it must be one of {', '.join(_MODES)}")
     registered = _hooked.registered
     if registered is None:
         raise ConfigError("switch", switch, "register_hook() has to be called before")

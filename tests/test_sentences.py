@@ -67,7 +67,7 @@ def test_every_error_is_one_line():
     assert found == []
 
 
-@pytest.mark.parametrize("code", ["raise StateError(f'{x}\\n')", "raise ConfigError('a', b, 'valid is c.')"])
+@pytest.mark.parametrize("code", ["raise StateError(f'{x}\\n')", "raise ConfigError('a', b, 'it must be c.')"])
 def test_an_error_of_another_form_is_found(code):
     assert is_ill_formed(ast.parse(code).body[0])
 

@@ -17,25 +17,25 @@ from asd.errors import ASDError, ConfigError
 
 GROUPS = {
     "train": {
-        "demo": "train while a device computes wrongly; watch it found, judged and replaced",
+        "demo": "train while a device computes wrongly; it is found, judged and replaced",
         "run": "run a training command with detection on",
-        "selftest": "test a device: all that detection is made of, or work whose answers are known",
-        "env": "show the settings in force and what this machine has",
+        "selftest": "test a device: all parts of detection, or known-answer tests",
+        "env": "show the active settings and what this machine has",
         "tune": "propose thresholds for a budget of false alarms, from recorded values",
     },
     "watch": {
         "events": "print the events of a run, for people or for programs",
         "exporter": "serve the metrics and events of all ranks of this node to Prometheus",
         "ingest": "turn the alarms in the vendor's logs into the same events",
-        "report": "write one HTML file that tells what happened in a run",
+        "report": "write one HTML file about what happened in a run",
     },
     "act": {
-        "handler": "follow events and have a device that is at fault isolated",
+        "handler": "follow events and isolate faulty devices",
         "devices": "show every device: health, strikes, verdicts, who isolated it",
     },
     "debug": {
-        "compare": "compare the dumps of two runs and say where they part first",
-        "run_ut": "make every API call of a dump again and check it against float64",
+        "compare": "compare the dumps of two runs and report where they first differ",
+        "run_ut": "re-run every API call of a dump and compare it with float64",
     },
 }
 """One line about each sub-command, by group of users; its module has its name, in the folder of the group."""
@@ -53,9 +53,9 @@ _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
 _EPILOG = """\
 Examples:
   asd demo                       a corrupted gradient, found and refused, in a real training
-  asd selftest                   does all of it work on this device? two minutes, no model
-  asd run python train.py        a training of your own, as with NPU_ASD_ENABLE=1
-  asd env                        which settings are in force, and where each comes from
+  asd selftest                   test that all parts work on this device; two minutes, no model
+  asd run python train.py        your own training, as with NPU_ASD_ENABLE=1
+  asd env                        the active settings, and the source of each
   NPU_ASD_ENABLE=1 asd env       the same, with the environment of one command
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or a wrong setting, 130 interrupted.

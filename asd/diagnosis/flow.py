@@ -52,9 +52,7 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     values = _Values(step)
     reports = {rank: values.report(rank) if has_broken(step[rank]) else RankReport() for rank in sorted(step)}
     if len(step) == 2 and all(report.checkpoint for report in reports.values()):
-        return Attribution(
-            None, "", tuple(reports), "both of two ranks broke a limit: whose fault it was can't be told"
-        )
+        return Attribution(None, "", tuple(reports), "both of two ranks broke a limit: the rank at fault is unknown")
     if len(step) > 1:  # what cannot be compared stands out from nothing
         reports = {
             rank: report._replace(distance=0.0) if math.isnan(report.distance) else report
@@ -138,7 +136,7 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
     followers = tuple(rank for rank in guilty if rank != origin)
     # If all ranks compute the whole network, each rank's local value has a local cause.
     shared = not own or (origin is None and not groups.whole)
-    return Attribution(origin, where[first[0]], followers, f"what was suspicious is gone on {names}{more}", shared)
+    return Attribution(origin, where[first[0]], followers, f"the suspicious value is normal on {names}{more}", shared)
 
 
 class _Values:
@@ -186,7 +184,7 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
         return _NOBODY
     outliers = [rank for rank in ranks if reports[rank].stands_out]
     if not outliers:
-        reason = f"{named(ranks)} broke a limit, but none stands out from those that hold the same"
+        reason = f"{named(ranks)} broke a limit, but none differs from its replica group"
         return Attribution(None, "", ranks, f"{reason}: the data or the software rather than a device")
     chosen, doubt = _first(outliers, reports, stages)
     if doubt:
@@ -221,5 +219,5 @@ def _bits(value: float) -> float:
 
 def _distance(bits: float) -> str:
     if math.isnan(bits):
-        return "no other rank holds the same"
+        return "no other rank has the same shard"
     return "it alone is not finite" if math.isinf(bits) else f"it stands {bits:.1f} bits above the median of the others"

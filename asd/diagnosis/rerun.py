@@ -37,7 +37,7 @@ def find(
     repeated: StepResult | None = None,
     siblings: Sequence[StepResult] = (),
     abnormal: Callable[[StepResult], bool],
-    no_sibling: str = "there is no sibling to compare with",
+    no_sibling: str = "there is no peer to compare with",
     unsteady: str = "",
     spread: Spread = _UNKNOWN,
 ) -> Diagnosis:
@@ -61,23 +61,23 @@ def find(
     changed = spread.difference(original, again)
     doubt = unsteady and f"healthy runs of a step are further apart than a fault that matters: {unsteady}"
     is_gone = not changed and abnormal(original) and not abnormal(again)
-    gone = "what broke its limit differs as much in healthy runs" if is_gone else ""
+    gone = "the value that broke its limit differs as much in healthy runs" if is_gone else ""
     doubt = doubt or gone or _doubt_about_device(spread, changed, again, repeated, siblings)
     doubt = doubt or _doubt_about_siblings(spread, siblings)
     if doubt:
         return Diagnosis("undetermined", doubt)
     apart = spread.difference(again, siblings[0], with_loss=False) if siblings else ""
     if apart and abnormal(siblings[0]):
-        return Diagnosis("undetermined", f"a sibling's answer is another one and abnormal too: {apart}")
+        return Diagnosis("undetermined", f"a peer's answer is different and abnormal too: {apart}")
     if apart and abnormal(again):
-        return Diagnosis("persistent", f"the same batch is abnormal on this device only, a sibling differs: {apart}")
+        return Diagnosis("persistent", f"the same batch is abnormal only on this device, a peer differs: {apart}")
     if changed:
-        return Diagnosis("transient", f"another answer on the same device: {changed}")
+        return Diagnosis("transient", f"a different answer on the same device: {changed}")
     if apart:
-        return Diagnosis("undetermined", f"a sibling's answer is another one, yet neither is abnormal: {apart}")
+        return Diagnosis("undetermined", f"a peer's answer is different, but neither is abnormal: {apart}")
     if siblings:
         how = f"as far as healthy runs go, {spread.most:.2g} apart" if spread.most > 0 else "bit for bit"
-        same = f"the same answer on this device and on a sibling, {how}: software or data"
+        same = f"the same answer on this device and on a peer, {how}: software or data"
         return Diagnosis("software", same, same_twice=True)
     reason = f"the same answer twice, and {no_sibling}: it can be persistent hardware, software or data"
     return Diagnosis("undetermined", reason, same_twice=True)
@@ -89,7 +89,7 @@ def _doubt_about_device(
     if repeated is None:
         if not changed or any(not spread.difference(again, sibling, with_loss=False) for sibling in siblings):
             return ""
-        return f"another answer on the same device, which no third one confirms: {changed}"
+        return f"a different answer on the same device, which no third run confirms: {changed}"
     wavers = spread.difference(again, repeated)
     return f"the same device does not give the same answer each time: {wavers}" if wavers else ""
 
@@ -97,4 +97,4 @@ def _doubt_about_device(
 def _doubt_about_siblings(spread: Spread, siblings: Sequence[StepResult]) -> str:
     splits = (spread.difference(siblings[0], sibling, with_loss=False) for sibling in siblings[1:])
     split = next(filter(None, splits), "")
-    return f"the siblings' answers differ among themselves: {split}" if split else ""
+    return f"the peers' answers differ: {split}" if split else ""

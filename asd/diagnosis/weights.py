@@ -51,7 +51,7 @@ def compare(
         return Difference(odd, unlike, f"{named(odd)} {verb} from the other {count} {where}")
     if len(ranks) == 2:
         two = "the two ranks" if holders is None else named(tuple(holders))
-        return Difference((), unlike, f"{two} differ {where}: which one is wrong can't be told")
+        return Difference((), unlike, f"{two} differ {where}: the wrong one is unknown")
     sizes = " and ".join(map(str, sorted(Counter(ranks).values(), reverse=True)[:_NAMED]))
     more = " and so on" if len(set(ranks)) > _NAMED else ""
     return Difference((), unlike, f"no majority of the {len(ranks)} ranks is alike ({sizes}{more}) {where}")

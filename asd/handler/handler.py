@@ -27,7 +27,7 @@ _RECONCILE_SECONDS = 600.0  # between two questions whether isolated devices sti
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
-_CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
+_CLOSED = "The window of the circuit breaker has passed: it is closed; events that were only reported have no effect."
 
 
 class FaultHandler:
@@ -104,7 +104,7 @@ class FaultHandler:
             return [outcome.get(each.case, each) if each.action == "isolating" else each for each in found]
 
     def tick(self, now: float | None = None, *, waits: bool = True) -> list[Decision]:
-        """Does what time has made due; returns what was decided.
+        """Does the work that is due; returns the decisions.
 
         Strikes wait for others of their job, unless no more can come.
         """
@@ -192,7 +192,7 @@ class FaultHandler:
         return self.acts and not self.policy.dry_run
 
     def _follow_leadership(self, now: float) -> None:
-        """Makes our own what the one that acts has left, and begins where it ended."""
+        """Adopts the state of the handler that acted before, and continues from there."""
         leadership = self._leadership
         if leadership is None or self._leads:
             return
@@ -229,7 +229,7 @@ class FaultHandler:
         self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
 
     def _end_idle_cases(self, now: float) -> None:
-        """Ends cases of a dry run or of the isolator `none`, and reports them: they are no reason to act in earnest."""
+        """Ends and reports cases of a dry run or of the isolator `none`: they must not isolate a device later."""
         if self.policy.dry_run:
             return
         cases, strikes, own = self.triage.cases, self.triage.strikes, self.engine.name
@@ -244,7 +244,7 @@ class FaultHandler:
                 strikes.clear(case.device, now)
                 self._keep([Decision(action="released", reason=reason, time=now, device=device, case=case.n)])
             elif case.state == "isolated" and case.isolator != own:
-                reason = f"{device} is out by the isolator {case.isolator}, which alone can give it back."
+                reason = f"{device} is isolated by the isolator {case.isolator}, and only that one can release it."
                 self._keep([Decision(action="problem", reason=reason, time=now, device=device, case=case.n)])
 
     def _prune(self, now: float) -> None:

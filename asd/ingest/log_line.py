@@ -40,7 +40,7 @@ _RANK = re.compile(r"(?:worker_|rank[_.-]?)(\d{1,9})(?:\.log(?:\..*)?)?", re.ASC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding:
-    """An alarm as it stands in a line; what the line does not say is left at its default."""
+    """An alarm as written in a line; fields that the line does not have keep their defaults."""
 
     rule: str  # who raised it: `silent_check_v2`, `silent_check_v3`, `combined` or `driver`
     reason: str  # why, in a few words

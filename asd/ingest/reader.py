@@ -44,7 +44,7 @@ class Ingest:
         self._explained: set[Path] = set()
         self._pending: deque[Event] = deque()
         self._unwritten = False
-        self._saved = load_if_there(self._cursor, "cursor", "what `asd ingest` wrote, or no such file")
+        self._saved = load_if_there(self._cursor, "cursor", "a file that `asd ingest` wrote, or none")
         self.follower = Follower(files, self._saved)
 
     def step(self, limit: int = 10_000) -> bool:

@@ -18,7 +18,7 @@ from asd.errors import ConfigError
 from asd.injection.patterns import PATTERNS, SHAPES, amount_is_valid
 
 TARGETS = {
-    "gradient": "the gradient that a checkpoint sees",
+    "gradient": "the gradient at a checkpoint",
     "weight": "a parameter, before the step",
     "output": "the forward output of a checked layer",
 }
@@ -75,18 +75,18 @@ class Fault:
 
     def __post_init__(self) -> None:
         checks = {
-            "target": (self.target in TARGETS, f"valid are {', '.join(TARGETS)}"),
-            "pattern": (self.pattern in PATTERNS, f"valid are {', '.join(PATTERNS)}"),
-            "where": (_is_expression(self.where), "valid is a regular expression for a checkpoint or parameter name"),
-            "step": (self.step >= 1, "valid is a step from 1 on"),
-            "duration": (self.duration >= 1, "valid is a number of steps from 1 on"),
-            "elements": (self.elements >= 1, "valid is a number from 1 on"),
-            "rank": (self.rank is None or self.rank >= 0, "valid is a rank from 0 on"),
-            "seed": (self.seed >= 0, "valid is a number from 0 on"),
-            "chance": (0 < self.chance <= 1, "valid is a number above 0, up to 1"),
+            "target": (self.target in TARGETS, f"it must be one of {', '.join(TARGETS)}"),
+            "pattern": (self.pattern in PATTERNS, f"it must be one of {', '.join(PATTERNS)}"),
+            "where": (_is_expression(self.where), "it must be a regular expression for a checkpoint or parameter name"),
+            "step": (self.step >= 1, "it must be a step from 1 on"),
+            "duration": (self.duration >= 1, "it must be a number of steps from 1 on"),
+            "elements": (self.elements >= 1, "it must be a number from 1 on"),
+            "rank": (self.rank is None or self.rank >= 0, "it must be a rank from 0 on"),
+            "seed": (self.seed >= 0, "it must be a number from 0 on"),
+            "chance": (0 < self.chance <= 1, "it must be a number above 0, up to 1"),
             "amount": (
                 self.pattern in PATTERNS and amount_is_valid(self.pattern, self.amount),
-                "valid is a bit from 0 to 63, a count from 1 on, or a finite number",
+                "it must be a bit from 0 to 63, a count from 1 on, or a finite number",
             ),
         }
         for name, (is_valid, valid) in checks.items():
@@ -104,7 +104,7 @@ class Fault:
             ConfigError: It cannot be parsed.
         """
         options_of_it = ":duration= :rank= :elements= :seed= :chance="
-        valid = f"valid is such as gradient:norm_out:flip=30:step=40, with options {options_of_it}"
+        valid = f"it must be of the form gradient:norm_out:flip=30:step=40, with options {options_of_it}"
         numbers = {field.name for field in fields(cls)} - {"target", "where", "pattern", "amount"}
         target, *parts = text.split(":")
         options: dict[str, str] = {}

@@ -21,7 +21,7 @@ from asd.verdict import Level, Verdict
 _SQUARE = "max_square"
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
-    TWICE: "the same call made twice gave other bits",
+    TWICE: "the same call gave different bits the second time",
 }
 
 
@@ -109,10 +109,10 @@ class Detectors:
             return None
         called, limit = f"{KINDS[kind].name}: " if kind in KINDS else "", second
         if value < least:
-            words, limit = f"{called}{'below what it has shown so far' if value else 'all zero'}", least
+            words, limit = f"{called}{'below its range so far' if value else 'all zero'}", least
         else:
             words = _DOES_NOT_FIT.get(kind, f"{called}{value:.3g}, above its second-level limit of {second:.3g}")
-        verdict = Verdict(Level.ERROR, f"{words}, but not when the same step was made again", value, limit)
+        verdict = Verdict(Level.ERROR, f"{words}, but not in a rerun of the step", value, limit)
         return Judged(verdict, "score" if kind in SCORES else statistic_of(self._config), limit)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
@@ -132,12 +132,12 @@ class Detectors:
         return self._together.look(values, ranges)
 
     def lasts(self, names: Sequence[str]) -> bool:
-        """Returns whether there are such anomalies of first level, all of them only because they have lasted."""
+        """Returns whether there are first-level anomalies, all of them only because they lasted."""
         judges = [self._judges.get(name) for name in names]
         return bool(judges) and all(isinstance(judge, Adaptive) and judge.lasts for judge in judges)
 
     def begin_anew(self) -> None:
-        """Forgets what sites have shown so far, but not how far healthy values go: what is set still holds."""
+        """Forgets the levels of sites, but not the margins; configured limits still hold."""
         self._judges, self._kinds = {}, {}
         self._together = Together()
 

@@ -146,7 +146,7 @@ class Monitor:
         return Outcome(events, fatal)
 
     def _publish_found(self, events: list[Event]) -> Event | None:
-        """Publishes what a step came to, first what matters most, with the other places; returns it if an error."""
+        """Publishes the events of a step; the gravest names the other sites, and is returned if first level."""
         levels = list(map(_LEVEL, events))
         if Level.ERROR in levels:
             goes_on = self._incident if self._incident_step == events[0].step - 1 else ""

@@ -16,12 +16,12 @@ from asd.verdict import Level, Verdict
 
 
 class Reports:
-    """Makes the events of one rank; nobody is told of them here.
+    """Factory of the events of one rank; it does not publish them.
 
     Args:
-        origin: Where the values come from.
-        rule: Which rule judges.
-        feature: What its verdicts are mostly about.
+        origin: Origin of the values.
+        rule: Name of the rule that judges.
+        feature: Feature of most of its verdicts.
         clock: Seconds since the epoch.
     """
 
@@ -44,9 +44,9 @@ class Reports:
 
         Args:
             step: Step of the anomaly.
-            reading: What it saw.
-            judged: What the rule says of that.
-            rule: Which rule it was.
+            reading: The values.
+            judged: The rule's verdict about them.
+            rule: Name of the rule.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
             attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where it came
@@ -85,7 +85,7 @@ class Reports:
         own, ranks = self._origin.rank, attribution.ranks
         if own == attribution.origin or (own in ranks and not attribution.shared):
             return event
-        reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
+        reason = attribution.reason if ranks else "all ranks have the same mean, so no rank is named"
         event = replace(event, reason=_with(event.reason, reason))
         # Where nobody is named the first of them tells of it.
         if own == min(ranks, default=0) and (attribution.names_nobody or not ranks):

@@ -117,7 +117,7 @@ class Adaptive(Rule):
         return Verdict(finding.level, f"{self.kind.name}: {finding.reason}", value, limit)
 
     def limit(self) -> float:
-        """Returns the lowest limit of what judges already."""
+        """Returns the lowest limit of the rules that judge already."""
         own = _power(self._strict_bits())
         return own if self._norm is None else min(own, self._norm.limit())
 
@@ -193,7 +193,7 @@ class Adaptive(Rule):
         return inf if self._trace.n < FIRST else self._trace.ceiling + self._margin.bits
 
     def _strict_bits(self) -> float:
-        """Returns the logarithm of the largest value that is no error by what the site has shown."""
+        """Returns the logarithm of the largest value that is not first level by the site's own past."""
         if self._trace.n < FIRST:
             return inf
         if self._is_noise:

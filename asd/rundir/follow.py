@@ -213,7 +213,7 @@ class Follower:
         return True
 
     def _look(self, key: str, path: Path, status: os.stat_result, batch: LineBatch) -> bool:
-        """Reads what is new in one file; False when its name is another's."""
+        """Reads the new lines of one file; False when its name belongs to a different file."""
         cursor = self._cursors.get(key)
         if cursor is not None and (cursor.path != str(path) or cursor.missing):
             cursor.path, cursor.missing, self._state = str(path), 0, None

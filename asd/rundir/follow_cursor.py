@@ -125,7 +125,7 @@ class LineBatch:
 
     @property
     def turn_is_over(self) -> bool:
-        """Returns true when another log is to go on."""
+        """Returns true when it is another log's turn."""
         return len(self.lines) >= self._turn_lines or self._bytes >= self._turn_bytes
 
     def read(self, cursor: Cursor, descriptor: int, path: Path) -> None:

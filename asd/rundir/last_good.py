@@ -1,6 +1,6 @@
 """Picks the checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are unchanged.
 
-Without one, the newest that is whole and of which no manifest says something bad.
+Without one, the newest complete one without a bad manifest.
 """
 
 import json
@@ -84,7 +84,7 @@ def last_good(
         newest = (in_all or whole)[0]
         return Choice(newest, None, f"{newest} has no manifest; there is nothing better.", tuple(skipped))
     where = ", ".join(map(str, places)) or "any folder"
-    return Choice(None, None, f"there is no good checkpoint in {where}, so the training begins anew.", tuple(skipped))
+    return Choice(None, None, f"there is no good checkpoint in {where}: the training starts at step 1.", tuple(skipped))
 
 
 class _Search:

@@ -174,13 +174,13 @@ class _Line:
     def __post_init__(self) -> None:
         names, kinds = {name for name, _ in self.checkpoints}, {kind for _, kind in self.checkpoints}
         if len(names) < len(self.checkpoints) or not kinds <= KINDS.keys():
-            raise StateError(f"its checkpoints are {str(self.checkpoints)[:80]}; valid are known kinds, each once.")
+            raise StateError(f"its checkpoints are {str(self.checkpoints)[:80]}; they must be known kinds, each once.")
         if not self.left_out.keys() <= set(map(str, range(len(self.steps)))):
-            raise StateError(f"left_out is {str(self.left_out)[:80]}; valid are indices into its steps.")
+            raise StateError(f"left_out is {str(self.left_out)[:80]}; it must hold indices into its steps.")
         if [len(row) for row in self.values] != [len(names)] * len(self.steps):
-            raise StateError("its values don't fit its steps and checkpoints; valid is one for each.")
+            raise StateError("it must have one value for each of its steps and checkpoints.")
         if any(value is not None and value < 0 for row in self.values for value in row):
-            raise StateError("one of its values is below 0; valid are numbers from 0 on.")
+            raise StateError("one of its values is below 0; all must be at least 0.")
 
 
 def _settings(line: _Line) -> Config:

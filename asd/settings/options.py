@@ -17,27 +17,27 @@ OPTIONS = (
         "detectors",
         "detectors",
         names(DETECTORS),
-        "which detectors are on beside the rule, `state+checksum` or one of them, empty for none; if not given, "
-        "both with `ASD_PROTECTION=full` and rule `adaptive`, `state` with `document` and rule `adaptive`, else none",
+        "detectors that are on beside the rule, `state+checksum` or one of them, empty for none; default: both "
+        "with `ASD_PROTECTION=full` and rule `adaptive`, `state` with `document` and rule `adaptive`, else none",
     ),
     Variable(
         "confirm",
         "confirm",
         SHARE,
-        "share of the steps, for example `0.01`, that may be made again before their update because of an anomaly of "
-        "either level; what a device did once is healed bit for bit",
+        "share of the steps, for example `0.01`, that may be re-run before their update, to confirm an anomaly; a "
+        "transient fault is healed bit for bit",
     ),
     Variable(
         "replay",
         "replay",
         FLAG,
-        "`1` makes a step whose update was refused again, to tell hardware from software",
+        "`1` re-runs a step whose update was refused, to tell hardware from software",
     ),
     Variable(
         "weight_hash",
         "weight_hash",
         count(_MOST_STEPS, f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison"),
-        "steps between two comparisons of the weights over data-parallel ranks; `0` for none",
+        "steps between two comparisons of the weights within a replica group; `0` for none",
     ),
     Variable(
         "manifest",

@@ -52,48 +52,46 @@ VARIABLES = (
         "ASD_ON_ANOMALY",
         "on_anomaly",
         choice(("log", "skip", "stop")),
-        "what a first-level anomaly does: `log` reports only, `skip` refuses the update and goes on, `stop` refuses it "
-        "and ends training",
+        "effect of a first-level anomaly: `log` only reports it, `skip` refuses the update and continues, `stop` "
+        "refuses it and ends the training",
     ),
     Variable(
         "ASD_PROTECTION",
         "protection",
         choice(PROTECTIONS),
-        "`full` turns on all that never changes a number: the document's thresholds, learned ranges, state, checksums, "
-        "the second look, replay and manifests; what other settings say goes before it. `document` is the document's "
-        "rule and nothing else",
+        "`full` turns on everything that changes no number: the document's thresholds, learned ranges, state, "
+        "checksums, confirmation, replay and manifests; other settings override it. `document` is that rule alone",
     ),
     Variable(
         "ASD_RULE",
         "rule",
         choice(RULES),
-        f"which rule judges: {', '.join(f'`{name}`' for name in RULES)}",
+        f"rule that judges: {', '.join(f'`{name}`' for name in RULES)}",
     ),
     Variable(
         "ASD_RUN_DIR",
         "run_dir",
         FOLDER,
-        "where a run leaves its events, counts, state and evidence",
+        "folder of the events, counts, state and evidence of a run",
     ),
     Variable(
         "ASD_RUN",
         "run",
         NAME,
-        "the run's name in its events, the same on all ranks; where it is not set they agree on one made from the ids "
-        "of Slurm, MindCluster or Kubernetes and the address of msrun's scheduler, else from folder, time and process",
+        "name of the run in its events, the same on all ranks; default: from the ids of Slurm, MindCluster or "
+        "Kubernetes and the address of msrun's scheduler, else from folder, time and process",
     ),
     Variable(
         "ASD_NODE",
         "node",
         NAME,
-        "the machine's name in events, where it is not its host name: in a container the name of the node, as the "
-        "engine that takes devices out knows it",
+        "name of the machine in events, if it is not the host name: in a container, the scheduler's name of the node",
     ),
     Variable(
         "ASD_DEVICE",
         "device",
         DIGITS,
-        "the number of this process' device in events, where it is not MindSpore's",
+        "number of the device of this process in events, if it is not MindSpore's",
     ),
 )
 """All but `ASD_OPTIONS`, which has a table of its own."""

@@ -114,7 +114,7 @@ class Job:
             return None
         last = self._record.attempts[-1]
         out = ", ".join(map(str, sorted(self._devices.out)))
-        self._say(f"goes on with {self._record.job} after {last.run}{f'; left out: {out}' if out else ''}.")
+        self._say(f"continues {self._record.job} after {last.run}{f'; isolated: {out}' if out else ''}.")
         if last.judged:
             return None
         watch = self._watch(last)
@@ -201,7 +201,7 @@ class Job:
                     self._say(str(error))
                 self._complaint = str(error)
         out = [device for device in attempt.devices if device in self._devices.out]
-        return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
+        return f"device {out[0]} was isolated: {self._devices.out[out[0]]}" if out else ""
 
     def _have_decided(self, attempt: Attempt, watch: AttemptWatch, now: float) -> None:
         """Passes certain events to the fault handler: verdicts, and anomalies that get no verdict any more."""

@@ -42,7 +42,7 @@ class Devices:
         known: All devices: the first `ranks` are used first, the rest are spares.
 
     Attributes:
-        out: Devices that are left out, each with the reason.
+        out: Isolated devices, each with the reason.
         bench: Suspected devices, the latest last: used only if no other is left.
     """
 
@@ -95,7 +95,7 @@ class OwnHandler:
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
             self._store.close()
-            valid = "valid is a folder in which no other `asd run` and no `asd handler` is at work"
+            valid = "it must be a folder in which no other `asd run` and no `asd handler` is running"
             raise ConfigError("ASD_RUN_DIR", str(run_dir), valid)
         self._handler = FaultHandler(self._store, POLICY, isolator, publish, already=published, from_beginning=True)
         with self._store.transaction():  # for `asd devices release`
@@ -144,11 +144,11 @@ class OwnHandler:
         if device in self.devices.out:
             return None
         if finding.kind == "persistent" and self._store.number("breaker_opened"):
-            unless = f"but the circuit breaker is open, so device {device} is not left out"
+            unless = f"but the circuit breaker is open, so device {device} is not isolated"
             see = "see `asd handler --reset-breaker`"
             return End(NOT_A_DEVICE, f"step {event.step}: {finding.reason}, {unless}; {see}.")
         if finding.kind == "transient":
-            self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which goes on.")
+            self._say(f"step {event.step}: {finding.reason}: a strike for device {device}, which continues.")
             return None
         can_tell = finding.kind != "undetermined" or device in self.devices.bench  # by several incidents
         is_suspect = can_tell and finding.kind in ("suspect", "undetermined")
@@ -159,12 +159,12 @@ class OwnHandler:
         if (is_suspect or finding.kind == "persistent") and not repeated:  # a persistent one may be released by hand
             return None
         what = "software or data" if can_tell and finding.kind != "unclear" else "nobody can be named"
-        sentence = f"step {event.step}: {what}, no device is left out: {repeated or finding.reason}"
+        sentence = f"step {event.step}: {what}, no device is isolated: {repeated or finding.reason}"
         steps = [each.step for each in record.attempts[-2:]]
         if repeated or (record.tried_again if can_tell else len(set(steps)) < len(steps)):
-            return End(NOT_A_DEVICE, f"{sentence}; another attempt would meet the same.")
+            return End(NOT_A_DEVICE, f"{sentence}; another attempt would end the same way.")
         record.tried_again = True
-        self._say(f"{sentence}; it is tried once more.")
+        self._say(f"{sentence}; the job is tried once more.")
         return None
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:
@@ -179,9 +179,9 @@ class OwnHandler:
         self._look_up()
         for device, reason in self.devices.out.items():
             if device not in before:
-                self._say(f"device {device} is left out: {reason}.")
+                self._say(f"device {device} is isolated: {reason}.")
         for device in sorted(before.keys() - self.devices.out.keys()):
-            self._say(f"device {device} is back.")
+            self._say(f"device {device} is released.")
 
     def _look_up(self) -> None:
         records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}

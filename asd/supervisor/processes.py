@@ -34,7 +34,7 @@ def resolve(command: Sequence[str], path: str) -> list[str]:
         words.insert(0, "python")
     program = shutil.which(words[0], path=path)
     if program is None:
-        raise ConfigError("COMMAND", words[0], "valid is a program in PATH, or the path of an executable file")
+        raise ConfigError("COMMAND", words[0], "it must be a program in PATH, or the path of an executable file")
     return [os.path.abspath(program), *words[1:]]  # a link in a virtual environment stays one
 
 

@@ -86,5 +86,5 @@ def record_file(run_dir: Path) -> Path:
 def load_record(run_dir: Path) -> Record | None:
     """Returns the record in `run_dir`; None if there is none."""
     path = record_file(run_dir)
-    data = load_if_there(path, "record", "what `asd run` wrote, or no such file", version=VERSION)
+    data = load_if_there(path, "record", "a file that `asd run` wrote, or none", version=VERSION)
     return None if data is None else fill(Record, data, f"record {path}")

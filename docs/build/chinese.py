@@ -13,7 +13,7 @@ SETTINGS = {
     ),
     "ASD_PROTECTION": (
         "一键防护：`full` 打开所有不改变任何数值的手段（文档阈值、自学习范围、权重与优化器状态、"
-        "checksum、可疑步重算、重放、ckpt 清单），"
+        "checksum、可疑步确认、重放、ckpt 清单），"
         "其他变量的设置优先；`document` 只用文档规则"
     ),
     "ASD_RULE": "判断特征值所用的规则",
@@ -22,16 +22,16 @@ SETTINGS = {
         "事件中的任务名，所有 rank 相同；不设置时由各 rank 协商得出：取自 Slurm、MindCluster、Kubernetes 的作业号"
         "与 msrun 调度进程的地址，都没有时由目录、时间与进程号生成"
     ),
-    "ASD_NODE": "事件中的机器名；不设置时取主机名；在容器中应设为节点名，即隔离设备的引擎所用的名字",
+    "ASD_NODE": "事件中的机器名；不设置时取主机名；在容器中应设为节点名，即调度系统所用的名字",
     "replay": "`1`：更新被丢弃的那一步会重放一次，以区分硬件错误与软件错误",
-    "confirm": "允许在更新之前重算的可疑步所占比例，例如 `0.01`；设备偶发的一次错误会被逐比特修复",
+    "confirm": "允许在更新之前重放以确认的可疑步所占比例，例如 `0.01`；设备的瞬时错误会被逐比特修复",
     "manifest": (
         "`1`：为 `ModelCheckpoint` 写出的每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt；"
         "其他文件请调用 `StepMonitor.save_manifest`"
     ),
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
-    "weight_hash": "数据并行的各 rank 之间每隔多少步比对一次权重；`0` 为不比对",
+    "weight_hash": "副本组内每隔多少步比对一次权重；`0` 为不比对",
     "detectors": (
         "启用哪些检测器，例如 `state+checksum`，可留空；规则为 `adaptive` 时，"
         "`ASD_PROTECTION` 为 `full` 默认两者都启用，为 `document` 默认只启用 `state`；其他规则默认不启用"

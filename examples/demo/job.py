@@ -141,7 +141,7 @@ class Acts(Story):
                 f"{event.value:.3g}, limit {limit}; the update is {'refused' if event.refused else 'applied'}"
             )
         for event in told.of("replay")[:1]:
-            self.say(f"   the step is made again: {event.verdict}: {event.reason}")
+            self.say(f"   replay of the step: {event.verdict}: {event.reason}")
 
     def _draw(self, played: dict[str, Told]) -> Path:
         from asd.demo.pictures import Lane, draw_jobs

@@ -43,12 +43,12 @@ def after(query: Query) -> After:
     """
     for name in query:
         if name not in _READING:
-            raise QueryError(f"the parameter {name!r} does not go with 'after'; valid are {', '.join(_READING)}.")
+            raise QueryError(f"the parameter {name!r} cannot be combined with 'after'; only {', '.join(_READING)} can.")
     cursors = [text for text in query["after"] if text]
     for text in cursors:
         if CURSOR.fullmatch(text) is None or len(cursors) > _MOST_CURSORS:
             raise QueryError(
-                f"the parameter 'after' is {text[:80]!r}, one of {len(cursors)}; valid are at most {_MOST_CURSORS} "
+                f"the parameter 'after' is {text[:80]!r}, one of {len(cursors)}; pass at most {_MOST_CURSORS} "
                 "cursors from the header X-ASD-Cursor, or an empty text for all events."
             )
     wait = _number(query, "wait", "0", r"[0-9]{1,2}(\.[0-9]{1,3})?", (0, _LONGEST_WAIT), "a number of seconds")
@@ -67,7 +67,7 @@ def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
     """
     for name in query:
         if name != "limit":
-            raise QueryError(f"the parameter {name!r} is not known; valid is limit.")
+            raise QueryError(f"the parameter {name!r} is unknown; pass limit.")
     return sorted(reversed(events), key=lambda event: event.time, reverse=True)[: _limit(query)]
 
 
@@ -84,8 +84,8 @@ def _limit(query: Query) -> int:
 def _number(query: Query, name: str, usual: str, form: str, bounds: tuple[float, float], what: str) -> float:
     values = query.get(name, [usual])
     if len(values) > 1:
-        raise QueryError(f"the parameter {name!r} is given {len(values)} times; valid is once.")
+        raise QueryError(f"the parameter {name!r} is given {len(values)} times; pass it once.")
     if not re.fullmatch(form, values[0], re.ASCII) or not bounds[0] <= float(values[0]) <= bounds[1]:
         valid = f"{what} from {bounds[0]:g} to {bounds[1]:g}"
-        raise QueryError(f"the parameter {name!r} is {values[0][:80]!r}; valid is {valid}.")
+        raise QueryError(f"the parameter {name!r} is {values[0][:80]!r}; it must be {valid}.")
     return float(values[0])

@@ -30,8 +30,8 @@ _MOST_PARAMETERS = 1000
 _JSON, _TEXT = "application/json", "text/plain; charset=utf-8"
 _SENTENCES = {
     400: "The request can't be read.",
-    403: "The certificate is for no name that may ask here.",
-    404: "There is nothing here; valid are /metrics, /healthz, /readyz, /events.",
+    403: "The certificate has no name that is allowed here.",
+    404: "There is nothing here; paths are /metrics, /healthz, /readyz, /events.",
     405: "Valid methods are GET and HEAD.",
 }
 
@@ -86,10 +86,10 @@ class _Route(RequestHandler):
             self.set_header(name, value)
 
     def compute_etag(self) -> None:
-        """Returns none: no two answers are the same."""
+        """Returns None, because no two answers are the same."""
 
     def prepare(self) -> None:
-        """Refuses what is not answered."""
+        """Refuses requests without a valid certificate, and requests with an unknown path or method."""
         self.server.clients.answer(self.stream)
         if not self.server.may_ask(self.request):
             raise HTTPError(403)

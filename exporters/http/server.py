@@ -159,7 +159,7 @@ def listen(address: str, port: int, setting: str) -> socket.socket:
     host = address[1:-1] if address[:1] == "[" and address[-1:] == "]" else address
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if not host:
-        raise ConfigError(setting, where, "valid is an address of this machine, or 0.0.0.0 for all of them")
+        raise ConfigError(setting, where, "it must be an address of this machine, or 0.0.0.0 for all")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError, OverflowError) as error:
@@ -178,8 +178,8 @@ def listen(address: str, port: int, setting: str) -> socket.socket:
 
 
 _REASONS = {
-    errno.EADDRINUSE: "the port is in use by another program; valid is a free one, or 0 to have one picked",
-    errno.EACCES: "this user may not use the port; valid is one from 1024 on",
+    errno.EADDRINUSE: "the port is in use by another program; pass a free one, or 0 to pick one",
+    errno.EACCES: "this user may not use the port; pass one from 1024 on",
     errno.EADDRNOTAVAIL: "the address is none of this machine's",
 }
 

@@ -99,7 +99,7 @@ class _TlsFile(Generic[_Settings]):
         except OSError as error:
             raise self._wrong(f"it can't be read: {error.strerror or error}") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            hint = "; passwords are the matter of a proxy" if "basic_auth" in str(error) else ""
+            hint = "; use a proxy for passwords" if "basic_auth" in str(error) else ""
             raise self._wrong(" ".join(str(error).split()) + hint) from error
 
     def _load(self, context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:

@@ -55,7 +55,7 @@ def _factory(name: str) -> Callable[..., Isolator]:
         if entry.name == name:
             loaded: Callable[..., Isolator] = entry.load()
             return loaded
-    raise ConfigError("the isolator", name, f"valid are {', '.join(isolator_names())}")
+    raise ConfigError("the isolator", name, f"it must be one of {', '.join(isolator_names())}")
 
 
 def _check_names(name: str, factory: Callable[..., Isolator], options: dict[str, Any]) -> None:

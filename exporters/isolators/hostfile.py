@@ -99,7 +99,7 @@ class HostFile:
         for text, host in named:
             if text and not text.startswith("#") and not host:
                 raise ValueError(
-                    f"{self._source} can't be used: {text[:80]!r}; valid is a host such as `n1 slots=8` or `n1:8`"
+                    f"{self._source} can't be used: {text[:80]!r}; it must be a host such as `n1 slots=8` or `n1:8`"
                 )
         hosts = dict.fromkeys(host for text, host in named if host and not text.startswith("#"))
         gone = {host for text, host in named if text.startswith("#")} - hosts.keys()
@@ -110,7 +110,7 @@ class HostFile:
         return _Lists(lines, list(hosts), gone, marks, written)
 
     def _write(self, found: _Lists) -> None:
-        """Brings the output to what the marks say, whole or not at all."""
+        """Writes the output that the marks require, atomically."""
         out = {host: f"# {reason_for(marks)} | " for host, marks in found.marks.items() if marks}
         if all(host in out for host in found.hosts):
             raise ValueError(f"nothing would be left in {self._output}")

@@ -93,7 +93,7 @@ def message_text(message: object) -> str:
     """
     text = msgspec.json.encode(_converted(message)).decode()
     if len(text) > _LARGEST:
-        raise ValueError(f"a public fault message of {len(text)} bytes is too long; valid are at most {_LARGEST}")
+        raise ValueError(f"a public fault message of {len(text)} bytes is too long; the limit is {_LARGEST}")
     return text
 
 

@@ -60,22 +60,22 @@ class Agent:
     Call `poll` now and then, or `run` in a thread; everything else may be called from any thread.
 
     Args:
-        run_dirs: The folders, or what holds them; those that do not exist yet are waited for.
-        state_file: Where it keeps its events and how far it has read; None for a file in the first of `run_dirs`.
-        host: Takes in only what came from this machine; everything when empty.
+        run_dirs: The folders, or their parents; the agent waits for folders that do not exist yet.
+        state_file: File of its events and positions; None for a file in the first of `run_dirs`.
+        host: Reads only data of this machine; of all when empty.
         poll_interval: Seconds between two polls in `run`.
         policy: What a strike is, and how many make a device suspect; as the fault handler has it.
-        devices: Tells the other names of a device, which events get that lack them.
-        checkpoints: Of each rank so many are known, those nearest to their limit.
+        devices: Returns the other names of a device, which are added to its events.
+        checkpoints: Number of checkpoints per rank with series, those nearest to their limits.
         clock: Seconds since the epoch.
         monotonic: Seconds from any point in time; never goes back.
 
     Attributes:
-        ledger: What the events add up to.
+        ledger: Totals of the events.
         journal: The events, for a fault handler that pulls; in the state file.
-        problems: What went wrong, by reason, one of `PROBLEMS`.
-        alive: Tells whether the process of a status lives.
-        left_out: Ranks of other machines whose statuses were left out at the last poll.
+        problems: Numbers of problems, by reason, one of `PROBLEMS`.
+        alive: Returns whether the process of a status lives.
+        left_out: Number of ranks of other machines that were skipped at the last poll.
         behind: Bytes of event logs that are still to be read, by run folder.
         last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
 
@@ -142,7 +142,7 @@ class Agent:
         """Returns why its data are not up to date; empty when they are."""
         age = self._monotonic() - self._last_sign
         if age > _STUCK_INTERVALS * self.poll_interval:
-            return f"the files were last looked at {age:.0f} s ago"
+            return f"the files were last read {age:.0f} s ago"
         if not self._polled:
             return "the event logs are being read for the first time"
         return self.journal.problem or self._disk or self._folders.complaint
@@ -219,8 +219,8 @@ class Agent:
             some = ", ".join(sorted(hosts)[:_FEW])
             self._warn_once(
                 f"all ranks in the run folders are of other machines ({some}{', ...' if len(hosts) > _FEW else ''}) "
-                f"and left out, for this agent takes in {self.host} alone; a training in a pod has to be told the name "
-                "of its node in ASD_NODE.",
+                f"and skipped, because this agent reads only {self.host}; in a pod, set ASD_NODE of the training to "
+                "the name of its node.",
                 "others",
             )
 
@@ -256,9 +256,7 @@ class Agent:
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
             if event.kind == "recovery" and not may_give_back(line.path):
-                self._problem(
-                    "bad_line", f"{line.path}, byte {line.offset}: its user may not say that a device was given back."
-                )
+                self._problem("bad_line", f"{line.path}, byte {line.offset}: its user may not report a release.")
             elif self.host in ("", event.host):
                 event = self._of_hardware(event)
                 self.ledger.add(event)
@@ -297,13 +295,15 @@ class Agent:
         """Begins where the journal ends; with the first lines where that can't be told."""
         if self.journal.lost:
             self._problem(
-                "cursor", f"{self.state_file} was corrupt and is {self.journal.lost} now; logs are read anew."
+                "cursor", f"{self.state_file} was corrupt and is {self.journal.lost} now; logs are read from the start."
             )
             self.journal.lost = ""
         try:
             self._follower = self._follow(saved.get("cursor"))
         except StateError as error:
-            self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
+            self._problem(
+                "cursor", f"{self.state_file} cannot be used, so the event logs are read from the start: {error}"
+            )
             self._follower = self._follow(None)
         self.ledger.recount(self.journal.last_events(_MOST_COUNTED))
         self._saved = self._follower.state() if saved else None

@@ -29,7 +29,7 @@ _STATUS_COUNTERS = (
     ("asd_detector_problems_total", "problems", "Failures of the detector itself."),
     ("asd_evidence_dropped_total", "evidence_dropped", "Evidence that was not kept."),
     ("asd_step_seconds_total", "step_seconds", "Time of the training steps, in seconds."),
-    ("asd_check_seconds_total", "check_seconds", "Time of detection in these on the host, in seconds."),
+    ("asd_check_seconds_total", "check_seconds", "Time of detection between these steps on the host, in seconds."),
 )
 _STATUS_GAUGES = (
     ("asd_step", "step", "The last judged training step."),
@@ -41,7 +41,7 @@ _STATUS_GAUGES = (
     (
         "asd_status_timestamp_seconds",
         "written",
-        "When the rank last told its counts, in seconds since the epoch.",
+        "When the rank last wrote its counts, in seconds since the epoch.",
     ),
 )
 """Name, field of the status, and help text."""
@@ -49,15 +49,15 @@ _STATUS_GAUGES = (
 _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
     (
         "asd_strikes_in_window",
-        "Strikes of the device in the last {minutes:g} minutes, in all runs; what a replay laid on software is none.",
+        "Strikes of the device in the last {minutes:g} minutes, in all runs, without those due to software.",
         lambda row: row.record.strikes,
     ),
     (
         "asd_device_suspect",
-        "1 when these are {strikes} or more, and the fault handler takes the device out.",
+        "1 when its strikes are {strikes} or more, so that the fault handler isolates it.",
         lambda row: row.record.suspect,
     ),
-    ("asd_device_isolated", "1 while the device is taken out of the job.", lambda row: row.record.isolated),
+    ("asd_device_isolated", "1 while the device is isolated.", lambda row: row.record.isolated),
     (
         "asd_last_anomaly_timestamp_seconds",
         "When the last anomaly was, in seconds since the epoch; 0 before the first.",
@@ -72,7 +72,7 @@ class AsdCollector(Collector):
     The cost of a scrape does not depend on the number of events. Any thread may scrape.
 
     Args:
-        statuses: Returns the statuses of the ranks. Of two with the same labels the one written last counts.
+        statuses: Returns the statuses of the ranks. If two have the same labels, the later one counts.
         ledger: Totals of the events; ranks that are known from events only have no other series.
         checkpoints: Number of checkpoints of each rank, the nearest to their limit, that get two series each.
         alive: Returns whether the process of a status exists.
@@ -117,7 +117,7 @@ class AsdCollector(Collector):
         yield from self._checkpoint_families(rows)
 
     def _build_info(self) -> Metric:
-        family = GaugeMetricFamily("asd_build_info", "Always 1; tells the versions.", labels=("version", "python"))
+        family = GaugeMetricFamily("asd_build_info", "Always 1; labels are versions.", labels=("version", "python"))
         family.add_metric(self._build, 1)
         return family
 
@@ -135,13 +135,11 @@ class AsdCollector(Collector):
 
 def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:
     info = GaugeMetricFamily(
-        "asd_rank_info", "Always 1; tells the names of the rank's device.", labels=(*LABELS, "device", "vdie_id")
+        "asd_rank_info", "Always 1; labels are names of the rank's device.", labels=(*LABELS, "device", "vdie_id")
     )
     active = GaugeMetricFamily("asd_training_active", "1 while a training runs.", labels=LABELS)
-    lost = GaugeMetricFamily(
-        "asd_rank_lost", "1 when the process ended without saying that the training did.", labels=LABELS
-    )
-    unjudged = GaugeMetricFamily("asd_training_unjudged", "1 where nobody judges the updates.", labels=LABELS)
+    lost = GaugeMetricFamily("asd_rank_lost", "1 when the process ended without a final status.", labels=LABELS)
+    unjudged = GaugeMetricFamily("asd_training_unjudged", "1 if the updates are not judged.", labels=LABELS)
     for row in rows:
         if row.status is not None:
             info.add_metric((*row.labels, row.device, row.vdie_id), 1)
@@ -177,9 +175,7 @@ def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]
     anomalies = CounterMetricFamily(
         "asd_anomalies_total", "Values that broke a limit of the first or second level.", labels=(*LABELS, "level")
     )
-    verdicts = CounterMetricFamily(
-        "asd_replay_verdicts_total", "What replays of a step found.", labels=(*LABELS, "verdict")
-    )
+    verdicts = CounterMetricFamily("asd_replay_verdicts_total", "Replays, by verdict.", labels=(*LABELS, "verdict"))
     for row in rows:
         for level in LEVELS:
             last = row.counts.last_events.get(level)

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB U
 
 
 class JournalInUseError(StateError):
-    """Another process has the file."""
+    """Raised when another process has the file open."""
 
 
 class EventJournal:
@@ -72,10 +72,10 @@ class EventJournal:
         return self._db is not None
 
     def open(self) -> dict[str, Any] | None:
-        """Opens the file, which is made when it is not there; one that is corrupt gets another name.
+        """Opens the file, and creates it if needed; a corrupt file is renamed.
 
         Returns:
-            What `add` was told last; None before.
+            The last position given to `add`; None before.
 
         Raises:
             JournalInUseError: Another process has it.
@@ -156,7 +156,7 @@ class EventJournal:
         return list(self.last_events(_RECENT, _MOST_RECENT))
 
     def last_events(self, most: int, characters: int = _MOST_BYTES) -> Iterator[Event]:
-        """Yields the last events, so many at most, the oldest first; nobody else uses the journal meanwhile.
+        """Yields at most this many of the last events, the oldest first; nothing else may use the journal meanwhile.
 
         Raises:
             StateError: They can't be read.
@@ -244,7 +244,7 @@ class EventJournal:
         except (sqlite3.Error, OSError) as error:
             if self._db is None and "locked" in str(error):
                 raise JournalInUseError(
-                    f"the state file {self.path} is in use by another exporter; valid is one of its own for each."
+                    f"the state file {self.path} is in use by another exporter; pass a different one to each."
                 ) from error
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise StateError(f"the events in {self.path} can't be kept or read: {reason}.") from error

@@ -13,23 +13,23 @@ from asd.handler.handler_counts import HandlerCounts
 _NUMBERS = {
     "acting": "1 for the handler that acts, 0 for one that stands by.",
     "circuit_open": "1 while the circuit breaker is open.",
-    "devices_known": "Devices heard of.",
-    "devices_isolated": "Devices that are out, or about to be.",
+    "devices_known": "Known devices.",
+    "devices_isolated": "Devices that are isolated, or about to be.",
     "devices_refused": (
-        "Devices that the engine has refused, or failed, to isolate or to release so far; it is asked again."
+        "Devices that the scheduler has refused, or failed, to isolate or to release so far; it is retried."
     ),
     "clock_difference_seconds": "How far the clock of an agent is from this one, the largest of all.",
     "run_folders": "Folders in which the handler found something of a rank.",
-    "agents_unknown": "1 while who the agents are can't be looked up, or there are none, where some are to be.",
-    "last_event_timestamp_seconds": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
+    "agents_unknown": "1 while the list of agents cannot be read, or is empty although agents are expected.",
+    "last_event_timestamp_seconds": "When an event was last processed, in seconds since the epoch; 0 before the first.",
     "last_look_timestamp_seconds": "When the handler last looked for events, in seconds since the epoch.",
-    "events_total": "Events taken in.",
+    "events_total": "Events processed.",
     "refused_events_total": (
-        "Events that their agent may not tell, such as of devices of other nodes; they were refused."
+        "Events that their agent may not report, such as of devices of other nodes; they were refused."
     ),
-    "missed_events_total": "Events that agents had dropped, for there were too many, before they were fetched.",
-    "agent_failures_total": "Times that an agent was asked in vain.",
-    "failed_tries_total": "Times that the engine was asked and did not do it.",
+    "missed_events_total": "Events that agents dropped before they were fetched, because there were too many.",
+    "agent_failures_total": "Failed requests to agents.",
+    "failed_tries_total": "Requests that the scheduler refused or failed.",
 }
 """Help texts by the metric's name without `asd_handler_`; without unit and kind it is the number's name."""
 
@@ -55,7 +55,7 @@ class HandlerCollector(Collector):
         yield GaugeMetricFamily("asd_handler_agents", "Agents that events are pulled from.", len(agents))
         yield GaugeMetricFamily(
             "asd_handler_agents_unreachable",
-            "Those of them that can't be reached, or send what no agent sends; what they keep is fetched later.",
+            "Agents that cannot be reached, or send invalid data; their stored events are fetched later.",
             sum(not is_up for is_up in agents.values()),
         )
         up = GaugeMetricFamily("asd_handler_agent_up", "Whether an agent can be reached.", labels=["agent"])
@@ -63,12 +63,12 @@ class HandlerCollector(Collector):
             up.add_metric([place], is_up)
         yield up
         out = GaugeMetricFamily(
-            "asd_handler_device_isolated", "1 for each device that is out.", labels=["node", "device", "id"]
+            "asd_handler_device_isolated", "1 for each isolated device.", labels=["node", "device", "id"]
         )
         for host, device in counts.out:
             out.add_metric([host, device, name_device(host, device).id], 1)
         yield out
-        actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by what was done.", labels=["action"])
+        actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by action.", labels=["action"])
         for action, count in counts.actions.copy().items():
             actions.add_metric([action], count)
         yield actions

@@ -54,7 +54,7 @@ class NodeCollector(AsdCollector):
             ("asd_agent_run_folders", "Folders in which the agent found something of a rank.", agent.run_folders),
             (
                 "asd_agent_left_out_ranks",
-                "Ranks of other machines in these, which the agent leaves out.",
+                "Ranks of other machines in the run folders, which the agent skips.",
                 agent.left_out,
             ),
         ):
@@ -63,7 +63,7 @@ class NodeCollector(AsdCollector):
             GaugeMetricFamily(f"asd_agent_{name}", about, labels=("folder",))
             for name, about in (
                 ("behind_bytes", "Bytes of a run folder's event logs that the agent has still to read."),
-                ("run_ready", "Whether what the agent serves of a run folder is up to date."),
+                ("run_ready", "1 when the data that the agent serves of a run folder are up to date."),
             )
         )
         for folder, left in agent.behind.items():

@@ -135,10 +135,10 @@ def sort_of(event: Event) -> str:
 
 
 def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None = None) -> RunData:
-    """Reads what is in `run_dir`.
+    """Reads a run folder.
 
     Args:
-        run_dir: The folder a run left.
+        run_dir: The folder of a run.
         now: Seconds since the epoch; the present when None.
         policy: What a strike is, and how long it counts; as the fault handler has it.
 
@@ -146,9 +146,7 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         StateError: There is no such folder.
     """
     if not run_dir.is_dir():
-        raise StateError(
-            f"the run folder {str(run_dir)!r} does not exist; valid is the folder a run left, ASD_RUN_DIR."
-        )
+        raise StateError(f"the run folder {str(run_dir)!r} does not exist; pass the ASD_RUN_DIR of a run.")
     now = time.time() if now is None else now
     ledger = Ledger(policy, lambda: now)
     unreadable: dict[str, str] = {}

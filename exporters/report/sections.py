@@ -83,8 +83,8 @@ def _strikes(data: RunData) -> str:
     policy = data.policy
     return (
         f"Strikes are those of the device within the last {policy.window_seconds / 60:g} minutes, in all runs of this "
-        f"folder, as the fault handler counts them: {policy.strikes} take a device out. What a replay laid on software "
-        "is none."
+        f"folder, as the fault handler counts them: {policy.strikes} isolate a device. Strikes that a replay "
+        "attributed to software do not count."
     )
 
 

@@ -42,7 +42,7 @@ def verdict_on(data: RunData) -> RunVerdict:
     elif data.ranks and not more:
         lead = "Nothing was checked yet."
     elif data.ranks:
-        lead = "No anomaly is recorded, but there are no counts that say how much was checked."
+        lead = "No anomaly is recorded, but the number of checks is unknown."
     else:
         lead = "This folder holds no events and no counts of a run, so nothing can be said about it."
         return RunVerdict("unknown", "Nothing recorded", lead, more)

@@ -115,7 +115,7 @@ class StatusFile:
         other = self._shared.other(f"process {status.pid} on {status.host}, run {status.run}")
         if other and other != self._other:
             words = "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
-            words += "Give each training an ASD_RUN_DIR of its own"
+            words += "Set a different ASD_RUN_DIR for each training"
             _LOG.warning(words, self.path, other, status.pid)
         self._other = other
         return not other
@@ -183,7 +183,7 @@ class StatusFiles:
 
 def _load(path: Path, size: int) -> Status:
     if size > _MOST_BYTES:
-        raise StateError(f"it has {size} bytes; valid are at most {_MOST_BYTES}.")
+        raise StateError(f"it has {size} bytes; the limit is {_MOST_BYTES}.")
     return Status.from_json(read_regular(path, links=False).decode(errors="replace"))
 
 

@@ -44,11 +44,11 @@ class DumpConfig:
     ) -> None:
         for name, value in (("enable_dump", enable_dump), ("enable_dump_debug", enable_dump_debug)):
             if not isinstance(value, bool):
-                raise ConfigError(name, value, "valid is True or False")
+                raise ConfigError(name, value, "it must be True or False")
         if enable_dump and enable_dump_debug:
             raise ConfigError("enable_dump_debug", value=True, valid="it must not be on together with enable_dump")
         if dump_debug_mode not in _MODES:
-            raise ConfigError("dump_debug_mode", dump_debug_mode, f"valid is {', '.join(_MODES)}")
+            raise ConfigError("dump_debug_mode", dump_debug_mode, f"it must be one of {', '.join(_MODES)}")
         if dump_debug_mode != "all" and _is_atlas_a2():
             raise ConfigError("dump_debug_mode", dump_debug_mode, "an Atlas A2 supports only all")
         self.enable_dump, self.enable_dump_debug, self.dump_debug_mode = enable_dump, enable_dump_debug, dump_debug_mode
@@ -62,7 +62,7 @@ class DumpConfig:
             ConfigError: Neither is requested, or `overflow_nums` is wrong.
         """
         if not (self.enable_dump or self.enable_dump_debug):
-            raise ConfigError("enable_dump_debug", value=False, valid="valid is that it or enable_dump is on")
+            raise ConfigError("enable_dump_debug", value=False, valid="it or enable_dump must be True")
         if self.enable_dump:
             return DebuggerConfig(dump_path=self.dump_path, task="tensor")
         inner = {"overflow_nums": self.overflow_nums, "check_mode": CHECK_MODES[self.dump_debug_mode]}
@@ -72,12 +72,12 @@ class DumpConfig:
 
 def _checked(path: str | Path | None) -> Path:
     if path is None:
-        raise ConfigError("dump_path", path, "valid is an existing folder")
+        raise ConfigError("dump_path", path, "it must be an existing folder")
     folder = Path(path)
     if not folder.is_dir():
-        raise ConfigError("dump_path", str(path), "valid is a folder that exists already")
+        raise ConfigError("dump_path", str(path), "it must be an existing folder")
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise ConfigError("dump_path", str(path), "valid is a folder that this user can read and write")
+        raise ConfigError("dump_path", str(path), "it must be a folder that this user can read and write")
     return folder
 
 
@@ -111,7 +111,7 @@ class NPURunConfig:
 
     def __init__(self, *, dump_config: DumpConfig | None = None, **others: Any) -> None:
         if dump_config is not None and not isinstance(dump_config, DumpConfig):
-            raise ConfigError("dump_config", type(dump_config).__name__, "valid is a DumpConfig")
+            raise ConfigError("dump_config", type(dump_config).__name__, "it must be a DumpConfig")
         self.dump_config = dump_config
         self.others = others
 
@@ -147,4 +147,4 @@ def _plain(value: Any, key: str) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(key, value, "valid is text in UTF-8") from error
+        raise ConfigError(key, value, "it must be text in UTF-8") from error

@@ -47,7 +47,7 @@ class GradientMonitor:
         else:
             self.config = DebuggerConfig.of(config) if isinstance(config, dict) else DebuggerConfig.read(config)
         if self.config.task != "grad_probe":
-            raise ConfigError("task", self.config.task, "valid is grad_probe")
+            raise ConfigError("task", self.config.task, "it must be grad_probe")
         self._folder: Path | None = None
         self._names: list[str] = []
         self._step = 0
@@ -65,7 +65,7 @@ class GradientMonitor:
         """
         parameters = getattr(optimizer, "parameters", None)
         if not isinstance(optimizer, nn.Cell) or parameters is None:
-            raise ConfigError("optimizer", type(optimizer).__name__, "valid is an optimizer with a list of parameters")
+            raise ConfigError("optimizer", type(optimizer).__name__, "pass an optimizer with a list of parameters")
         if getattr(optimizer, _MONITORED, False) or self._folder is not None:
             raise ConfigError("optimizer", type(optimizer).__name__, "one monitor records one optimizer, once")
         if is_guarded(optimizer):
@@ -77,9 +77,9 @@ class GradientMonitor:
         self._names = [parameter.name for parameter in parameters]
         unknown = [name for name in self.config.param_list if name not in self._names]
         if unknown and len(unknown) == len(self.config.param_list):
-            raise ConfigError("param_list", unknown, f"valid are parameters of the optimizer: {self._names!r:.500}")
+            raise ConfigError("param_list", unknown, f"pass parameters of the optimizer: {self._names!r:.500}")
         if unknown:
-            _LOG.warning("param_list names what is no parameter of the optimizer: %s.", ", ".join(unknown))
+            _LOG.warning("names in param_list are not parameters of the optimizer: %s.", ", ".join(unknown))
         check_writable(self.config.dump_path)
         rank = int(get_rank()) if GlobalComm.INITED else 0
         self._folder = self.config.dump_path / f"rank{rank}"
@@ -108,7 +108,7 @@ class GradientMonitor:
         except Exception as error:  # of whatever kind: the training goes on
             self._failed = True
             reason = getattr(error, "strerror", None) or str(error)
-            _LOG.error("the record of gradients in %s ends here, training goes on: %s.", self._folder, reason)
+            _LOG.error("the record of gradients in %s ends here, the training continues: %s.", self._folder, reason)
 
 
 def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None]) -> None:

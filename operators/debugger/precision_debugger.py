@@ -79,7 +79,7 @@ class PrecisionDebugger:
         self.config = _settings(config_path, self._given)
         check_writable(self.config.dump_path)
         if self.config.not_done:
-            _LOG.warning("the config of the debugger asks for what is not done: %s.", "; ".join(self.config.not_done))
+            _LOG.warning("keys of the debugger's config have no effect: %s.", "; ".join(self.config.not_done))
         self._step = 0
         self._said: set[str] = set()
         self._nets: tuple[nn.Cell, ...] = ()
@@ -103,7 +103,7 @@ class PrecisionDebugger:
         running = current_session()
         if running is not None:
             raise StateError(
-                f"Another debugger records now, with the task {running.config.task}, and one can at a time: call its "
+                f"A different debugger is recording, with the task {running.config.task}, and only one can: call its "
                 f"stop() before this start() with the task {self.config.task}."
             )
         self._read_again()
@@ -111,7 +111,7 @@ class PrecisionDebugger:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
-            raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
+            raise ConfigError("model", model, f"at level {self.config.level} pass the network to record")
         if context.get_context("mode") == context.GRAPH_MODE:
             self._say(_NO_GRAPHS)
             return
@@ -221,7 +221,7 @@ class PrecisionDebugger:
 
     def _say_compiled(self, name: str) -> None:
         if not any("ms.jit" in sentence for sentence in self._said):
-            self._say(f"{name} is under ms.jit: what a compiled function computes is recorded without ms.jit alone.")
+            self._say(f"{name} is under ms.jit: compiled functions are recorded only without ms.jit.")
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:
@@ -249,7 +249,7 @@ def _networks(model: Any) -> tuple[nn.Cell, ...]:
     nets = () if model is None else tuple(model) if isinstance(model, (list, tuple)) else (model,)
     for net in nets:
         if not isinstance(net, nn.Cell):
-            raise ConfigError("model", type(net).__name__, "valid is a mindspore.nn.Cell, or a list of them")
+            raise ConfigError("model", type(net).__name__, "it must be a mindspore.nn.Cell, or a list of them")
     return nets
 
 

@@ -93,7 +93,7 @@ class FaultInjector(Callback):
         found = [name for name in places if re.search(self.fault.where, name)]
         if not found:
             raise ConfigError(
-                "fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}"
+                "fault where", self.fault.where, f"it must be an expression that matches one of {', '.join(places)}"
             )
         return found if self.fault.chance < 1 else found[:1]
 

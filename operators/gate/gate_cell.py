@@ -84,7 +84,7 @@ class GateCell(nn.Cell):
         return refused
 
     def construct(self, gradients):
-        """Returns a number of this call, whether it is the one that an update needs, and whether it differs from it."""
+        """Returns the count of this call, whether it equals the number for an update, and whether it differs."""
         return self.decide(self.look(gradients))
 
 
@@ -115,10 +115,10 @@ def _ready(gradients: Any) -> Any:
 
 
 def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: Any, *, lower: bool) -> Any:
-    """Returns the function of a graph that compares what fits with the number that the host has written.
+    """Returns the function of a graph that compares the number of fitting values with the host's number.
 
-    Two operators compare, so that none of them alone lets an update pass. What is compared holds the number of the
-    call, so that no result of another call passes either.
+    Two operators compare, so that neither alone lets an update pass. The compared number contains the number of the
+    call, so that no result of a different call passes.
     """
     fits, _ = states.make_refusal(P.LogicalAnd(), P.LogicalOr(), P.Select(), P.Maximum())
     reduce, split, gather, add, rest = P.ReduceSum(), P.Split(0, 3), P.Gather(), P.AssignAdd(), P.FloorMod()

@@ -42,7 +42,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, p
     """
     if not isinstance(optimizer, nn.Cell):
         raise ConfigError(
-            "optimizer", type(optimizer).__name__, "valid is an optimizer of mindspore.nn, mint or mindformers"
+            "optimizer", type(optimizer).__name__, "it must be an optimizer of mindspore.nn, mint or mindformers"
         )
     if is_guarded(optimizer):
         return optimizer

@@ -190,7 +190,7 @@ class Table:
             self._look()
 
     def _look(self) -> None:
-        """Moves to the host what Python noted and what compiled graphs wrote, in one read from the device."""
+        """Copies the values of Python and of compiled graphs to the host, in one read from the device."""
         noted, self._noted = self._noted, []
         parts = [*(values for _, values in noted), self.worst.value(), self.aside.value(), self.counts.value()]
         found = P.Concat()(parts).asnumpy()
@@ -276,10 +276,10 @@ class Table:
         return values
 
     def _disagreement(self, state: GuardState) -> str:
-        """Returns in what the device disagrees with itself about the updates of `state` since the last read.
+        """Returns how the device contradicts itself about the updates of `state` since the last read.
 
-        `measured`: the known number came to another one. `decided`: what was applied or refused is not what the values
-        that were read ask for, by any limits that were written since.
+        `measured`: the known number came out different. `decided`: an update was applied or refused against the values
+        that were read, by any limits that were written since.
         """
         worst, aside, counts = self._device
         known, (calls, updates, refused, missed) = self.known_at + state.number, state.since_read(counts)

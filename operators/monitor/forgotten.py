@@ -5,8 +5,8 @@ from asd.operators.gate.step_record import Part, Problems
 from asd.operators.private.boundary import at_exit, shielded
 
 _CALL_IT = "call `step` of the StepMonitor after each step"
-_AFTER_REFUSAL = f"an update was refused, and the training went on without a verdict: {_CALL_IT}"
-_NEVER = f"nothing is judged, for updates are made and `step` was never called: {_CALL_IT}"
+_AFTER_REFUSAL = f"an update was refused, and the training continued without a verdict: {_CALL_IT}"
+_NEVER = f"nothing is judged: updates are made, but `step` was never called: {_CALL_IT}"
 
 
 class Forgotten(Part):

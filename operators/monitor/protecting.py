@@ -19,7 +19,7 @@ _ADAPTIVE = "ASD_RULE=adaptive"
 _STATE, _WEIGHTS = "ASD_OPTIONS=detectors:state", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
-    "skip": "updates of first-level anomalies are refused, training goes on",
+    "skip": "updates of first-level anomalies are refused, the training continues",
     "stop": "updates of first-level anomalies are refused, and end training",
 }
 _REGROUPED = (
@@ -77,7 +77,7 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
     found.has(groups=groups.words)
     found.missing.pop(_WEIGHTS, None)
     if ranks.size > 1 and config.weight_hash and not groups.holders:
-        found.lacks(_WEIGHTS, f"no two ranks hold the same weights: {groups.source}")
+        found.lacks(_WEIGHTS, f"no two ranks have the same weights: {groups.source}")
 
 
 def _is_cast_to_half(net: nn.Cell | None) -> bool:

@@ -73,13 +73,13 @@ def state_to_resume(
     """Returns the rule state of a resumed training, or None for a new one.
 
     Args:
-        resume_from: The checkpoint file it goes on from; None to search.
-        folders: Where to search for the newest state after which the optimizer had made `updates` steps. A refused step
-            is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
+        resume_from: The checkpoint file to continue from; None to search.
+        folders: Where to search for the newest state after which the optimizer had made `updates` steps. Refused
+            steps do not count, so they may be fewer than the steps of the training. Damaged files are skipped.
         rank: Rank of this process.
         updates: Steps the optimizer has made already; 0 for a training that begins.
         label: Of the monitor among those of its process.
-        loaded: The file that the optimizer's step was loaded from; the state beside it goes before all others.
+        loaded: The file that the optimizer's step was loaded from; the state beside it has priority.
 
     Raises:
         StateError: There is no such state, or the one beside `resume_from` is damaged.
@@ -101,7 +101,7 @@ def state_to_resume(
 def ends_before(run_dir: Path, rank: int) -> dict[int, dict[str, Event]]:
     """Returns first-level anomalies of earlier attempts, by step and checkpoint, from the last MB of the rank's log.
 
-    Left out are those that a second run took for hardware's: what comes again in another process is no device's.
+    Anomalies that a rerun attributed to hardware are left out: a recurrence in a new process is not the device's.
     """
     events, found = [], dict[int, dict[str, Event]]()
     with contextlib.suppress(OSError), event_file(run_dir, rank).open("rb") as log:

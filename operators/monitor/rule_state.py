@@ -89,7 +89,7 @@ class RuleState(Part):
             return self._take_over(state)
         except StateError as error:
             if earlier is None:
-                self.monitor.problem(f"{error} The rules start anew.")
+                self.monitor.problem(f"{error} The rules learn from the start.")
                 return False
         # This process made the steps, under another `StepMonitor`: if its settings differed, the rules start over.
         with contextlib.suppress(StateError):

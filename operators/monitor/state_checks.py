@@ -46,7 +46,7 @@ class StateChecks(Part):
         moments = ", ".join(self._state.moments) or "no moments were found"
         found.has(state=f"bounds on weights, {moments}")
         if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
-            found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
+            found.lacks(_SETTING, f"state of the optimizer whose names belong to no weight is not read: {names}")
 
     def name_not_finite(self) -> None:
         """Reports values that are not finite after the first step, as from a file; before, weights may be unsharded."""

@@ -183,7 +183,7 @@ class StepMonitor(Callback):
             ConfigError: Only one of `save` and `restore` is given.
         """
         if (save is None) != (restore is None):
-            raise ConfigError("watch_step", "save" if save else "restore", "valid is both of save and restore, or none")
+            raise ConfigError("watch_step", "save" if save else "restore", "pass both `save` and `restore`, or neither")
         declared, make = Step(step, save=save, restore=restore, audited=audit), self._training.make
         if isinstance(step, nn.Cell):
             self._declared[id(step)] = declared
@@ -281,4 +281,4 @@ def _name_newer_version() -> None:
 @functools.cache
 def _say_that_it_is_off() -> None:
     """Warns once that a monitor in the program checks nothing; a program that passes a `Config` needs no warning."""
-    _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")
+    _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; set it to 1, 2 or 3 to detect.")

@@ -22,8 +22,8 @@ _ADVICE = (
     "gradients are so large"
 )
 _FAULTS = {
-    "measured": "a known number that is measured with the gradients came to another one",
-    "decided": "what the gate applied or refused is not what the values ask for that it read",
+    "measured": "a known number, measured with the gradients, came out different",
+    "decided": "the gate applied or refused an update against the values that it read",
 }
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 
@@ -56,10 +56,10 @@ class StepReader(Part):
         self.found: Event | None = None
 
     def begin(self, optimizer: nn.Cell | None) -> None:
-        """Writes the limits of the first step; what was refused before does not count.
+        """Writes the limits of the first step; earlier refusals do not count.
 
         Args:
-            optimizer: Source of the loss scale where none was given; None where one was.
+            optimizer: Source of the loss scale if none was passed, else None.
         """
         if optimizer is not None and self.loss_scale.fixed == 1.0:
             self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))
@@ -196,7 +196,7 @@ class StepReader(Part):
         if step.elsewhere:
             return monitor.publish(monitor.reports.follower(step.number, attribution))
         if step.lost:
-            lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
+            lost = "the update of a suspicious step is lost, as it cannot be re-run, and no later one is held back"
             monitor.problem(f"{lost}: {step.lost}")
             return None
         return monitor.publish(monitor.reports.follower(step.number, attribution))

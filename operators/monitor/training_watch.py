@@ -196,7 +196,7 @@ class TrainingWatch:
             self._forgotten.watch()
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
-        """Takes over what earlier attempts have learned, and what they ended with."""
+        """Loads the learned state of earlier attempts, and the anomalies that ended them."""
         learns = self.config.rule == "adaptive"
         ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
         if self._rule_state.resume(optimizer):
@@ -274,7 +274,7 @@ class TrainingWatch:
                     self.judging.find_scale(step)
                 self.rerun.end(step)
         except Exception as error:  # as in `_judge`
-            self._problems.once(f"a step was not made again: {error!r}")
+            self._problems.once(f"a step was not re-run: {error!r}")
         self._looked += time.perf_counter() - begin
         return step
 
@@ -357,7 +357,7 @@ class TrainingWatch:
             self.rerun.report_protection(after_first_step=True)
             self.state.name_not_finite()
         except Exception as error:  # as in `step`
-            monitor.problem(f"what protects the training is not known: {error!r}")
+            monitor.problem(f"the protections of the training are unknown: {error!r}")
         monitor.tell_protections()
 
     def _read_layout(self, monitor: Monitor) -> None:
@@ -436,7 +436,7 @@ class TrainingWatch:
         self._rule_state.save_manifest(file, self._step)
 
     def save_new_states(self) -> None:
-        """Saves what belongs beside each checkpoint file that was written since the last call."""
+        """Saves rule state and manifest beside each checkpoint file that was written since the last call."""
         if self.monitor is None:
             return
         for file in self._rule_state.files.new_files():
@@ -446,7 +446,7 @@ class TrainingWatch:
                     self.save_manifest(file)
             except Exception as error:  # whatever it is must not end a training, nor keep back another file
                 why = getattr(error, "strerror", None) or error
-                self.monitor.problem(f"what belongs beside {file} can't be written: {why}")
+                self.monitor.problem(f"the files beside {file} cannot be written: {why}")
 
     def _active(self) -> Monitor:
         if self.monitor is None:

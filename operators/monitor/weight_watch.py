@@ -65,7 +65,7 @@ class WeightWatch(Part):
                 self._unproven = []
             return
         if not self._comparison.active:
-            monitor.problem(f"weights are not compared over the ranks, for they began unlike: {found.reason}")
+            monitor.problem(f"weights are not compared over the ranks, as they differ at the start: {found.reason}")
             return
         step.damage = monitor.publish(monitor.reports.weights_differ(step.number, found))
         step.events.append(step.damage)

@@ -53,7 +53,7 @@ def shielded(function: _Function) -> _Function:
         except _MEANT:
             raise
         except Exception as error:  # whatever it is: a detector's own failure must not end a training
-            report(f"{function.__name__} failed, and what it checks is not checked: {error!r}")
+            report(f"{function.__name__} failed, and its check is off: {error!r}")
             return None
 
     return cast("_Function", call)

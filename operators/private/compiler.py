@@ -47,7 +47,7 @@ def clear_pynative() -> None:
 
 
 def wait_for_pynative() -> None:
-    """Waits until all that PyNative began is computed, graphs among it, whatever these return.
+    """Waits until all work that PyNative began is computed, graphs included.
 
     Raises:
         Exception: What MindSpore raises when some of it failed.

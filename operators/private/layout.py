@@ -39,10 +39,10 @@ def why_layers_are_unchecked() -> str | None:
     additional gathers and scatters.
     """
     if operators_are_divided() and find("bprop_getters") is None:
-        return "MindSpore no longer lets a check into the backward pass of a divided network."
+        return "MindSpore no longer accepts a check in the backward pass of a sharded network."
     if division("parallel_mode") != "auto_parallel" or division("search_mode") == "sharding_propagation":
         return None
-    return "a search for strategies would divide the network in another way with checks in it."
+    return "a search for strategies would shard the network differently with checks in it."
 
 
 def operators_are_divided() -> bool:

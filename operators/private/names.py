@@ -17,12 +17,14 @@ class _Name(NamedTuple):
 
 _NAMES = {
     "AutoParallel": _Name("mindspore.parallel.auto_parallel", "trainings in an AutoParallel cell are not found"),
-    "_init_auto_parallel_context": _Name("mindspore.parallel._utils", "how an AutoParallel cell divides is not known"),
-    "_clear_auto_parallel_context": _Name("mindspore.parallel._utils", "how an AutoParallel cell divides is not known"),
-    "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a divided network are not compared"),
-    "bprop_getters": _Name("mindspore.ops._grad_experimental.grad_base", "no layer of a divided network is checked"),
+    "_init_auto_parallel_context": _Name("mindspore.parallel._utils", "the shards of an AutoParallel cell are unknown"),
+    "_clear_auto_parallel_context": _Name(
+        "mindspore.parallel._utils", "the shards of an AutoParallel cell are unknown"
+    ),
+    "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a sharded network are not compared"),
+    "bprop_getters": _Name("mindspore.ops._grad_experimental.grad_base", "no layer of a sharded network is checked"),
     "_grad_ops": _Name("mindspore.ops.operations", "no operator of a backward pass is probed"),
-    "MixedPrecisionType": _Name("mindspore._c_expression", "mixed precision may cast what a check computes"),
+    "MixedPrecisionType": _Name("mindspore._c_expression", "mixed precision may cast the values of a check"),
 }
 
 

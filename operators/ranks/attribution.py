@@ -67,7 +67,7 @@ def _among_parts(reports: Sequence[RankReport], groups: Groups) -> Attribution:
 
 def _of_parts(ranks: Sequence[int]) -> Attribution | None:
     """Returns an attribution to all `ranks`: a wrong shard of a sum, as after a reduce-scatter, names no rank."""
-    reason = "it was seen only behind a sum over ranks, which names none"
+    reason = "it was seen only after a sum over ranks, which names no rank"
     return Attribution(None, "", tuple(ranks), reason, shared=True) if ranks else None
 
 

@@ -16,8 +16,8 @@ from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 
-_NOT_YET = "MindSpore divides the network when it compiles the first step"
-_UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
+_NOT_YET = "MindSpore shards the network when it compiles the first step"
+_UNKNOWN = "no two ranks began with the same weights; call asd.operators.tell_shard"
 
 
 class _Known:
@@ -58,16 +58,16 @@ def tell_shard(
     """
     for name, value in (("stage", stage), ("replica", 0 if replica is None else replica)):
         if type(value) is not int or value < 0:
-            raise ConfigError(name, value, "valid is a whole number from 0 on")
+            raise ConfigError(name, value, "it must be a whole number from 0 on")
     if type(part) not in (str, int):
-        raise ConfigError("part", part, "valid is a text or a whole number")
+        raise ConfigError("part", part, "it must be a text or a whole number")
     for pattern, other in (weights or {}).items():
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
-            raise ConfigError("weights", pattern, f"valid is a regular expression ({error})") from error
+            raise ConfigError("weights", pattern, f"it must be a regular expression ({error})") from error
         if type(other) not in (str, int):
-            raise ConfigError("weights", other, "valid is a text or a whole number")
+            raise ConfigError("weights", other, "it must be a text or a whole number")
     pairs = tuple((pattern, str(other)) for pattern, other in (weights or {}).items())
     _Known.told = str(part), stage, -1 if replica is None else replica, pairs
 
@@ -103,7 +103,7 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
         return _as_told([word["told"] for word in words], rank)
     if len(silent) < size:
         said = f"told on {size - len(silent)} of {size} ranks, not on rank {silent[0]}"
-        raise ConfigError("tell_shard", said, "valid is a call on every rank or on none")
+        raise ConfigError("tell_shard", said, "call it on every rank or on none")
     if not by_weights:
         return alike if mode == "data_parallel" else _each_alone(size, rank, _NOT_YET)
     kinds = list(dict.fromkeys(word["held"] for word in words))
@@ -112,7 +112,7 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
     if len(kinds) == size:
         return _each_alone(size, rank, _UNKNOWN)
     parts = [str(kinds.index(word["held"])) for word in words]
-    return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "those began with the same weights")
+    return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "ranks with the same initial weights")
 
 
 def _each_alone(size: int, rank: int, source: str) -> Groups:

@@ -102,12 +102,12 @@ class Audit(Part):
         if len(odd) == ranks.size - 1 > 1:  # all others
             odd = [root]
         if len({each["held"] for each in told}) > 1 or len(odd) > 1 or ranks.size == _TWO:
-            self._alone = f"ranks {odd[0]} and {root} do not come to the same: {words}"
+            self._alone = f"ranks {odd[0]} and {root} differ: {words}"
             self._say_how()
             if ranks.rank == 0:
                 self.monitor.problem(f"with the batch of rank {root} {self._alone}")
         elif odd == [ranks.rank]:
-            self.apart = f"on this rank the batch of rank {root} came to something else than on all others: {words}"
+            self.apart = f"on this rank the batch of rank {root} has a different result than on all others: {words}"
 
     def _obstacle(self, again: RepeatableStep) -> str:
         if not self.ranks.groups.whole:
@@ -128,13 +128,13 @@ class Audit(Part):
             return
         second = StepResult.of(numbers_of_first(step.outputs), step.readings)
         if far := self.spread.surprise(first, second):
-            reason = f"the same step came to something else when it was made twice: {far}"
+            reason = f"two runs of the same step differ: {far}"
             self.accuse(step, self._health, rule="audit", where="step", reason=reason, wrong=1)
             return
         is_known, far = self.spread.most >= 0, self.spread.learn(first, second)
         self._unlike = self._unlike + 1 if far else 0
         if self._unlike == _TWO:
-            self._end(f"two runs of a step are further apart than a fault that matters: {far}")
+            self._end(f"two runs of a step differ by more than a relevant fault: {far}")
             self.monitor.protections.lacks("ASD_OPTIONS:replay", self._ended)
             self.monitor.protections.tell()
         elif not far:
@@ -152,9 +152,9 @@ class Audit(Part):
         self._say(f"not audited: {reason}")
 
     def _say_how(self) -> None:
-        shared = f"none with one rank's batch on all: {self._alone}" if self._alone else "every second one by all ranks"
+        shared = f"never one rank's batch on all: {self._alone}" if self._alone else "every second one by all ranks"
         far = f"; {self._how_far()}" if self.spread.most >= 0 else ""
-        self._say(f"one step of {EVERY} is made twice" + (f", {shared}" if self.ranks.size > 1 else "") + far)
+        self._say(f"one step of {EVERY} runs twice" + (f", {shared}" if self.ranks.size > 1 else "") + far)
 
     def _say(self, words: str) -> None:
         self.monitor.protections.has(audit=words)

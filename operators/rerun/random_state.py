@@ -105,7 +105,7 @@ def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str
     }
     phases = [*(phase for cell in cells for phase in cell.compile_cache), *functions]
     found = ", ".join(sorted(held | _drawn | _drawing_in_graphs(phases)))
-    return f"the step draws random numbers that can't be drawn again ({found})" if found else ""
+    return f"the step draws random numbers that cannot be restored ({found})" if found else ""
 
 
 def _drops_nothing(operator: ops.Primitive) -> bool:

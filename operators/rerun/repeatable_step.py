@@ -1,4 +1,4 @@
-"""A step that can be made again from where it began: what it changes is declared, and put back."""
+"""A step that can be re-run from its initial state: its changes are declared, and restored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_KEPT = 1 << 20
 _SETTLED = 2
 """Number of the run from which on all runs do the same: the first one creates state for later ones."""
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
-_UNDECLARED = "what a step changes is not declared: give the step to StepMonitor.watch_step"
+_UNDECLARED = "the changes of a step are not declared: pass the step to StepMonitor.watch_step"
 _KNOWN = ("mindspore", "mindformers")
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
 
@@ -269,7 +269,7 @@ class RepeatableStep:
 
     def _too_much(self) -> str:
         size = self._size / 2**20
-        return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
+        return f"a step may change {size:.1f} MiB besides the optimizer's, too much to save before each step"
 
     def _reached(self) -> list[nn.Cell]:
         """Returns the cells of the network, and those of the step itself where that is a cell."""
@@ -331,7 +331,7 @@ class RepeatableStep:
             loss = numbers_of_first(outputs)  # a compiled graph runs on until an output is read
         except Exception as error:  # the other ranks must know of it
             is_plain = isinstance(error, UnsupportedError)
-            return StepResult((), ()), str(error) if is_plain else f"the step can't be made again: {error!r}"
+            return StepResult((), ()), str(error) if is_plain else f"the step cannot be re-run: {error!r}"
         return StepResult.of(loss, self._slots.read(self._gate.sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:

@@ -28,7 +28,7 @@ from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.sensors.own_gradients import weights_in
 from asd.rules.reading import AVERAGED, Reading
 
-_NOT_ARMED = "it was not remembered, or enough steps were made again"
+_NOT_ARMED = "it was not saved, or the share of reruns is used up"
 
 
 class State(Enum):
@@ -120,7 +120,7 @@ class Rerun(Part):
         asking = [name for name, asks in settings if asks]
         reason = self._why_not if self.again is None else self.again.obstacle() if after_first_step else ""
         for name in asking if reason else ():
-            self.monitor.protections.lacks(name, f"no step will be made again: {reason}")
+            self.monitor.protections.lacks(name, f"no step is re-run: {reason}")
         share = f"of {100 * self._config.confirm:.3g} % of the steps at most"
         self.monitor.protections.has(
             second_look=share if self.confirms and not reason else "",
@@ -231,7 +231,7 @@ class Rerun(Part):
         """Reports what a first-level anomaly is that a second run did not show again."""
         anomaly = next((event for event in step.events if event.kind == "anomaly" and event.refused), None)
         if step.vanished and anomaly is not None:
-            finding = Diagnosis("transient", "within its limits when the same step was made again")
+            finding = Diagnosis("transient", "within its limits in a rerun of the step")
             self._publish(step, anomaly, _of_one_rank(finding, step.attribution))
 
     def attribute(self, step: StepRecord) -> None:
@@ -254,7 +254,7 @@ class Rerun(Part):
             anomaly = None
         finding = self._diagnosed(step, None if in_mean else anomaly)
         if in_mean:
-            finding = Diagnosis("undetermined", "a mean over the ranks is no answer of one of them")
+            finding = Diagnosis("undetermined", "a mean over the ranks belongs to no single rank")
         if anomaly is None or finding is None:
             return
         if finding.verdict == "software":
@@ -267,7 +267,7 @@ class Rerun(Part):
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         """Returns the verdict about this rank, None if it has no anomaly."""
         if self.again is None:
-            return Diagnosis("undetermined", "the network is not known, so its steps can't be made again")
+            return Diagnosis("undetermined", "the network is unknown, so its steps cannot be re-run")
         try:
             return self._made_without_a_trace(self.again, step, anomaly)
         except RankLostError:

@@ -25,7 +25,7 @@ def run_own(
     original: StepResult,
     abnormal: Callable[[StepResult], bool],
     spread: Spread,
-    no_sibling: str = "there is no sibling to compare with",
+    no_sibling: str = "there is no peer to compare with",
 ) -> Diagnosis:
     """Re-runs each rank's own step twice; that of a single rank a second time only where the first one differs.
 
@@ -54,15 +54,15 @@ def run_together(
 ) -> Diagnosis:
     """Re-runs the step on all ranks, then a suspect replica's step on the replicas without suspects.
 
-    Args as for `run_own`; `weights` must be alike on peers, and `suspects` are the ranks with a local anomaly. To
-    `spread` the other ranks add what they see now. Returns the verdict about this rank.
+    Args as for `run_own`; `weights` must be alike on peers, and `suspects` are the ranks with a local anomaly. The
+    other ranks add their differences to `spread`. Returns the verdict about this rank.
     """
     near, groups = exchange.near, exchange.groups
     if operators_are_divided():
-        why = "MindSpore divides each batch itself, so no rank can be given another's"
+        why = "MindSpore shards each batch itself, so no rank can run another's"
         return run_own(again, exchange, original, abnormal, spread, why)
     if not groups.replicas:
-        return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
+        return Diagnosis("undetermined", "shards have different numbers of ranks, so there are no peers")
     bad = sorted({groups.replica_of(rank) for rank in suspects})
     runs = assignment(near.size, bad) if near.size > 1 else [0]
     own = near.rank
@@ -100,7 +100,7 @@ def run_together(
         repeated=second if runs[own] == own else None,
         siblings=siblings,
         abnormal=abnormal,
-        no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank holds the same",
+        no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank has the same shard",
         unsteady=unsteady[0] if unsteady else "",
         spread=spread.with_ranks(teachers),
     )

@@ -98,7 +98,7 @@ class VendorTools(Part):
         self.stop()
         found, self._found = self._found, False
         if found:
-            reason = "a product of this device was wrong, says MindSpore's sdc_detect"
+            reason = "MindSpore's sdc_detect reported a wrong product of this device"
             self.accuse(step, self._health, rule="vendor", where="sdc_detect", reason=reason, wrong=1)
         is_suspected, is_saved, self._saved = step.refused or step.fatal is not None, self._saved, False
         since = time.monotonic() - self._tested
@@ -106,7 +106,7 @@ class VendorTools(Part):
             return
         self._tested = time.monotonic()
         if self._call("stress_detect", "aic") == _BAD:
-            reason = "MindSpore's stress_detect says that the hardware fails"
+            reason = "MindSpore's stress_detect reported a hardware failure"
             self.accuse(step, self._health, rule="vendor", where="stress_detect", reason=reason, wrong=1)
             step.events.append(self.monitor.publish(replace(step.events[-1], kind="stress")))  # takes the device out
 

@@ -69,7 +69,7 @@ class StressOutcome:
         return f"{device} made no mistake in {self.seconds:.1f} s: {done}."
 
     def event(self, config: Config, device: str) -> Event:
-        """Returns the event for those who decide about the device; each test is a separate one."""
+        """Returns the event for the fault handler; each test has its own event."""
         finding, now = self.finding, time.time()
         return Event(
             origin=Origin(config.name_of_run(), -1, config.name_of_node(), device),

@@ -58,16 +58,16 @@ def state_of(*cells: nn.Cell) -> list[np.ndarray]:
 
 
 class _Story:
-    """A training in which the first run of one step, or each run of it, is not what it should be.
+    """A training in which the first run of one step, or every run of it, is wrong.
 
     Args:
         config: How to detect.
-        dtype: What the network computes in.
-        steps: How many there are.
-        bad: The one that goes wrong; 0 for none.
-        factor: What its gradients are multiplied by.
-        always: Whether it goes wrong in each run.
-        skip: A step that is not made at all; 0 for none.
+        dtype: Type of the network.
+        steps: Number of steps.
+        bad: The wrong step; 0 for none.
+        factor: Factor of its gradients.
+        always: Whether every run of it is wrong.
+        skip: A step that is left out; 0 for none.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ def _replay(dtype: str, always: bool) -> None:  # noqa: FBT001
     expected = [f"step {_EARLY}: anomaly", f"step {_EARLY}: replay {verdict}"]
     expect(struck.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(struck.told())}")
     expect(all(event.refused for event in struck.events), "the update of the bad step was not refused")
-    expect(not table().replaying, "the table believes that a step is still made again")
+    expect(not table().replaying, "the table still has a rerun")
     expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
 
 

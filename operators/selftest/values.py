@@ -1,4 +1,4 @@
-"""The numbers that a self-test computes with, what NumPy says about them, and the cells around what is tried."""
+"""Inputs of a self-test, NumPy's results for them, and cells around the tested operators."""
 
 import math
 from typing import Any

@@ -46,7 +46,7 @@ class Checks(Part):
 
         Args:
             net: The network or a training cell around it; None where only check operators of others are judged.
-            optimizer: What trains it.
+            optimizer: Its optimizer.
         """
         gate = self.gate
         if net is not None:
@@ -140,7 +140,7 @@ class Checks(Part):
         try:
             return look_before_reduction(reducer, weights)
         except UnsupportedError as error:  # no slot is free
-            reason = f"not all gradients are looked at before the mean over the ranks: {error}"
+            reason = f"not all gradients are checked before the mean over the ranks: {error}"
             self.monitor.problem(reason)
             self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         return []

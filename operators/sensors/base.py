@@ -87,9 +87,7 @@ class ASDBase:
 
     def __init__(self, cls: type, *args: Any, **kwargs: Any) -> None:
         if not isinstance(cls, type):
-            raise ConfigError(
-                "cls", type(cls).__name__, "valid is the class of an operator; its arguments come behind it"
-            )
+            raise ConfigError("cls", type(cls).__name__, "pass the class of an operator, then its arguments")
         self.op = cls(*args, **kwargs)
         # Level O1 of amp rewrites the source of a network, and needs the source of everything it calls unless its
         # module has no file.

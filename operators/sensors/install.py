@@ -159,7 +159,7 @@ def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pat
     try:
         return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:
-        raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
+        raise ConfigError(argument, error.pattern, f"it must be a regular expression ({error})") from error
 
 
 def class_name(cell: nn.Cell) -> str:

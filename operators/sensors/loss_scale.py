@@ -33,7 +33,7 @@ class LossScale:
 
     def __init__(self, source: Any = None, *, dynamic: bool | None = None) -> None:
         holder = getattr(source, "scale_value", source)
-        valid = "valid is a number above 0, a Tensor with one element, or an object with scale_value"
+        valid = "it must be a number above 0, a Tensor with one element, or an object with scale_value"
         if holder is not None and not isinstance(holder, (int, float, Tensor)):
             raise ConfigError("loss_scale", type(source).__name__, valid)
         self._holder = holder

@@ -38,7 +38,7 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
     trained = len(weights_in(net, optimizer)) if net is not None else count
     if given is not None:
         if not (_reduces(given, count) or _reduces(given, trained)):
-            valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
+            valid = f"it must be a DistributedGradReducer of the optimizer's {count} gradients"
             raise ConfigError("reducer", type(given).__name__, valid)
         return given
     inside = {id(cell) for _, cell in optimizer.cells_and_names()}

@@ -12,7 +12,7 @@ from asd.operators.gate.slots import table
 
 
 def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cell | None, gate: Gate) -> set[Site]:
-    """Returns those of `sites` that a monitor of another gate than `gate` keeps; `gate` trains `net`."""
+    """Returns the `sites` that belong to a monitor with a different gate; `gate` trains `net`."""
     others = table().gates.others(gate)
     gate.optimizers.clear()
     if optimizer is not None:

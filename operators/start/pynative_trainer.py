@@ -92,7 +92,7 @@ class TrainerStep:
             del self.trainer._next_batch
 
     def again(self, batches: tuple[Any, ...], run: Any) -> Any:
-        """Re-runs the step: what the Trainer records of it stays that of the first run."""
+        """Re-runs the step; the Trainer keeps its records of the first run."""
         trainer, recorder = self.trainer, self.trainer.monitor
         trainer.monitor = _Unrecorded()
         trainer._consecutive_skipped_steps, trainer.state.skipped_steps = self._skipped

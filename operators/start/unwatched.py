@@ -25,11 +25,11 @@ _NOTHING = (
     " call StepMonitor.attach before the loop and StepMonitor.step after each step"
 )
 _NOT_ATTACHED = (
-    "not everything is judged: {name} makes updates that nobody refuses, for a StepMonitor was attached to another"
+    "not everything is judged: updates of {name} are never refused, because a StepMonitor was attached to a different"
     " optimizer: pass all of them, as in StepMonitor.attach(net, [first, second])"
 )
 _FUNCTIONAL = (
-    "nothing is judged: gradients are taken, weights change, and no optimizer is known that changes them: have an"
+    "nothing is judged: gradients are computed and weights change, but no known optimizer changes them: have an"
     " optimizer of mindspore.nn make the update, and pass it to StepMonitor.attach before the loop"
 )
 _SAMPLE, _SMALL = 16, 2**16

@@ -40,7 +40,7 @@ EXPECTED = {
     ],
     "supervised_training.py": [
         "asd: job begins: rank 0 on device 0, rank 1 on device 1; from the beginning.",
-        "asd: device 1 is left out: the replay of step 6 of job found persistent hardware.",
+        "asd: device 1 is isolated: the replay of step 6 of job found persistent hardware.",
         r"asd: job\+2 begins: rank 0 on device 0, rank 1 on device 2; from asd_run/checkpoints-0/net-1_4.ckpt.",
         r"asd: job\+2 is done: every rank has ended with exit code 0.",
         "rank0: made step 10 on device 0",

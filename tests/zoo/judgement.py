@@ -120,7 +120,7 @@ def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watch
     )
     if cell["healed"]:
         return []
-    if struck.says("made again", "second look", "asd_confirm"):
+    if struck.says("re-run", "second look", "asd_confirm"):
         cell["healed"] = "no, and it is said"
         return _judge_gone_on(cell, struck)
     return ["not healed, and nothing says why", *_judge_gone_on(cell, struck)]

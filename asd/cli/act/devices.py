@@ -1,4 +1,4 @@
-"""Shows every device: health, strikes, verdicts, who isolated it; gives one back, notes a repair, drops a verdict."""
+"""Shows every device: health, strikes, verdicts, who isolated it; releases one, notes a repair, drops a verdict."""
 
 import argparse
 import json
@@ -24,13 +24,13 @@ _EXAMPLES = """\
 Examples:
   asd devices                              every device that the handler knows
   asd devices --health                     the three fields of `npu-smi info -t health`, for each device
-  asd devices list node7 Ascend:3 --health     exactly these three lines
-  asd devices release node7 Ascend:3       give it back; its earlier strikes count no more
-  asd devices repaired node7 Ascend:3      forget its strikes and verdicts; what is out is given back after a test
-  asd devices repaired node7 Ascend:3 --serial SN2    it was replaced by SN2; the same, and SN1 keeps its strikes
-  asd devices drop node7 Ascend:3          end the tries to take it out, where the engine refuses and always will
+  asd devices list node7 Ascend:3 --health     the three fields of one device
+  asd devices release node7 Ascend:3       release it; its earlier strikes no longer count
+  asd devices repaired node7 Ascend:3      delete its strikes and verdicts; an isolated device is released after a test
+  asd devices repaired node7 Ascend:3 --serial SN2    the same after a replacement by SN2; SN1 keeps its strikes
+  asd devices drop node7 Ascend:3          end the attempts to isolate it, if the scheduler always refuses
 
-A handler that is at work gives the device back within its next look; else this command does it.
+A running handler releases the device within its next cycle; otherwise this command does.
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
 
@@ -42,12 +42,10 @@ _PATIENCE = 30.0  # seconds for a handler at work
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd devices`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="what to do (default: list)")
+    parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS, help="action (default: list)")
     parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
-    parser.add_argument(
-        "--serial", default="", help="with repaired: of the device that is there now, where it is another"
-    )
+    parser.add_argument("--serial", default="", help="with `repaired`: serial of the new device, if it was replaced")
     parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
     add_run_dir(parser)
     parser.add_argument(
@@ -90,7 +88,7 @@ def _list(args: argparse.Namespace, store: Store) -> int:
     else:
         _print_table(records)
         if opened := store.number("breaker_opened"):
-            print(f"The circuit breaker is open since {_moment(opened)}: what is found is only reported.")
+            print(f"The circuit breaker is open since {_moment(opened)}: faults are only reported.")
     return 0
 
 
@@ -104,7 +102,7 @@ def _print_health(records: list[DeviceRecord], *, heads: bool) -> None:
 
 def _print_table(records: list[DeviceRecord]) -> None:
     if not records:
-        print("No device was heard of yet.")
+        print("No device is known yet.")
         return
     places = Counter((each.host, each.device) for each in records)
     rows = [_row(each, replaced=places[each.host, each.device] > 1) for each in records]
@@ -148,7 +146,7 @@ def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
     if drop_verdict(store, number, time.time()):
         return _answer(args, "dropped", f"{name}: its verdict was dropped, and it is not tried again.")
     case = Cases(store).open_case(number)
-    why = "nobody is to take it out" if case is None else f"its case is {case.state}; `asd devices release` ends it"
+    why = "its isolation is not pending" if case is None else f"its case is {case.state}; `asd devices release` ends it"
     return _answer(args, "nothing", f"{name}: {why}.")
 
 
@@ -156,8 +154,8 @@ def _repaired(args: argparse.Namespace, store: Store, number: int) -> int:
     what = f"it was replaced by {args.serial}" if args.serial else "it was repaired"
     is_out = note_repair(store, number, args.serial, time.time())
     test = f"asd selftest --device {args.device} --seconds 60 --run-dir D"
-    then = f"it is given back once `{test}` there finds nothing wrong"
-    sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'nothing up to now counts against it'}."
+    then = f"it is released after `{test}` passes on it"
+    sentence = f"{args.device} on {args.host}: {what}; {then if is_out else 'earlier events no longer count'}."
     return _answer(args, "test-wanted" if is_out else "cleared", sentence)
 
 
@@ -167,7 +165,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     if not before:
         case = Cases(store).last(number)
         others = case is not None and case.state == "others"
-        why = "somebody else holds it out, and what is theirs is not undone" if others else "it is not out"
+        why = "someone else isolated it, and only they can release it" if others else "it is not out"
         return _answer(args, "nothing", f"{name}: {why}.")
     if before == "dry":
         return _answer(args, "released", f"{name}: it was out in a dry run only.")
@@ -182,12 +180,12 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
         why = case.why_released if case.state == "released" else "somebody else holds it out, so it was left alone"
         return _answer(args, case.state, f"{name}: {why}.")
     error = f" ({case.error})" if case is not None and case.error else ""
-    print(printable(f"asd devices: {name} is still out{error}; a handler at work tries it again."), file=sys.stderr)
+    print(printable(f"asd devices: {name} is still isolated{error}; a running handler retries."), file=sys.stderr)
     return 1
 
 
 def _release_here(store: Store, number: int, folder: Path) -> None:
-    """Does what the handler would do about this one device, as none is at work."""
+    """Releases this device as the handler would, because no handler is running."""
     name, options = json.loads(store.meta("isolator", '["none", []]'))
     case, now = Cases(store).open_case(number), time.time()
     if case is None:

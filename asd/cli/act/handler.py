@@ -1,8 +1,9 @@
-"""Follows the events of runs, and has a device that is at fault isolated.
+"""Follows the events of runs, and isolates faulty devices.
 
-Three steps with first-level anomalies within eight hours, or one replay that finds persistent hardware, take a device
-out. Software, data and many devices at once do not. Of one node two devices are taken out in a day. A circuit breaker
-ends it when devices of more than two nodes, and of more than a tenth of all, were to be taken out in that time.
+A device is isolated after three steps with first-level anomalies within eight hours, or one replay with the verdict
+`persistent`; not after faults of software or data, or of many devices at once. At most two devices per node are
+isolated in a day. The circuit breaker stops isolation if devices of more than two nodes, and of more than 10 % of all
+nodes, were to be isolated in that time.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 Examples:
-  asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided
+  asd handler                                        follow the run in ASD_RUN_DIR, only record decisions
   asd handler --run-dir job1 --run-dir job2 --isolator slurm
-  asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
-  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
+  asd handler --dry-run --once --from-beginning      show what the existing logs would isolate, and end
+  asd handler --metrics 127.0.0.1:9465               serve its state and its actions as metrics
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
-                                                     pull from the agents of the nodes; no folder is shared
+                                                     pull from the agents of the nodes, without a shared folder
   asd handler --agents kubernetes:asd/app.kubernetes.io/name=asd-agent:9464 --agents-config tls.yml \
-      --isolator kubernetes --lease asd/asd-handler  pull from pods; of several handlers the one with the Lease acts
-  asd handler --reset-breaker                        isolate again after the circuit breaker has opened
+      --isolator kubernetes --lease asd/asd-handler  pull from pods; only the handler with the Lease acts
+  asd handler --reset-breaker                        close the circuit breaker, to isolate again
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
-read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name. An agent may speak
-of devices of its own node only: that of the label node, or of its pod, or else the host of its target.
+read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name. An agent may
+report only devices of its own node: of the label `node`, of the node of its pod, or else of the host of its target.
 
-Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
-the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
+After a restart it continues. Events from more than a minute before its very first start, or before a reset of the
+circuit breaker, are recorded and have no effect. Its actions are written to RUN_DIR/events-handler.jsonl.
 
-exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
+exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is running, 2 wrong usage."""
 
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
 _MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
@@ -80,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lease_argument(parser)
     add_endpoint_arguments(parser)
     parser.add_argument(
-        "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
+        "--isolator", default="none", metavar="NAME", help="the isolator (default: %(default)s, record only)"
     )
     parser.add_argument(
         "--option",
@@ -93,13 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="decide and report, touch nothing; without --state it has a database of its own, handler-dry-run.sqlite",
+        help="decide and report, but isolate nothing; without --state its database is handler-dry-run.sqlite",
     )
-    parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
-    parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
-    parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
+    parser.add_argument("--from-beginning", action="store_true", help="at the very first start, act on old events too")
+    parser.add_argument("--once", action="store_true", help="process the existing events and end")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="database (default: RUN_DIR/handler.sqlite)")
     parser.add_argument("--reset-breaker", action="store_true", help="close the circuit breaker and end")
-    parser.add_argument("--json", action="store_true", help="print decisions as JSON, one a line")
+    parser.add_argument("--json", action="store_true", help="print decisions as JSON, one per line")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -167,7 +168,7 @@ class _HandlerJob:
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
             store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
-            say("without --jobs bad data of a job on two nodes are not told from two bad devices.")
+            say("without --jobs, bad data of a job on two nodes look like two bad devices.")
         self.feed = LogFeed(self.handler, self._run_dirs)
         if self.feed.cursor_problem:
             say(self.feed.cursor_problem)
@@ -180,7 +181,7 @@ class _HandlerJob:
         with self.store.transaction():
             was_open = reset_breaker(self.store, time.time())
         state = "is closed now" if was_open else "was not open"
-        print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
+        print(f"The circuit breaker {state}; earlier events no longer isolate a device.")
         return 0
 
     @contextlib.contextmanager
@@ -216,7 +217,7 @@ class _HandlerJob:
         return 0
 
     def read_all(self, stop: threading.Event) -> int:
-        """Takes in what is there and does what follows from it; strikes settle, for nobody else is to come."""
+        """Processes all existing events; strikes settle at once, because no other events will come."""
         while not stop.is_set() and (self._look() or self._waits_for_agents()):
             pass
         self._print(self.handler.tick(waits=False))

@@ -15,9 +15,9 @@ from asd.handler.handler_counts import HandlerCounts
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the endpoints."""
-    parser.add_argument("--metrics", type=_place, metavar="ADDRESS:PORT", help="serve the handler's own metrics there")
+    parser.add_argument("--metrics", type=_place, metavar="ADDRESS:PORT", help="serve the handler's own metrics here")
     parser.add_argument(
-        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates there (default: plain HTTP)"
+        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates of --metrics (default: plain HTTP)"
     )
 
 

@@ -25,8 +25,8 @@ def add_lease_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="NAMESPACE/NAME",
-        help="act only while holding this Lease of Kubernetes; of several handlers, each with a database of its own, "
-        "one acts and the others stand by",
+        help="act only while this handler holds this Lease of Kubernetes; the other handlers, each with its own "
+        "database, stand by",
     )
 
 
@@ -116,5 +116,5 @@ class Leading:
                 say(f"{problem}; it is tried again.")
 
     def _lost(self) -> None:
-        say("the Lease could not be renewed in time; another handler may act soon, so this one ends now.")
+        say("the Lease could not be renewed in time; a different handler may act soon, so this one ends now.")
         os._exit(1)  # at any point: the files are whole, and the next start resumes from them

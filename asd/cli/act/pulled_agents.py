@@ -36,20 +36,20 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE|kubernetes:NAMESPACE/LABEL=VALUE[:PORT]",
-        help="pull events from the agents in FILE, JSON as of Prometheus' file_sd, or from the pods of NAMESPACE with "
-        "these labels; may be given several times",
+        help="pull events from the agents in FILE, in the JSON of Prometheus' file_sd, or from the pods of NAMESPACE "
+        "with these labels; may be given several times",
     )
     parser.add_argument(
         "--agents-config",
         type=Path,
         metavar="FILE",
-        help="whose certificates agents must show, and ours, as of Prometheus: tls_config",
+        help="certificates of the agents and of this handler, in the form of Prometheus' tls_config",
     )
     parser.add_argument(
         "--jobs",
         metavar="FILE|slurm|kubernetes:LABEL[@NAMESPACE,...]",
-        help="on which nodes each job runs: JSON, squeue, or the pods whose LABEL names the run; without it other "
-        "nodes are heeded only where three or more agree",
+        help="nodes of each job: from JSON, from squeue, or from the pods whose LABEL is the run; without it, reports "
+        "about other nodes count only if three or more agree",
     )
 
 

@@ -1,10 +1,10 @@
-"""Compares the dumps of two runs and says where they part; where bits decide it names the operator.
+"""Compares the dumps of two runs, reports where they first differ, and names the wrong operator if it can.
 
-The run under test (`npu`) stands against a trusted one (`bench`), of MindSpore or of PyTorch. Every input and output
-becomes a row of a csv file, and an HTML page shows the network as a tree, open where the runs part. No file is
-overwritten. At the end one sentence says where the runs part. With `--gradients` the records of two gradient monitors
-are compared, and the step is named where these part: the share of a parameter's elements with the same sign is suspect
-below 0.97 in the first step, or after a fall of more than 0.03.
+The run under test (`npu`) is compared with a trusted run (`bench`), of MindSpore or of PyTorch. Every input and output
+is a row of a csv file. An HTML page shows the network as a tree, expanded where the runs first differ. No file is
+overwritten. With `--gradients` the records of two gradient monitors are compared, and the first step that differs is
+named: the share of a parameter's elements with the same sign is suspect below 0.97 in the first step, or after a fall
+of more than 0.03.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Examples:
 compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
                "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": false}
 
-exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage."""
+exit codes: 0 done, with any answer; 1 a dump cannot be read or a result not be written; 2 wrong usage."""
 
 
 _GONE = ("-fm --fuzzy_match", "-cm --cell_mapping", "-am --api_mapping", "-dm --data_mapping")
@@ -50,19 +50,21 @@ class _Gone(argparse.Action):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd compare`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("-i", "--input_path", metavar="FILE", help="compare.json, which names both runs")
-    parser.add_argument("-tp", "--target_path", metavar="PATH", help="the run under test, without a compare.json")
-    parser.add_argument("-gp", "--golden_path", metavar="PATH", help="the trusted run, without a compare.json")
-    parser.add_argument("-o", "--output_path", default="output", metavar="DIR", help="folder of the results; output")
-    parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="which layer is which in the other framework")
-    parser.add_argument("--rank", type=int, metavar="N", help="this rank alone")
-    parser.add_argument("--step", type=int, metavar="N", help="this step alone")
+    parser.add_argument("-i", "--input_path", metavar="FILE", help="compare.json with the paths of both runs")
+    parser.add_argument("-tp", "--target_path", metavar="PATH", help="run under test, instead of a compare.json")
+    parser.add_argument("-gp", "--golden_path", metavar="PATH", help="trusted run, instead of a compare.json")
+    parser.add_argument(
+        "-o", "--output_path", default="output", metavar="DIR", help="folder of the results (default: output)"
+    )
+    parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="names of the layers in the other framework")
+    parser.add_argument("--rank", type=int, metavar="N", help="compare only this rank")
+    parser.add_argument("--step", type=int, metavar="N", help="compare only this step")
     for names in _GONE:
         parser.add_argument(*names.split(), dest="gone", action=_Gone, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )
-    parser.add_argument("--gradients", action="store_true", help="compare what two gradient monitors recorded")
+    parser.add_argument("--gradients", action="store_true", help="compare the records of two gradient monitors")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 
 

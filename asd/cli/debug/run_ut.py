@@ -1,7 +1,7 @@
-"""Makes every API call of a dump again and compares it with a reference in float64, forward and backward.
+"""Re-runs every API call of a dump and compares it with a reference in float64, forward and backward.
 
-A dump with tensors (task tensor) gives the real inputs, and its own outputs are checked too; a dump with statistics
-gives random inputs between Min and Max, the same in every run. A call that can't be checked is marked SKIP with the
+If the dump has tensors (task tensor), these are the inputs, and its outputs are checked too. If it has statistics,
+the inputs are random between Min and Max, the same in every run. A call that cannot be checked is marked SKIP with the
 reason. Results are written call by call.
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
 Examples:
   asd run_ut -api_info dump/step0/rank0/dump.json -o out
-  asd run_ut -api_info dump/step0/rank0/dump.json --rule strict      by units in the last place of each type
-  asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
+  asd run_ut -api_info dump/step0/rank0/dump.json --rule strict      in units in the last place of each type
+  asd acc_check -api_info dump.json --json                           its newer name, as JSON
 
-rules: seed      pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
-       rounding  the same, or an error that rounding explains: what the rule strict passes is right
+rules: seed      a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
+       rounding  the same, or the rule strict: errors that rounding explains
        strict    every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
 
-exit codes: 0 done, whatever was found; 1 the dump can't be read or a result written; 2 wrong usage."""
+exit codes: 0 done, with any result; 1 the dump cannot be read or a result not be written; 2 wrong usage."""
 
 _LISTED = 20
 
@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd run_ut`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("-api_info", "--api_info_file", required=True, metavar="FILE", help="dump.json of the calls")
-    parser.add_argument("-o", "--out_path", metavar="DIR", help="folder of the results; the current one")
+    parser.add_argument("-o", "--out_path", metavar="DIR", help="folder of the results (default: the current one)")
     parser.add_argument(
-        "--rule", choices=("rounding", "seed", "strict"), default="rounding", help="what passes; rounding"
+        "--rule", choices=("rounding", "seed", "strict"), default="rounding", help="rule to pass (default: rounding)"
     )
     parser.add_argument(
-        "--abs_limit", type=float, default=0.0001, metavar="X", help="of the rules rounding and seed; 0.0001"
+        "--abs_limit", type=float, default=0.0001, metavar="X", help="error of rounding, seed (default: 0.0001)"
     )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     path = Path(args.api_info_file)
     if not path.is_file():
-        raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, and there is no such file")
+        raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, but the file does not exist")
     if not (math.isfinite(args.abs_limit) and args.abs_limit > 0):
         raise ConfigError("--abs_limit", args.abs_limit, "a number above 0 is needed")
     folder = Path(args.out_path or ".")

@@ -46,21 +46,19 @@ def run_dir_of(args: argparse.Namespace) -> Path:
 
 def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that define a strike: commands that show strikes have the same ones as the fault handler."""
-    _add(parser, "--strikes", whole_number(1, 1000), 3, "so many take a device out")
-    _add(parser, "--window", number(0.01, 527_040), 480, "minutes a strike counts")
-    _add(parser, "--many", whole_number(2), 3, "so many devices at once are software")
+    _add(parser, "--strikes", whole_number(1, 1000), 3, "strikes that isolate a device")
+    _add(parser, "--window", number(0.01, 527_040), 480, "minutes in which a strike counts fully")
+    _add(parser, "--many", whole_number(2), 3, "devices with anomalies at once that count as software")
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that make a policy."""
     add_strike_arguments(parser)
-    _add(parser, "--half-life", number(0.01, 366), 30, "days in which a strike counts half, after the window")
-    _add(parser, "--settle", number(0, 3600), 30, "seconds a strike waits for others of its job")
-    _add(parser, "--max-devices", whole_number(0), 2, "isolations of one node in 24 h at most")
-    _add(parser, "--max-percent", number(0, 100), 10, "nodes with isolations in 24 h at most, in percent, or two")
-    _add(
-        parser, "--release-after", number(0, 8784), 48, "hours without a fault until a stress test gives back; 0 never"
-    )
+    _add(parser, "--half-life", number(0.01, 366), 30, "days in which the weight of a strike halves, after the window")
+    _add(parser, "--settle", number(0, 3600), 30, "seconds that a strike waits for others of its job")
+    _add(parser, "--max-devices", whole_number(0), 2, "most isolations per node in 24 h")
+    _add(parser, "--max-percent", number(0, 100), 10, "most nodes with isolations in 24 h, in percent, at least two")
+    _add(parser, "--release-after", number(0, 8784), 48, "hours without a fault until a stress test releases; 0: never")
 
 
 def _add(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], float], default: float, words: str) -> None:

@@ -1,6 +1,6 @@
-"""Shows the settings in force, where each comes from, what this machine has, and what protects the trainings of a run.
+"""Shows the active settings, the source of each, what this machine has, and what protects the trainings of a run.
 
-A wrong value ends with a sentence that lists the valid ones and exit code 2, so this also checks the settings of a job.
+A wrong value is an error that lists the valid ones, with exit code 2, so this also checks the settings of a job.
 
 Examples:
   asd env
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--training",
         action="store_true",
-        help="what is checked in the training of each rank, and what was asked for and is not",
+        help="show what is checked in the training of each rank, and what was requested and is not",
     )
     add_run_dir(parser)
 

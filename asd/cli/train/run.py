@@ -1,7 +1,7 @@
-"""Runs a training command with detection on; the command and its code stay as they are.
+"""Runs a training command with detection on, without a change of its code.
 
-With `--ranks` it also starts the training's processes through MindSpore's launcher, watches them, leaves out a device
-that computes wrongly, and starts them again from the last good checkpoint.
+With `--ranks` it also starts the training's processes through MindSpore's launcher, watches them, isolates a device
+that computes wrongly, and restarts them from the last good saved checkpoint.
 """
 
 import argparse
@@ -25,20 +25,20 @@ Examples:
   ASD_ON_ANOMALY=skip asd run python train.py
   asd run --ranks 2 --spares 1 -- python train.py
 
-Detection is on unless NPU_ASD_ENABLE says otherwise. It reaches every process that the command starts, waits for the
-import of MindSpore, and checks what trains through Model.train, mindformers' Trainer or TrainOneStepCell. Where the
-package is installed in the Python that trains, NPU_ASD_ENABLE=1 python train.py does the same without this command.
+Detection is on unless NPU_ASD_ENABLE is set otherwise. It covers every process that the command starts, waits for the
+import of MindSpore, and checks trainings through Model.train, mindformers' Trainer or TrainOneStepCell. If the package
+is installed in the Python of the training, NPU_ASD_ENABLE=1 python train.py does the same without this command.
 
-With --ranks the training finds ASD_DEVICE (the number of its device) in its environment, and where to resume from in
-ASD_RESUME_FROM; `asd.operators.resume.checkpoint_to_resume(folder)` tells the same. What is known of the job is in
-ASD_RUN_DIR/supervisor.json, what the ranks printed in ASD_RUN_DIR/logs. The same command in the same folder goes on
-with a job that did not end well, and without the devices that were left out. About devices it decides by the rules of
-`asd handler`; `asd devices` shows them, and `asd devices release HOST DEVICE` gives one back.
+With --ranks the environment of the training has ASD_DEVICE, the number of its device, and ASD_RESUME_FROM, the file to
+resume from, which `asd.operators.resume.checkpoint_to_resume(folder)` returns too. The state of the job is in
+ASD_RUN_DIR/supervisor.json, the output of the ranks in ASD_RUN_DIR/logs. The same command in the same folder continues
+a job that failed, without isolated devices. Devices are isolated by the rules of `asd handler`; `asd devices` lists
+them, and `asd devices release HOST DEVICE` releases one.
 
-exit codes: those of the command; 2 for a wrong setting or a command that can't be started.
+exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
-software or data (or can't be told, or too many devices look bad), and no device was left out, 130 interrupted, 143
-ended by SIGTERM."""
+software or data, is unknown, or too many devices look faulty, and no device was isolated, 130 interrupted, 143 ended
+by SIGTERM."""
 
 _COUNT = whole_number(0, 100_000)
 _OPTIONS = ("spares", "devices", "max_restarts", "hang_timeout")
@@ -53,18 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         job.add_argument(name, type=kind, metavar=metavar, help=words)
 
     add("--ranks", whole_number(1, 100_000), "N", "start N processes through msrun, and watch them")
-    add("--spares", _COUNT, "M", "devices that wait until one is left out (default 0)")
+    add("--spares", _COUNT, "M", "spare devices (default 0)")
     add("--devices", str, "0,1,...", "all devices, spares last (default: ASCEND_RT_VISIBLE_DEVICES, else 0 to N+M-1)")
     add("--max-restarts", _COUNT, "K", "restarts after a crash or a hang (default 3)")
-    add("--hang-timeout", number(0, 1e7), "SECONDS", "restart after so long without a step (default 1800)")
-    parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
+    add("--hang-timeout", number(0, 1e7), "SECONDS", "restart after this time without a step (default 1800)")
+    parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to run")
 
 
 def run(args: argparse.Namespace) -> int:
     """Becomes the command, so it returns only if that cannot start; with `--ranks` watches the job to its end."""
     command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
     if not command:
-        raise ConfigError("COMMAND", "", "valid is a command, for example `asd run python train.py`")
+        raise ConfigError("COMMAND", "", "pass a command, for example `asd run python train.py`")
     environ = {"NPU_ASD_ENABLE": "1", **os.environ}
     config = Config.from_env(environ)  # a mistyped setting ends here, not in one of a thousand workers
     bootstrap = Path(__file__).resolve().parents[2] / "bootstrap"
@@ -73,16 +73,16 @@ def run(args: argparse.Namespace) -> int:
         return _supervise(args, command, environ, config)
     for option in _OPTIONS:
         if getattr(args, option) is not None:
-            raise ConfigError(f"--{option.replace('_', '-')}", getattr(args, option), "it is valid with --ranks only")
+            raise ConfigError(f"--{option.replace('_', '-')}", getattr(args, option), "pass it with --ranks")
     if not config.name_of_job(environ):  # else ranks of other nodes, too, find one name by themselves
         environ["ASD_RUN"] = config.name_of_run()  # one name for all ranks that the command starts
     program = shutil.which(command[0])
     if program is None:
-        raise ConfigError("COMMAND", command[0], "valid is a program in PATH, or the path of an executable file")
+        raise ConfigError("COMMAND", command[0], "it must be a program in PATH, or the path of an executable file")
     try:
         os.execve(program, command, environ)
     except OSError as error:
-        raise ConfigError("COMMAND", program, f"valid is a program that can be started ({error.strerror})") from error
+        raise ConfigError("COMMAND", program, f"it must be a program that can be started ({error.strerror})") from error
 
 
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
@@ -123,10 +123,10 @@ def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[in
     name = "--devices" if args.devices else "ASCEND_RT_VISIBLE_DEVICES"
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words) or len(set(map(int, words))) < len(words):
-        raise ConfigError(name, text, "valid are different numbers of devices, such as 0,1,2")
+        raise ConfigError(name, text, "pass different numbers of devices, such as 0,1,2")
     devices = list(map(int, words))
     if len(devices) < wanted:
-        raise ConfigError(name, text, f"valid are at least {wanted} devices, for --ranks and --spares together")
+        raise ConfigError(name, text, f"pass at least {wanted} devices, for --ranks and --spares together")
     return devices if args.spares is None and args.devices else devices[:wanted]
 
 

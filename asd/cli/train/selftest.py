@@ -1,13 +1,13 @@
-"""Tests a device and this installation, or with --seconds the device alone, by work whose answers are known.
+"""Tests a device and this installation, or with --seconds the device alone, by known-answer tests.
 
-Every operator, tap, statistic, checksum, hash, gate, refusal, second look and replay is compared with NumPy, in graph
-mode and PyNative, in each type the device has, with denormal numbers, inf and NaN. It needs no
-model, no data and no network.
+Every operator, tap, statistic, checksum, hash, gate, refusal, confirmation and replay is compared with NumPy, in graph
+mode and PyNative, in each type of the device, with denormal numbers, inf and NaN. It needs no model, no data and no
+network.
 
-With --seconds it repeats the work that a training's device is tested by between steps, on larger tensors: products,
-convolutions and the vector operators that trainings use. Each must come to the same bits each time, and to what float64
-says. On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that
-failed, and the strikes of one that passed stay.
+With --seconds it repeats the known-answer tests that run between the steps of a training, on larger tensors: products,
+convolutions and the vector operators that trainings use. Each result must have the same bits each time and agree with
+float64. On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that
+failed; a device that passed keeps its strikes.
 """
 
 import argparse
@@ -36,39 +36,39 @@ _PATIENCE = 1200.0  # seconds for a mode, on a machine that is busy with other w
 _EXAMPLES = f"""\
 Examples:
   asd selftest                                 this machine's device, both modes
-  asd selftest --device Ascend:3 --json        device 3, as JSON; put it into a bug report
+  asd selftest --device Ascend:3 --json        device 3, as JSON, for a bug report
   asd selftest --only gate --mode graph        one part, in one mode
-  asd selftest --device Ascend:3 --seconds 60 --run-dir asd_run   a minute of work with known answers on device 3
+  asd selftest --device Ascend:3 --seconds 60 --run-dir asd_run   a minute of known-answer tests on device 3
 
 The parts are {", ".join(_PARTS)}.
-A place where MindSpore lacks a type on this device is `absent`, and no mistake.
+A type that MindSpore does not have on this device is `absent`, which is not an error.
 
-With --seconds the event goes to RUN_DIR/events-stress.jsonl where --run-dir or ASD_RUN_DIR is given, or the default
+With --seconds the event is written to RUN_DIR/events-stress.jsonl if --run-dir or ASD_RUN_DIR is given, or the default
 folder exists.
 
-exit codes: 0 all is right, 1 something is wrong, 2 wrong usage or no such device, 3 with --seconds: the device could
-not be tested, or its event not be written; 130 interrupted."""
+exit codes: 0 all passed, 1 a test failed, 2 wrong usage or no such device, 3 with --seconds: the device could not be
+tested, or its event not be written; 130 interrupted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd selftest`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--device", default="", metavar="D", help="such as Ascend:3 (default: Ascend if it is there)")
+    parser.add_argument("--device", default="", metavar="D", help="for example Ascend:3 (default: Ascend if present)")
     parser.add_argument("--mode", choices=("both", *_MODES), default="both", help="default: %(default)s")
     parser.add_argument("--only", choices=_PARTS, action="append", help="a part to test, may be repeated; default: all")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
-    work = parser.add_argument_group("work whose answers are known")
-    work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat it for so long, from 0 on")
-    work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
+    work = parser.add_argument_group("known-answer tests")
+    work.add_argument("--seconds", type=number(0, _LONGEST), metavar="S", help="repeat them for this time, from 0 on")
+    work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that gets the event")
 
 
 def run(args: argparse.Namespace) -> int:
     """Tests the device; returns 0 when nothing is wrong, else 1, or 2 without such a device."""
     device = args.device or ("Ascend" if Path("/dev/davinci_manager").exists() else "CPU")
     if args.seconds is not None and args.only:
-        raise ConfigError("--only", args.only, "it is valid without --seconds only")
+        raise ConfigError("--only", args.only, "pass it without --seconds")
     if args.seconds is None and args.run_dir is not None:
-        raise ConfigError("--run-dir", str(args.run_dir), "it is valid with --seconds only")
+        raise ConfigError("--run-dir", str(args.run_dir), "pass it with --seconds")
     if args.seconds is not None:
         return run_work(args, device)
     if find_spec("mindspore") is None:

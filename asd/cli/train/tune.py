@@ -1,8 +1,8 @@
 """Proposes thresholds for a budget of false alarms, from the feature values that a run has recorded.
 
-A run records its values with ASD_OPTIONS=record:1. They are judged again by the real rules: with the thresholds of the
-run, and with the proposed ones. Steps that were flagged or refused are left out, for they are no healthy ones. Beyond
-the largest value the tail is extrapolated.
+A run records its values with ASD_OPTIONS=record:1. The real rules judge them again: with the thresholds of the run, and
+with the proposed ones. Steps that were flagged or refused are left out, because they are not healthy. The tail beyond
+the largest value is extrapolated.
 """
 
 import argparse
@@ -23,9 +23,9 @@ _EXAMPLES = """\
 Examples:
   ASD_OPTIONS=record:1 asd run python train.py record the values of a training
   asd tune                                     thresholds for at most one false alarm in a million checks
-  eval "$(asd tune asd_run | grep ^export)"    use what it proposes
+  eval "$(asd tune asd_run | grep ^export)"    use the proposed thresholds
 
-exit codes: 0 done; 1 a file can't be read; 2 wrong usage, or RUN_DIR holds no recorded values."""
+exit codes: 0 done; 1 a file cannot be read; 2 wrong usage, or RUN_DIR has no recorded values."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
-"""Prints the events of a run in the order of their times, each once, for people or for programs.
+"""Prints the events of a run in order of time, each once, for people or for programs.
 
-All ranks and all rotated files are read. Lines that are no events are passed over and counted.
+All ranks and all rotated files are read. Lines that are not events are skipped and counted.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from asd.rundir.names import event_files
 _EXAMPLES = """\
 Examples:
   asd events                                     all events of the run in ASD_RUN_DIR
-  asd events --follow --level first              the first-level anomalies, and each new one as it comes
-  asd events --device Ascend:3                   what happened on one device
+  asd events --follow --level first              first-level anomalies, and each new one
+  asd events --device Ascend:3                   events of one device
   asd events --json | python -m json.tool --json-lines
 
-exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as --follow ends."""
+exit codes: 0 done, 1 the run cannot be read, 2 wrong usage, 130 interrupted, which ends --follow."""
 
 _HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _PAUSE = 0.25  # seconds between two looks
@@ -38,19 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd events`."""
     parser.epilog = _EXAMPLES
     add_run_dir(parser)
-    parser.add_argument("--follow", action="store_true", help="go on with new events until interrupted")
-    parser.add_argument("--device", action="append", help="only of this device, for example Ascend:3")
-    parser.add_argument("--rank", action="append", type=whole_number(-1), help="only of this rank; -1: not known")
-    parser.add_argument("--level", action="append", choices=tuple(LEVEL_NAMES.values()), help="only of this level")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="only of this kind")
-    parser.add_argument("--json", action="store_true", help="print the events as they stand in the log, a line each")
+    parser.add_argument("--follow", action="store_true", help="continue with new events until interrupted")
+    parser.add_argument("--device", action="append", help="only this device, for example Ascend:3")
+    parser.add_argument("--rank", action="append", type=whole_number(-1), help="only this rank; -1: unknown")
+    parser.add_argument("--level", action="append", choices=tuple(LEVEL_NAMES.values()), help="only this level")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind")
+    parser.add_argument("--json", action="store_true", help="print the events as in the log, one per line")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the events; returns 1 if a file could not be read, else 0."""
     run_dir = run_dir_of(args)
     if not run_dir.is_dir():
-        raise StateError(f"there is no run folder {run_dir}; valid is the ASD_RUN_DIR of a run, see --run-dir.")
+        raise StateError(f"there is no run folder {run_dir}; pass the ASD_RUN_DIR of a run as --run-dir.")
     if args.json and isinstance(sys.stdout, io.TextIOWrapper):
         with contextlib.suppress(io.UnsupportedOperation):  # JSON is UTF-8 whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

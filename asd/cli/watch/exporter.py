@@ -1,7 +1,7 @@
 """Serves the metrics and events of all ranks of this node to Prometheus.
 
-It reads what the ranks leave in their run folders and takes no part in any training: it may be started before, stopped
-and started again at any time, and goes on where it was.
+It reads the files of the ranks in their run folders and takes no part in any training. It can be started before a
+training and restarted at any time; it continues where it stopped.
 """
 
 import argparse
@@ -20,13 +20,13 @@ _EXAMPLES = """\
 Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
-  asd exporter --checkpoints 5                             with values and limits of the 5 checkpoints nearest to theirs
+  asd exporter --checkpoints 5                             adds the 5 checkpoints nearest to their limits
   curl 'http://127.0.0.1:9464/events?limit=10'
 
-It serves /metrics, /healthz, /readyz and /events. The web configuration has the form that Prometheus' own exporters
-take; a change of it or of a certificate is taken over without a restart.
+It serves /metrics, /healthz, /readyz and /events. The web configuration has the form of Prometheus' own exporters;
+a change of it or of a certificate takes effect without a restart.
 
-Strikes are counted as `asd handler` and `asd report` count them: give all the same --strikes, --window and --many.
+Pass the same --strikes, --window and --many to `asd handler`, `asd report` and this command.
 
 exit codes: 0 ended by SIGTERM, 1 the job failed, 2 wrong usage or a wrong setting, 130 interrupted."""
 
@@ -48,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--address", str, "A", "address to serve on (default: 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
-    add("--checkpoints", whole_number(0, 10_000), "N", "series of the N nearest to their limit (default: 0)")
+    add("--checkpoints", whole_number(0, 10_000), "N", "add the N checkpoints nearest to their limits (default: 0)")
     add_strike_arguments(parser)
-    add("--host", str, "NAME", "take in only what came from this node, in a shared folder (default: ASD_NODE, or all)")
-    add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: npu-smi)")
-    add("--state", Path, "FILE", "its database of events and counts (default: in the first run folder)")
+    add("--host", str, "NAME", "in a shared folder, read only data of this node (default: ASD_NODE, or all)")
+    add("--device-map", Path, "FILE", "JSON with the physical ids of the devices (default: from npu-smi)")
+    add("--state", Path, "FILE", "database of events and counts (default: in the first run folder)")
     parser.set_defaults(address="127.0.0.1", port=9464, checkpoints=0)
 
 

@@ -1,8 +1,8 @@
-"""Turns the alarms in the vendor's logs into the same events as ours, through rotation and restarts.
+"""Converts the alarms in the vendor's logs to events, across rotations and restarts.
 
 It follows device logs of Ascend (SilentCheck V2, V3 and later), application logs of MindSpore (strikes, strike-outs,
-checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin, in their logs, in
-what `npu-smi info -t health` prints, in a scrape of npu-exporter, and in the ConfigMap mindx-dl-deviceinfo-NODE.
+checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin: in their logs, the
+output of `npu-smi info -t health`, a scrape of npu-exporter, and the ConfigMap mindx-dl-deviceinfo-NODE.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from asd.rundir.disk import HeldError, take_lock
 from asd.rundir.names import ingest_file
 
 _EXAMPLES = """\
-PATH is a file, a folder or a pattern in quotes; rotated parts of a file (x.log.1) belong to it, packed ones are passed
-over. Without one: $ASCEND_PROCESS_LOG_PATH, $ASCEND_WORK_PATH/log, ~/ascend/log, and worker_*.log of this folder.
+PATH is a file, a folder or a pattern in quotes. Rotated parts of a file (x.log.1) are read, packed ones skipped.
+Default: $ASCEND_PROCESS_LOG_PATH, $ASCEND_WORK_PATH/log, ~/ascend/log, and worker_*.log of this folder.
 
 Examples:
   asd ingest                                        follow the logs of this machine
-  asd ingest --once ~/ascend/log worker_0.log       read what is there, say what was found, and end
+  asd ingest --once ~/ascend/log worker_0.log       read the existing lines, print a summary, and end
   kubectl -n kube-system get cm mindx-dl-deviceinfo-node7 -o json > now.txt; asd ingest --once now.txt --host node7
-  TZ=Asia/Shanghai asd ingest '/var/log/npu/**/device-*.log'   where the logs have another zone than this machine
+  TZ=Asia/Shanghai asd ingest '/var/log/npu/**/device-*.log'   for logs with a different time zone
 
-Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it ended: no line is lost and none doubled.
+Events are written to RUN_DIR/events-ingest.jsonl. After a restart it continues: no line is lost or read twice.
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed, 2 wrong usage."""
 
@@ -45,10 +45,10 @@ _PAUSE = 1.0  # seconds between two looks
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd ingest`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="logs to read; default: where Ascend puts them")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="logs to read (default: the folders of Ascend)")
     add_run_dir(parser)
-    parser.add_argument("--host", help="machine the logs are from (default: ASD_NODE, or this one)")
-    parser.add_argument("--once", action="store_true", help="read what is there and end")
+    parser.add_argument("--host", help="machine of the logs (default: ASD_NODE, or this one)")
+    parser.add_argument("--once", action="store_true", help="read the existing lines and end")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def _locked(folder: Path) -> Iterator[None]:
         descriptor = take_lock(folder / "ingest.lock", str(os.getpid()))
     except HeldError as error:
         raise StateError(
-            f"{folder} is in use by another `asd ingest` (process {error.owner}); valid is one for a run folder."
+            f"{folder} is in use by another `asd ingest` (process {error.owner}); run only one per run folder."
         ) from error
     try:
         yield

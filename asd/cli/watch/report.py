@@ -1,7 +1,7 @@
-"""Writes one HTML file that tells what happened in a run.
+"""Writes one HTML file about what happened in a run.
 
-The file needs nothing else: it opens without a network and holds no script. It says in words what was found, draws when
-and where, and links to the evidence in the run folder.
+The file opens without a network and contains no script. It describes the findings, plots when and where they occurred,
+and links to the evidence in the run folder.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from asd.rundir.disk import write_whole
 
 _EXAMPLES = """\
 Examples:
-  asd report                            of the run in ASD_RUN_DIR, into its report.html
+  asd report                            the run in ASD_RUN_DIR, into its report.html
   asd report asd_run -o /tmp/run.html
   asd report asd_run --json             the same summary for programs; writes no file
 
-exit codes: 0 done, even when the run had anomalies; 1 no such run, or the file can't be written; 2 wrong usage."""
+exit codes: 0 done, even when the run had anomalies; 1 no such run, or the file cannot be written; 2 wrong usage."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_dir", nargs="?", metavar="RUN_DIR", help="folder of the run (default: ASD_RUN_DIR, or asd_run)"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: RUN_DIR/report.html)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: RUN_DIR/report.html)")
     add_strike_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; write a file only with -o")
 

@@ -49,13 +49,13 @@ class ComparedRow:
         trusted_name: Its name in the trusted run; `N/A` when only the run under test has it.
         tested: The slot of the run under test, or None.
         trusted: The slot of the trusted run, or None.
-        metrics: What comparing the tensors gave; None when the dumps hold no tensors, or one side is missing.
+        metrics: Result of comparing the tensors; None when the dumps hold no tensors, or one side is missing.
         same: Whether both sides are equal; None when that is not known.
-        is_value: Whether `same` is told by a value, a shape or a type, and not by what the tensors hold.
+        is_value: Whether `same` follows from a value, a shape or a type, not from the elements of tensors.
         verdict: The judgement, in the words of the rules in force.
         message: Why, in words.
-        difference: How far both sides are apart, relative to what they are computed from; None where it is not known.
-        bound: How far rounding alone may set them apart; None where bits are compared.
+        difference: Difference of the sides, relative to the inputs of the call; None if unknown.
+        bound: Largest difference that rounding explains; None where bits are compared.
     """
 
     name: str

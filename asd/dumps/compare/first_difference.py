@@ -26,7 +26,7 @@ from asd.errors import and_more
 
 
 class Answer(str, Enum):
-    """Returns what a comparison comes to."""
+    """Answer of a comparison."""
 
     WRONG_OPERATOR = "wrong_operator"
     ASKED_DIFFERENTLY = "asked_differently"
@@ -61,16 +61,16 @@ class Divergence:
     Attributes:
         call: Name of the call in the run under test.
         trusted_call: Its name in the trusted run.
-        rows: Names of its rows that differ; the first is the one that the rest speaks of.
-        kind: `operator`, `communication` or `module` for what computed wrongly; `attribute`, `argument`, `type`,
-            `shape`, `order`, `structure`, `weight`, `batch`, `random` or `optimizer` for what was asked differently;
+        rows: Names of its rows that differ; the other attributes are about the first.
+        kind: `operator`, `communication` or `module` for a wrong result; `attribute`, `argument`, `type`,
+            `shape`, `order`, `structure`, `weight`, `batch`, `random` or `optimizer` for a different request;
             `rows` where it can't be told.
-        basis: What agreement means: `bits`, `statistics`, or `rounding` for what that explains.
+        basis: How rows are compared: by `bits`, `statistics`, or within `rounding`.
         agreeing: Calls before it, all of which agree.
         reason: Why, in words.
         difference: The elements that differ, when both tensors are at hand.
-        apart: How far the first row is apart, relative to what it is computed from; None where that is not known.
-        bound: How far rounding alone may set it apart.
+        apart: Difference of the first row, relative to the inputs of its call; None if unknown.
+        bound: Largest difference that rounding explains.
     """
 
     call: str
@@ -86,7 +86,7 @@ class Divergence:
 
     @property
     def answer(self) -> Answer:
-        """Returns what it comes to."""
+        """Returns the answer."""
         if self.kind in _WRONG:
             return Answer.WRONG_OPERATOR
         return Answer.CANNOT_TELL if self.kind == ROWS else Answer.ASKED_DIFFERENTLY
@@ -104,7 +104,7 @@ class Divergence:
 
 
 def margin_of(apart: float, bound: float) -> str:
-    """Returns a difference beside its bound, in words."""
+    """Returns a difference and its bound, as text."""
     return f"difference {apart:.2g}, rounding explains {bound:.2g}"
 
 
@@ -184,7 +184,7 @@ class FirstDifference:
         return asked or (named if rewired is None else self._of_asked(call, rewired))
 
     def _asked_for(self) -> dict[int, list[Asked]]:
-        """Returns what was asked differently of each call; another framework names all of it differently."""
+        """Returns the settings and arguments that differ, by call; empty for two frameworks."""
         calls = self._calls if self._alike else []
         sides = self._tested, self._trusted
         found = {id(call): list(asked_of(call, *sides, moved=call.name in self._moved)) for call in calls}
@@ -234,7 +234,7 @@ class FirstDifference:
         return f"{counted(count, 'row')} before can't be told; " if count else ""
 
     def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[ComparedRow]]:
-        """Leaves out further outputs of operators that nothing takes: a kernel need not write what nobody reads."""
+        """Leaves out additional outputs that no call uses: a kernel need not write them."""
         wrong = [(call, row) for call in self._calls for row in call.rows if agrees(row) is False]
         taken = {pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")}
         unread = [

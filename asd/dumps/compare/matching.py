@@ -51,7 +51,7 @@ class Matching:
     moved: frozenset[str] = frozenset()
 
     def in_order(self, tested: Dump, trusted: Dump) -> Iterator[tuple[Entry | None, Entry | None]]:
-        """Returns all calls of both sides in the order of the run under test; calls of the trusted run alone fit in."""
+        """Returns all calls in the order of the run under test; those of only the trusted run are inserted."""
         used = set(self.calls.values())
         rest = iter([*trusted.entries.values()])
         done: set[str] = set()
@@ -163,7 +163,7 @@ def _match_names(tested: Dump, trusted: Dump) -> Matching:
 
 
 def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str]]:
-    """Returns pairs of calls, and those whose order differs; a backward call is paired as its forward call is."""
+    """Returns pairs of calls, and the pairs whose order differs; a backward call is paired like its forward call."""
     if tested.tool != trusted.tool:  # each records calls that the other does not
         return {name: name for name in tested.entries if name in trusted.entries}, frozenset()
     heads, keys = [], []

@@ -79,7 +79,7 @@ class CallGraph:
         return [] if forward is None or forward is call else list(forward.rows)
 
     def forward_of(self, call: CallRows) -> CallRows | None:
-        """Returns the forward call that a call belongs to; itself where it is one, None where the dump has none."""
+        """Returns the forward call of a call: itself if it is one, None if the dump has none."""
         return self._by_trusted.get(forward_of(call.trusted_name))
 
     def around(self, call: CallRows) -> Iterator[CallRows]:
@@ -101,7 +101,7 @@ class CallGraph:
         return call
 
     def rewired(self, call: CallRows) -> Asked | None:
-        """Returns an input that two calls gave which do not belong together; None where there is none."""
+        """Returns an input that comes from different calls in the two runs; None if there is none."""
         for row in call.rows:
             if row.state == "input" and row.same is False:
                 ours, theirs = (

@@ -61,7 +61,7 @@ class Pair:
 
     @property
     def answer(self) -> Answer:
-        """Returns what it comes to; where nothing was compared nothing can be told."""
+        """Returns the answer; `cannot_tell` if nothing was compared."""
         if self.divergence is not None:
             return self.divergence.answer
         return Answer.DO_NOT_PART if self.compared else Answer.CANNOT_TELL
@@ -93,7 +93,7 @@ class ComparisonOutcome:
 
     @property
     def answer(self) -> Answer:
-        """Returns what it comes to: that of the first pair to part, else what all agree in."""
+        """Returns the answer of the first pair that differs; if none does, the common answer."""
         first = self.first
         return first.answer if first is not None else max((pair.answer for pair in self.pairs), key=_SURENESS.index)
 

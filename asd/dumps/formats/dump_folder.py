@@ -33,14 +33,14 @@ class Dump:
     Attributes:
         path: The dump.json.
         data_dir: Folder with the tensors, which need not exist.
-        task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
-        framework: `mindspore` or `pytorch`; told from the tensors where the file does not say it.
+        task: `tensor`, `statistics`, or another word of the file; empty when it has none.
+        framework: `mindspore` or `pytorch`; taken from the tensors if the file does not have it.
         entries: Every call by name, in the order in which the calls were computed.
         parents: construct.json: the parent of every name; empty when there is none.
-        tool: Who wrote it; empty when the file does not say it.
-        environment: What it was computed with, by name; empty when the file does not say it.
-        optimizer: Settings of the optimizers that ran in the step; None when the file does not say it.
-        cut: Whether of tensors only a part was recorded.
+        tool: Program that wrote it; empty when the file does not name it.
+        environment: Versions and switches of the run, by name; empty when the file has none.
+        optimizer: Settings of the optimizers that ran in the step; None when the file has none.
+        cut: Whether only parts of tensors were recorded.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Dump:
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
-    """Returns the dumps under a path by (step, rank); None where the path does not say which.
+    """Returns the dumps under a path by (step, rank), each None if the path does not contain it.
 
     Args:
         path: A dump.json, or the folder of a rank, of a step, or of a whole dump.
@@ -135,7 +135,7 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
 
 
 def _take_head(dump: Dump, name: str, value: object) -> None:
-    """Takes what a dump says of itself."""
+    """Reads the fields of a dump about itself."""
     if name in ("task", "framework", "tool") and isinstance(value, str):
         setattr(dump, name, printable(value))
     elif name == "environment" and isinstance(value, str):
@@ -175,7 +175,7 @@ def _read_lines(path: Path, data_dir: Path | None) -> Dump:
 def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | None = None) -> list[str]:
     """Returns the names as they were computed: a module after the calls inside it, gradients of parameters at the end.
 
-    Other tools note gradients of parameters before the calls, and a module before the calls inside it.
+    Other tools write gradients of parameters before the calls, and a module before the calls inside it.
 
     Args:
         names: In the order of the file.

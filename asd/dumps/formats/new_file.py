@@ -22,7 +22,7 @@ def check_writable(folder: Path) -> None:
     """
     above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not above.is_dir():
-        raise ConfigError("dump_path", str(folder), f"{above} is no folder; valid is one that this user can write")
+        raise ConfigError("dump_path", str(folder), f"{above} is not a folder; pass one that this user can write")
     try:  # permissions are not enough: root has them in /proc too
         os.rmdir(tempfile.mkdtemp(prefix=".asd-", dir=above))
     except OSError as error:

@@ -45,9 +45,9 @@ class Slot:
         values: Maximum, minimum, mean and L2 norm; None where the file has none. Four times the value of a number.
         md5: The CRC32 of the bytes as the file writes it, or None.
         data_name: Bare name of the file with the tensor, or None.
-        requires_grad: As the file says it, or None.
-        scalar: The value of what is no tensor, in words; None for a tensor.
-        parameter: The name of the weight that a tensor is, where the file says it.
+        requires_grad: As in the file, or None.
+        scalar: The value as text, if it is not a tensor; else None.
+        parameter: The name of the weight, if the tensor is one and the file names it.
     """
 
     suffix: str
@@ -72,8 +72,8 @@ class Entry(NamedTuple):
 
     Attributes:
         name: Its name in the dump, such as `Mint.add.0.forward` or `Cell.fc.Dense.forward.0`.
-        slots: What it took and gave, in the order of `STATES`.
-        settings: What an operator or a module was made with; None where the file does not say it.
+        slots: Its inputs and outputs, in the order of `STATES`.
+        settings: Arguments that an operator or a module was created with; None if the file has none.
     """
 
     name: str
@@ -144,7 +144,7 @@ def read_entry(name: str, found: object) -> Entry:
 
 
 def settings_in(found: object) -> dict[str, str] | None:
-    """Settings as texts; None where there is no object of them."""
+    """Returns settings as texts; None if they are not an object."""
     if not isinstance(found, dict):
         return None
     return {printable(str(key)): printable(str(value)[:200]) for key, value in found.items()}

@@ -192,4 +192,4 @@ def _scalar(found: dict[str, Any], kind: str) -> Any:
         return ...
     if isinstance(value, (bool, int, float)):  # numbers of NumPy
         return value
-    raise StateError(f"an argument of the kind {kind!r:.40} can't be made again")
+    raise StateError(f"an argument of the kind {kind!r:.40} cannot be re-run")

@@ -1,7 +1,7 @@
-"""A part of a `config.json`: what its keys hold, checked one by one, each error one sentence.
+"""A part of a `config.json`: the values of its keys, checked one by one, each error one sentence.
 
-By hand, for the vendor's files mix texts, numbers and ranges, say one thing in several ways, and hold keys that only
-another task knows.
+Checked by hand, because the vendor's files mix texts, numbers and ranges, have several forms of one value, and contain
+keys of other tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConfigObject:
 
     def __init__(self, content: Any, where: str) -> None:
         if not isinstance(content, dict):
-            raise ConfigError(where, content, "valid is a JSON object")
+            raise ConfigError(where, content, "it must be a JSON object")
         self._left = dict(content)
         self._known: list[str] = []
         self._where = where
@@ -37,7 +37,7 @@ class ConfigObject:
     def wrong(self, key: str, value: Any, valid: str) -> ConfigError:
         """Returns the error that `key` has a wrong value."""
         shown = value if len(repr(value)) < 200 else repr(value)[:200] + "..."
-        return ConfigError(f"{key[:80]} in {self._where}", shown, f"valid is {valid}")
+        return ConfigError(f"{key[:80]} in {self._where}", shown, f"it must be {valid}")
 
     def take(self, key: str, default: Any) -> Any:
         """Returns the value of `key`, whatever it is."""
@@ -45,17 +45,17 @@ class ConfigObject:
         return self._left.pop(key, default)
 
     def end(self, others: Collection[str] = (), elsewhere: Collection[str] = (), place: str = "") -> None:
-        """Refuses what nobody took and `others` does not have; keys in `elsewhere` belong in `place`."""
+        """Refuses keys that were not taken and are not in `others`; keys in `elsewhere` belong in `place`."""
         known = ", ".join(sorted({*self._known, *others}))
         for key in [key for key in self._left if key not in others][:1]:
-            belongs = f"{key} {place}" if key in elsewhere else f"a known key: {known}"
+            belongs = f"{key} {place}" if key in elsewhere else f"one of {known}"
             raise self.wrong(key, self._left[key], belongs)
 
     def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
         """Returns one of some words."""
         value = self.take(key, default)
         if value not in valid:
-            raise self.wrong(key, value, ", ".join(valid))
+            raise self.wrong(key, value, f"one of {', '.join(valid)}")
         return str(value)
 
     def text(self, key: str, default: str) -> str:

@@ -115,14 +115,14 @@ class DebuggerConfig:
         """
         try:
             if Path(path).stat().st_size > MAX_BYTES:
-                raise ConfigError("config_path", str(path), f"valid is a file of at most {MAX_BYTES} bytes")
+                raise ConfigError("config_path", str(path), f"it must be a file of at most {MAX_BYTES} bytes")
             content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ConfigError(
                 "config_path", str(path), f"the file can't be read ({error.strerror or error})"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise ConfigError("config_path", str(path), f"valid is a file with one JSON object ({error})") from error
+            raise ConfigError("config_path", str(path), f"it must be a file with one JSON object ({error})") from error
         return cls.of({**content, **others} if isinstance(content, dict) else content, str(path))
 
     @classmethod
@@ -190,7 +190,7 @@ def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str,
         reason = reasons.get(error.value) if isinstance(error.value, str) else None
         if reason is None:
             raise
-        raise given.wrong(key, error.value, f"{', '.join(valid)}; {reason}") from None
+        raise given.wrong(key, error.value, f"one of {', '.join(valid)}; {reason}") from None
 
 
 def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class DumpWriter:
             except OSError as error:
                 self.failed = True
                 reason = error.strerror or str(error).rstrip(".")
-                self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
+                self._problem(f"the dump in {self.folder} ends here, the training continues: {reason}.")
                 return None
 
 
@@ -176,9 +176,9 @@ def _placed(container: Any, path: list[int | str], value: Any) -> Any:
     """Returns `container` with `value` at `path`; lists are filled up with null.
 
     Args:
-        container: What is there so far; None for nothing.
-        path: Indices of lists and keys of objects; empty: `value` takes the place of all.
-        value: Of JSON.
+        container: The present value; None for nothing.
+        path: Indices of lists and keys of objects; empty: `value` replaces all.
+        value: A JSON value.
     """
     if not path:
         return value

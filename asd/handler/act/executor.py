@@ -23,7 +23,7 @@ _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a 
 
 @runtime_checkable
 class KnowsHosts(Protocol):
-    """Isolator whose scheduler makes a new host when another machine gets its name."""
+    """Isolator whose scheduler has creation times of hosts, so a replaced machine is noticed."""
 
     def host_since(self, device: Device) -> float | None:
         """Returns the time its host was made, in seconds since the epoch; None while the scheduler lacks that host."""
@@ -125,7 +125,7 @@ class Executor:
             with self._store.transaction():
                 self._cases.move(case.n, "drop", now, ending="replaced", why_released=what)
                 self._strikes.clear_place(case.device, now)
-            return self._decide("dropped", f"{device}: {what}, and is not taken out for it.", case, device, now)
+            return self._decide("dropped", f"{device}: {what}, and is not isolated for it.", case, device, now)
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
@@ -187,7 +187,7 @@ class Executor:
         """Waits until others release the device; reports that once."""
         pause = min(_OTHERS_SECONDS, self._policy.longest_pause_seconds)
         self._cases.move(case.n, "held", now, attempts=0, next_try=now + pause, error="")
-        reason = f"{device}: {case.reason}, but somebody else holds it out; it is taken out when they give it back."
+        reason = f"{device}: {case.reason}, but someone else isolated it; it is isolated when they release it."
         return None if case.state == "others" else self._decide("others", reason, case, device, now)
 
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
@@ -215,7 +215,7 @@ class Executor:
         what = f"{device}: {self._isolator.name} can't {'release' if case.state == 'releasing' else 'isolate'} it"
         if attempts >= _RETRIES:
             what += f", {attempts} tries failed"
-        sentence = f"{what} ({reason}); it is tried again in {pause:g} s."
+        sentence = f"{what} ({reason}); next try in {pause:g} s."
         # Reported once, and at once where the scheduler refuses; the tries go on.
         action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
         return self._decide(action, sentence, case, device, now)

@@ -61,10 +61,10 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
 
 
 def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
-    """Lets nothing up to `now` count against what is in the place of a device; what is out wants a stress test.
+    """Deletes strikes and verdicts up to `now` of the hardware of a device; if it is isolated, asks for a stress test.
 
-    With a serial another device is there, and the one that was there keeps its strikes. Returns whether it is out, so
-    that it is given back after a stress test that it passes.
+    With a serial the device was replaced, and the old one keeps its strikes. Returns whether it is isolated: then it is
+    released after it passes a stress test.
     """
     cases, db = Cases(store), store.db
     with store.transaction():

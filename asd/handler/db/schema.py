@@ -84,7 +84,7 @@ _NEW = (
 
 
 def take_over(db: sqlite3.Connection) -> None:
-    """Makes the tables of version 7 those of today, within a transaction: what were sentences are columns now."""
+    """Converts the tables of version 7, within a transaction: sentences become columns."""
     for table, kind, names in _NEW:
         for name in names:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")

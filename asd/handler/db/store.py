@@ -150,8 +150,8 @@ class Store:
         except OSError:
             is_there = False
         if not is_there:
-            what = f"{self.path} or its .lock was removed or replaced while this fault handler was at work"
-            raise StateError(f"{what}; end it, and start it anew.")
+            what = f"{self.path} or its .lock was removed or replaced while this fault handler was running"
+            raise StateError(f"{what}; end it, and restart it.")
 
     def close(self) -> None:
         """Ends the lease and closes the database."""
@@ -253,7 +253,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
         how = "give it another name, and a new one is begun; what the engine holds out is released there"
         if version > VERSION:
             how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
-        valid = f"valid are {OLDEST} to {VERSION}"
+        valid = f"it must be {OLDEST} to {VERSION}"
         raise StateError(f"the fault handler's state {path} has version {version}; {valid}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)

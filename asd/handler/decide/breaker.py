@@ -68,7 +68,7 @@ class Breaker:
 
 
 def reset_breaker(store: Store, now: float) -> bool:
-    """Closes the breaker; what happened before `now` is no reason to act any more. Returns whether it was open.
+    """Closes the breaker; events before `now` no longer count. Returns whether it was open.
 
     Used within a transaction.
     """

@@ -41,7 +41,7 @@ class Hardware:
         return device
 
     def _known(self, host: str, name: str, serial: str) -> int:
-        """Returns the number of a known device, else 0; adds the serial of one that was known by its place alone."""
+        """Returns the number of a known device, else 0; adds the serial if only host and name were known."""
         where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
         if serial:
             where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]

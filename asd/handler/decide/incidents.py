@@ -82,7 +82,7 @@ class Incident:
         return self._has_data_of(strike) or (strike.run in self._rows and in_a_row and goes_on)
 
     def inner(self) -> list[Strike]:
-        """Returns the strikes that add nothing to the first and the last of their run."""
+        """Returns the strikes between the first and the last of their run, which add nothing."""
         ends = {each.n for each in self._ends()}
         return [each for each in self.strikes if each.n not in ends]
 

@@ -156,7 +156,7 @@ class Strikes:
         return found_many._replace(device=device, finding=finding, new=new, revoked=revoked)
 
     def _note_unclear(self, event: Event, device: int, now: float) -> tuple[int, ...]:
-        """Notes that a replay could not judge a step, of which the anomaly may come later; returns whose change."""
+        """Notes that a replay was undetermined, maybe before the anomaly arrives; returns the devices that change."""
         if not moment(event):
             return ()
         query = "UPDATE strike SET unclear = 1 WHERE device = ? AND run = ? AND step = ? RETURNING device"
@@ -272,7 +272,7 @@ class Strikes:
         return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
     def _blame(self, event: Event, now: float, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
-        """Revokes each strike of a step on its host and others that no replay confirmed, and those to come: whose."""
+        """Revokes the strikes of a step, present and future, that no replay confirmed; returns their devices."""
         job, step = job_of(event.run), event.step
         if step <= 0:  # the step is not known
             return ()
@@ -322,7 +322,7 @@ class Strikes:
     def _has_moved(self, event: Event, device: int) -> int | None:
         """Returns the rank under which `device` alone was at fault in the same step of another attempt, or None.
 
-        What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
+        A fault that moves with the device to a different rank is the device's: data stay with the rank.
         """
         where = f"job = ? AND step = ? AND {self._heeded(event)}"
         values = job_of(event.run), moment(event), event.host
@@ -367,7 +367,7 @@ class Strikes:
         return self._within(of_node, time) if step else None
 
     def _within(self, many: _Many, time: float) -> _Many | None:
-        """Returns those of the strikes that are in a burst around `time`; None when there is no burst."""
+        """Returns the strikes in a burst around `time`; None when there is no burst."""
         span, between = self._policy.burst_seconds, f"{many.where} AND time BETWEEN ? AND ?"
         around = many._replace(where=between, values=(*many.values, time - span, time + span))
         if not self._are_many(around):  # nearly always

@@ -36,13 +36,13 @@ from asd.verdict import Level
 _COUNTED = {"replay", "isolation", "recovery", "stress"}
 _SOFTWARE: dict[Finding, str] = {
     "software": "the replay of step {event.step} of {event.run} found software or data: {more} of this step revoked, "
-    "nobody is isolated for it",
+    "no device is isolated for it",
     "repeated": "{counted.of} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
-    "software or data, the strikes of this step are revoked and nobody is isolated for them",
+    "software or data, the strikes of this step are revoked and no device is isolated for them",
     "burst": "{counted.many} devices of {counted.of} raised within {span:g} s: software or data, their strikes are "
-    "revoked and nobody is isolated for them unless a replay finds hardware",
-    "withheld": "{counted.many} nodes report the same of {counted.of}, and nobody knows where it runs: their strikes "
-    "are withheld and nobody is isolated for them unless a replay finds hardware",
+    "revoked and no device is isolated for them unless a replay finds hardware",
+    "withheld": "{counted.many} nodes report the same of {counted.of}, whose nodes are unknown: their strikes are "
+    "withheld and no device is isolated for them unless a replay finds hardware",
 }
 """Findings that software or data is the cause, each with its reason."""
 
@@ -96,7 +96,7 @@ class Triage:
         return self._fault(event, counted, case, now)
 
     def _fault(self, event: Event, counted: Counted, case: Case | None, now: float) -> Decision:
-        """Decides what follows from a fault of a device, of which nobody says that it is software or data."""
+        """Decides about a fault of a device that is not known to be software or data."""
         device, is_anomaly = counted.device, event.kind == "anomaly"
         is_cleared = not is_anomaly and self._is_cleared(device, event)
         if counted.finding != "moved" and (is_cleared or self.strikes.is_stale(event, now)):
@@ -177,7 +177,7 @@ class Triage:
         what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": self._id}
         state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
         case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
-        then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} is to isolate it"
+        then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} isolates it"
         action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
         return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)
 
@@ -205,7 +205,7 @@ class Triage:
                 decisions.append(self._release(case, "quiet", why, now))
             elif not case.wants_test:
                 self.cases.change(case.n, wants_test=True)
-                test = f"{why}; it is given back once it passes `asd selftest --seconds 60 --run-dir D`"
+                test = f"{why}; it is released after it passes `asd selftest --seconds 60 --run-dir D`"
                 decisions.append(self._tell("test-wanted", test, case, now))
         return decisions
 

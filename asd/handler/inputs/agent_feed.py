@@ -123,12 +123,12 @@ class AgentFeed:
                 del self._silent[place]
             if state is not None and not state.since:
                 seconds = max(state.reached - before.since, 0.0)
-                told.append(f"the agent of {before.node} at {place} is heard again, after {seconds:.0f} s.")
+                told.append(f"the agent of {before.node} at {place} answers again, after {seconds:.0f} s.")
         for place, state in states.items():
             if state.since and place not in self._silent:
                 self._silent[place] = state
-                silent = f"the agent of {state.node} at {place} is not heard: {state.reason}"
-                told.append(f"{silent}; it is asked again, and what it keeps is fetched then.")
+                silent = f"the agent of {state.node} at {place} does not answer: {state.reason}"
+                told.append(f"{silent}; it is asked again, and its stored events are fetched then.")
         return told
 
     def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
@@ -154,7 +154,7 @@ class AgentFeed:
             found[f"refused {place}"] = f"{may}; its other events are refused, {such}."
         if abs(batch.behind) > _WRONG_SECONDS:
             how = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
-            found[f"clock {place}"] = f"the clock of {own} is {how}; what it sends counts by ours."
+            found[f"clock {place}"] = f"the clock of {own} is {how}; its events are dated by this clock."
         if answer.missed:
             dropped = f"the agent at {place} had dropped {answer.missed} events"
             found[f"missed {place}"] = f"{dropped}, for there were too many, before they were fetched."

@@ -43,11 +43,11 @@ class LogFeed:
         """Present problems with the logs, one sentence each."""
         follower = self._follower
         left_out = {**self.folders.unreadable, **follower.unreadable, **self._strangers}
-        back = "lines of other users' logs say that a device was given back; only root and this handler's user may."
+        back = "lines of other users' logs report a release; only root and this handler's user may."
         counts = {
-            "lines of the logs were too long and left out.": follower.skipped,
+            "lines of the logs were too long and were skipped.": follower.skipped,
             "logs vanished before they were read to their end.": follower.lost,
-            "lines of the logs are no events and were left out.": self.bad_lines,
+            "lines of the logs are not events and were skipped.": self.bad_lines,
             back: self.not_believed,
         }
         sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]

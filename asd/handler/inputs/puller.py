@@ -172,7 +172,7 @@ class Puller:
                 self._wake()
                 await batch.taken.wait()
         if answer.bad:
-            raise AgentError(f"{answer.bad} of what it sent are no events; they are left out", misbehaves=True)
+            raise AgentError(f"{answer.bad} of its lines are not events; they are skipped", misbehaves=True)
         self.states[target.place] = AgentState(target.node, self._clock(), behind=behind)
         if not answer.is_full:
             self._behind.discard(target.place)

@@ -1,1 +1,1 @@
-"""Nouns of the handler: policy, decision, who an event speaks for."""
+"""Nouns of the handler: policy, decision, devices that an event may report."""

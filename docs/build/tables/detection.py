@@ -15,11 +15,11 @@ SHOWN = {
     },
     "zh": {
         ("single", "own"): "单次调用的有害故障，在当步被拦截",
-        ("lasting", "in_200"): "某类算子每次调用都出错的有害故障，200 步内发现（动态图 60 步）",
+        ("lasting", "in_200"): "某类算子每次调用都出错的有害故障，200 步内发现（PyNative 60 步）",
         ("memory", "in_20"): "内存位翻转的有害故障，20 步内发现",
     },
 }
-MODES = {"graph": {"en": "graph mode", "zh": "静态图"}, "pynative": {"en": "PyNative", "zh": "动态图"}}
+MODES = {"graph": {"en": "graph mode", "zh": "静态图"}, "pynative": {"en": "PyNative", "zh": "PyNative"}}
 
 
 _LLAMA = ("tensor", "sequence", "data", "ZeRO")
@@ -42,7 +42,7 @@ def headline(language: str = "en") -> str:
             ("what was measured", "figure", "command"),
             "first-level alarms / checks, in healthy trainings",
             "Llama-2 7B on a 910B, counted from its compiled step: bytes of all checks, of a step",
-            "from the alarm to the decision to isolate, the step made again included",
+            "from the alarm to the decision to isolate, replay included",
         ),
         "zh": (
             ("测量内容", "数值", "命令"),

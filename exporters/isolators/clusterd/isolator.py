@@ -110,6 +110,6 @@ class ClusterD:
             reason = f"{node[:80]!r} is not the name of a node: lower-case letters, digits, dots and dashes"
             raise IsolationError(device, self.name, reason, retry=False)
         if number is None or number > _LARGEST_CHIP:
-            reason = f"{device.device[:80]!r} names no chip; valid is one such as Ascend:3, from 0 to {_LARGEST_CHIP}"
+            reason = f"{device.device[:80]!r} is not a chip; it must be of the form Ascend:3, from 0 to {_LARGEST_CHIP}"
             raise IsolationError(device, self.name, reason, retry=False)
         return node, number

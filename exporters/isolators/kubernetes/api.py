@@ -90,7 +90,7 @@ class KubeApi:
         except ApiError as error:
             code = error.response.status_code
             kind = {404: NotFoundError, 409: ConflictError}.get(code, KubeError)
-            said = plain(error.status.message or "", 300).rstrip(".") or "without a word"
+            said = plain(error.status.message or "", 300).rstrip(".") or "no message"
             reason = f"{what}: the API server answered {code}: {said}"
             raise kind(reason, retry=code not in _REFUSALS) from error
         except LightkubeConfigError as error:

@@ -65,7 +65,7 @@ class Kubernetes:
         effect: str = "NoSchedule",
         timeout: float | str = 10.0,
     ) -> None:
-        self._effect = text("effect", effect, "NoSchedule|NoExecute", "valid are NoSchedule, NoExecute")
+        self._effect = text("effect", effect, "NoSchedule|NoExecute", "it must be NoSchedule or NoExecute")
         self._clock: Callable[[], float] = time.time
         self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
 

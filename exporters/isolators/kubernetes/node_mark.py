@@ -38,7 +38,7 @@ def marks_of(node: Node) -> Marks:
         devices = None
     if not isinstance(devices, dict) or not all(isinstance(mark, dict) for mark in devices.values()):
         raise ValueError(
-            f"the annotation {ANNOTATION} of the node is {text[:120]!r}; valid is what this isolator writes"
+            f"the annotation {ANNOTATION} of the node is {text[:120]!r}; it must be what this isolator writes"
         )
     return devices
 

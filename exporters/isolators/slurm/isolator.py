@@ -94,10 +94,10 @@ class Slurm:
         if state is not None and state.name == node:
             return state
         if _UNKNOWN in done.stdout + done.stderr:
-            raise self._error(device, f"Slurm has no node {node}; valid is a node that `sinfo -N` lists", retry=False)
+            raise self._error(device, f"Slurm has no node {node}; it must be a node that `sinfo -N` lists", retry=False)
         said = plain(done.stderr or done.stdout, 200)
-        what = f"exit code {done.returncode}, {said!r}" if said else f"exit code {done.returncode} and not a word"
-        raise self._error(device, f"scontrol does not say how node {node} is: {what}")
+        what = f"exit code {done.returncode}, {said!r}" if said else f"exit code {done.returncode} and no output"
+        raise self._error(device, f"scontrol did not return the state of node {node}: {what}")
 
     def _update(self, device: Device, *change: str, ours: bool) -> None:
         """Changes the node and looks whether it is as it should be; the exit code may say either in both cases."""
@@ -110,7 +110,7 @@ class Slurm:
         found = f"its state is {'+'.join(sorted(state.flags))}, its reason {plain(state.reason, 200)!r}"
         raise self._error(
             device,
-            f"scontrol update of node {state.name} had no effect ({said or 'without a word'}); {found}",
+            f"scontrol update of node {state.name} had no effect ({said or 'no message'}); {found}",
             retry=not denied,
         )
 

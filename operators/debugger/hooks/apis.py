@@ -144,7 +144,7 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _caller() -> str:
-    """Returns the module that calls a hook, not that of a method of Tensor which hands on to another."""
+    """Returns the module that calls a hook; methods of Tensor that delegate are skipped."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindspore.common."):
         frame = frame.f_back

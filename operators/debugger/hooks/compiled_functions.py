@@ -32,7 +32,7 @@ class CompiledFunctions:
         self._hooks, self._say, self._note = hooks, say, note
 
     def begin(self) -> None:
-        """Stands around what compiles and runs jitted functions, and around what compiles cells."""
+        """Wraps MindSpore's functions that compile and run jitted functions, and that compile cells."""
         for owner, name in zip(executors(), ("__call__", "compile"), strict=True):
             wrap(owner, name, self._around, _GROUP)
         for kind in (nn.Optimizer, optim.Optimizer):

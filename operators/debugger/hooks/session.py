@@ -163,7 +163,7 @@ class Session:
             self.recording.put(name, part, path, leaf)
 
     def _put_parameters(self, name: str, parameters: dict[str, Parameter], *, empty: bool = False) -> None:
-        """Records some of a module's parameters; none at all only where `empty` says that there are no others."""
+        """Records some of a module's parameters; writes an empty list only if `empty` is set."""
         if parameters or empty:
             self._put(name, "parameters", parameters)
 

@@ -21,7 +21,7 @@ from asd.operators.debugger.precheck.inputs import DTYPES, Inputs, Value, to_bfl
 from asd.operators.debugger.precheck.lookup import find
 from asd.operators.debugger.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCES
 
-_RIGHT_NOW = "made again here it is right"
+_RIGHT_NOW = "re-run here it is right"
 _PROBES = 4
 _INEXACT = (*FLOATING, "Complex64", "Complex128")
 Values = dict[Place, Value]
@@ -130,7 +130,7 @@ class Check:
         except NotCheckable as error:
             if not dumped:
                 raise NotCheckable(f"it can't run here: {error}") from None
-            messages.append(f"not made again, only the dumped output is checked: {error}")
+            messages.append(f"not re-run, only the dumped output is checked: {error}")
         places = [place for place, each in leaves(described) if isinstance(each, Slot)]
         places += [place for place in dumped if place not in places]
         places = [place for place in places or again if place in dumped or place in again]
@@ -207,7 +207,7 @@ class Check:
             second = self._judge(again, reference, noise)
             if judgement.passed and not second.passed:
                 judgement, tested = second, again
-                message = f"the dumped output is right, and made again here it is not: {second.message}"
+                message = f"the dumped output is right, but its rerun here is not: {second.message}"
             elif second.passed and not judgement.passed:
                 message += f"; {_RIGHT_NOW}"
         if tested.dtype == "Float64" and not message:

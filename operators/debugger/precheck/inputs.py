@@ -113,7 +113,7 @@ def _generate(described: Slot, random: np.random.Generator) -> np.ndarray[Any, A
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
     if dtype.kind == "c":
-        raise StateError("the statistics of a complex tensor do not tell its values")
+        raise StateError("the statistics of a complex tensor do not determine its values")
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
     high, low = described.values[:2]

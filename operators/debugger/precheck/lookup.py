@@ -54,7 +54,7 @@ def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
 
     Args:
         label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`.
-        attributes: What an operator was made with.
+        attributes: Arguments that an operator was created with.
 
     Raises:
         NotCheckable: It cannot be re-run; the text has the reason.
@@ -96,7 +96,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 def _primitive(name: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
     if attributes is None:
-        raise NotCheckable("the dump does not tell what the operator was made with")
+        raise NotCheckable("the dump does not have the arguments of the operator")
     made: Any = next((getattr(module, name) for module in (P, auto_generate) if hasattr(module, name)), None)
     if not (inspect.isclass(made) and issubclass(made, ops.Primitive)):
         raise NotCheckable(f"this MindSpore has no operator called {name}")

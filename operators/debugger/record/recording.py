@@ -1,4 +1,4 @@
-"""Recording of a step's values: the one interface that hooks call, and the dump behind it."""
+"""Recording of a step's values: the only interface that hooks call, and its dump."""
 
 from __future__ import annotations
 

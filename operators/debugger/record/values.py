@@ -121,7 +121,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _code_of(function: Any) -> str:
-    """Returns a check sum of what a function does; lines, names of files and comments are no part of it."""
+    """Returns a check sum of the code of a function, without lines, names of files and comments."""
 
     def parts(code: types.CodeType) -> tuple[Any, ...]:
         inner = [parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]

@@ -153,7 +153,7 @@ def test_a_folder_that_can_t_be_written_is_found_before_the_first_step_for_root_
 
 def test_a_file_in_the_way_is_told_and_a_folder_that_can_be_written_stays_as_it_was(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         check_writable(tmp_path / "file" / "dump")
     check_writable(tmp_path / "new" / "dump")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -74,7 +74,7 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(of, field, valu
         Status.from_json(changed(**(wrong if of == "status" else {of: wrong})))
     sentence = str(caught.value)
     assert sentence.startswith(f"{of} field {field} is {value!r}")
-    assert sentence.endswith(f"valid is {valid}.")
+    assert sentence.endswith(f" {valid}.")
     assert "\n" not in sentence
     assert len(sentence) < 200
 

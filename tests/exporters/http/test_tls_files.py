@@ -123,7 +123,7 @@ def test_only_clients_with_an_allowed_name_come_in(serve, authority, names, come
     server = serve(MUTUAL + f"  client_allowed_sans: {allowed}\n")
     response, body = ask(server, client_context(authority, authority.issue_cert(*names)), "/metrics")
     assert response.status == (200 if comes_in else 403)
-    assert comes_in or body == b"The certificate is for no name that may ask here.\n"
+    assert comes_in or body == b"The certificate has no name that is allowed here.\n"
 
 
 def test_tls_1_2_is_the_least(serve, folder, authority):

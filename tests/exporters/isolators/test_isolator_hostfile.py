@@ -75,7 +75,7 @@ def test_the_output_can_be_read_by_whoever_can_read_the_source(hosts):
     ("text", "said"),
     [
         (HOSTS, "'n7'; it has n0, n1, n2"),
-        ("n0\n[rack]\n", r"'\[rack\]'; valid is"),
+        ("n0\n[rack]\n", r"'\[rack\]'; "),
     ],
 )
 def test_what_is_wrong_with_the_source_is_told_with_what_is_in_it(hosts, text, said):

@@ -169,7 +169,7 @@ def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, eng
     annotation = {"asd.mindspore.org/isolated-by": "me, by hand"}
     engine.api("PATCH", "/api/v1/nodes/n0", {"metadata": {"annotations": annotation}})
     for call in (engine.make().held, engine.make().release, lambda device: engine.make().isolate(device, "why", "e")):
-        with pytest.raises(IsolationError, match="is 'me, by hand'; valid is what this isolator writes"):
+        with pytest.raises(IsolationError, match="me, by hand"):
             call(ONE)
     assert engine.node()["metadata"]["annotations"] == annotation
 

@@ -125,7 +125,7 @@ def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_pat
     (tmp_path / "dump" / "step0").write_text("")
     with caplog.at_level(logging.ERROR, "asd"):
         assert trained(config) == bare()
-    assert [record.message.count("training goes on") for record in caplog.records] == [1]
+    assert [record.message.count("the training continues") for record in caplog.records] == [1]
 
 
 def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
@@ -148,11 +148,11 @@ def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
 def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):
     settings = DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path), dump_debug_mode="all").settings()
     assert (settings.task, settings.check_mode, settings.overflow_nums) == ("overflow_check", "all", -1)
-    with pytest.raises(ConfigError, match="a folder that exists already"):
+    with pytest.raises(ConfigError, match="existing folder"):
         DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="not be on together with enable_dump"):
         DumpConfig(enable_dump=True, enable_dump_debug=True, dump_path=str(tmp_path))
-    with pytest.raises(ConfigError, match="valid is all, aicore_overflow, atomic_overflow"):
+    with pytest.raises(ConfigError, match="all, aicore_overflow, atomic_overflow"):
         DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path), dump_debug_mode="aicore")
     monkeypatch.setattr("asd.operators.debugger.dump_config._is_atlas_a2", lambda: True)
     with pytest.raises(ConfigError, match="an Atlas A2 supports only all"):

@@ -104,7 +104,7 @@ def test_the_debugger_records_gradients_with_the_task_grad_probe(clean, tmp_path
     debugger.step()
     assert sorted(file.name for file in (tmp_path / "d" / "rank0").iterdir()) == ["grad_summary_0.csv", "step0"]
     config.write_text(json.dumps({"task": "statistics", "dump_path": str(tmp_path / "e")}))
-    with pytest.raises(ConfigError, match="valid is grad_probe"):
+    with pytest.raises(ConfigError, match="grad_probe"):
         PrecisionDebugger(config_path=str(config)).monitor(optimizer)
 
 
@@ -142,7 +142,7 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         train(DebuggerConfig(tmp_path / "file", "grad_probe"))
 
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_monitored_is_refused(clean, tmp_path):
         monitor.monitor(optimizer)
     with pytest.raises(ConfigError, match=r"before guard\(\)"):
         monitor.monitor(guard(nn.SGD(Net().trainable_params(), 0.1)))
-    with pytest.raises(ConfigError, match="valid are parameters of the optimizer"):
+    with pytest.raises(ConfigError, match="^param_list"):
         GradientMonitor(DebuggerConfig(tmp_path, "grad_probe", param_list=("x",))).monitor(
             nn.SGD(Net().trainable_params(), 0.1)
         )

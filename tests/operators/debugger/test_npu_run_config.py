@@ -46,9 +46,9 @@ def test_either_way_a_debugger_finds_the_overflow(way, tmp_path):
 
 
 def test_what_is_no_dump_config_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="valid is a DumpConfig"):
+    with pytest.raises(ConfigError, match="DumpConfig"):
         NPURunConfig(dump_config={"dump_path": str(tmp_path)})
     with pytest.raises(ConfigError, match="has no dump_config"):
         PrecisionDebugger(NPURunConfig())
-    with pytest.raises(ConfigError, match="valid is text in UTF-8"):
+    with pytest.raises(ConfigError, match="UTF-8"):
         dump_config_of({"dump_path": b"\xff"})

@@ -121,7 +121,7 @@ def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
 
 
 def no_second_look(caplog):
-    told = "not active, or not everywhere: ASD_OPTIONS:confirm: no step will be made again: "
+    told = "not active, or not everywhere: ASD_OPTIONS:confirm: no step is re-run: "
     return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
 
 
@@ -158,7 +158,7 @@ def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_seco
 
 
 def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(monkeypatch):
-    with pytest.raises(AnomalyDetected, match="the same step was made again"):
+    with pytest.raises(AnomalyDetected, match="not in a rerun"):
         Training(monkeypatch, SUSPICIOUS, config=settings(on_anomaly="stop"))
 
 

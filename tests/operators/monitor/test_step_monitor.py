@@ -347,10 +347,10 @@ def of_another_network(state):
 
 
 SPOILED = {
-    "missing": (Path.unlink, "can't be read: No such file or directory. The rules start anew."),
-    "empty": (lambda state: state.write_text(""), "The rules start anew."),
-    "of another rule": (lambda state: state.write_text('{"version": 1, "rule": "adaptive", "step": 4}'), "anew."),
-    "of another network": (of_another_network, "the saved state is of another network: it has other."),
+    "missing": (Path.unlink, "No such file or directory"),
+    "empty": (lambda state: state.write_text(""), "run-1_4.ckpt.asd-rank0.json"),
+    "of another rule": (lambda state: state.write_text('{"version": 1, "rule": "adaptive", "step": 4}'), "adaptive"),
+    "of another network": (of_another_network, "other."),
 }
 
 

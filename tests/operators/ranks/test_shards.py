@@ -88,7 +88,7 @@ def test_a_rank_that_tells_nothing_where_others_do_is_an_error_on_all_of_them():
     ("held", "members", "source"),
     [
         (("a", "a", "a"), (0, 1, 2, 3), "they began with the same weights"),
-        (("b", "a", "b"), (0, 2), "those began with the same weights"),
+        (("b", "a", "b"), (0, 2), "ranks with the same initial weights"),
         (("b", "c", "d"), (0,), "no two ranks began with the same weights"),
     ],
 )

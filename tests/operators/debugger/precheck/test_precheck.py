@@ -97,7 +97,7 @@ def test_one_wrong_element_of_a_dumped_output_is_an_error_that_has_passed(tmp_pa
     assert (result["Mint.matmul.0"]["Forward Test Success"], row["Status"]) == ("pass", "error")
     assert result["Mint.matmul.0"]["Backward Test Success"] == "error"
     assert float(row["MaxAbsErr"]) == pytest.approx(0.01, rel=1e-3)
-    assert row["Message"].endswith("made again here it is right")
+    assert row["Message"].endswith("it is right")
 
 
 def test_one_unit_of_a_hundred_in_the_last_place_is_an_error_under_the_strict_rule_alone(tmp_path, capsys):
@@ -203,7 +203,7 @@ def test_every_call_of_a_dump_of_our_own_passes(tmp_path, capsys, monkeypatch, t
         ("Primitive.x.Custom", "does more than compute"),
         ("Primitive.x.PyFunc", "does more than compute"),
         ("Primitive.x.AllReduce", "does more than compute"),
-        ("Primitive.x.MatMul", "does not tell what"),
+        ("Primitive.x.MatMul", "does not have the arguments"),
         ("Tensor.tofile", "does more than compute"),
         ("Tensor.asnumpy", "no method of Tensor called asnumpy"),
         ("MintDistributed.all_reduce", "it needs the other ranks"),
@@ -229,7 +229,7 @@ def test_a_skipped_call_is_never_a_pass(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (["-api_info", "missing.json"], 2, "there is no such file"),
+        (["-api_info", "missing.json"], 2, "missing.json"),
         (["-api_info", "cut.json"], 1, "is not valid JSON"),
         (["-api_info", "torch.json"], 2, "a dump of MindSpore is needed"),
         (["-api_info", "good.json", "--abs_limit", "nan"], 2, "a number above 0 is needed"),
