@@ -21,6 +21,7 @@ from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
+from asd.exporters.prometheus.device_use import DeviceUse
 from asd.exporters.prometheus.event_journal import EventJournal, JournalInUseError
 from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
@@ -112,7 +113,7 @@ class Agent:
         self.alive = Liveness()
         self.left_out = 0
         self.behind: dict[Path, int] = {}
-        self._devices = devices
+        self._use = DeviceUse(devices)
         self._clock = clock
         self._monotonic = monotonic
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files, self._reduced)
@@ -203,6 +204,7 @@ class Agent:
         self._status_files.folders = self._folders.look()
         found = self._status_files.poll()
         self._statuses = [status for status in found if self.host in ("", status.host)]
+        self._use.look(self._statuses, self._clock(), self._monotonic())
         self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))
         for path, reason in self._status_files.unreadable.items():
             self._problem("status_file", f"{path}: {reason}")
@@ -268,12 +270,12 @@ class Agent:
                 self._taken[line.path.parent] += 1
 
     def _of_hardware(self, event: Event) -> Event:
-        """Returns the event with its device's serial and physical number, which only the agent knows."""
-        names = self._devices(event.host, event.device)
+        """Returns the event with its device's serial, physical number and hardware, which only the agent knows."""
+        names = self._use.names(event.host, event.device)
         number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
-        if (event.serial, event.device_number) == (names.vdie_id, number):
+        if (event.serial, event.device_number, event.hardware) == (names.vdie_id, number, names.hardware):
             return event
-        return replace(event, serial=names.vdie_id, device_number=number)
+        return replace(event, serial=names.vdie_id, device_number=number, hardware=names.hardware)
 
     def _begin(self, *, patient: bool = True) -> None:
         """Opens the journal where it is not open, and begins where it ends.
@@ -307,8 +309,9 @@ class Agent:
         except StateError as error:
             self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
             self._follower = self._follow(None)
+        self._use.restore(saved.get("fleet", []))
         self.ledger.recount(self.journal.last_events(_MOST_COUNTED))
-        self._saved = self._follower.state() if saved else None
+        self._saved = self._state() if saved else None
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
         return Follower(self._folders.event_files, cursor, links=False)
@@ -324,10 +327,11 @@ class Agent:
             self.journal.problem = f"{self.state_file.parent} is not there." if self._unkept else ""
             return
         try:
-            cursor = self._follower.state()
-            if self.journal.is_open and (self._unkept or cursor != self._saved):
-                self.journal.add(self._unkept, {"cursor": cursor})
-                self._unkept, self._saved = [], cursor
+            state = self._state()
+            if self.journal.is_open and (self._unkept or state != self._saved):
+                self.journal.add(self._unkept, state)
+                self._unkept, self._saved = [], state
+                self.journal.fleet = self._use.to_json()
                 for folder, count in self._taken.items():
                     self._unread.setdefault(folder, deque()).append((self.journal.last, count))
                 self._taken.clear()
@@ -338,6 +342,10 @@ class Agent:
         elif problem:
             self._warn_once(problem)  # nothing is lost so far
         self.journal.problem = problem
+
+    def _state(self) -> dict[str, Any]:
+        """Returns what is kept beside the events."""
+        return {"cursor": self._follower.state(), "fleet": self._use.state()}
 
     def _problem(self, reason: str, sentence: str, count: int = 1) -> None:
         self.problems[reason] += count

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from asd.event import Event
+from asd.handler.db.fleet import Used
 from asd.handler.db.store import Store
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
@@ -48,6 +51,7 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
+        self._fleet: dict[str, str] = {}
         self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
@@ -92,6 +96,7 @@ class AgentFeed:
         """
         if self.puller.looked:
             self._handler.know_nodes("agents", {state.node for state in self.puller.states.copy().values()})
+        self._take_fleet()
         batches: list[Batch] = []
         size = 0
         # Short batches first: an agent with many events waits, not one with a single verdict.
@@ -113,6 +118,21 @@ class AgentFeed:
             self._look_at(batch)
         self.puller.done(batches)
         return decisions
+
+    def _take_fleet(self) -> None:
+        """Takes in how long the devices of each node were watched, where its agent sent something new."""
+        states = self.puller.states.copy()
+        used: dict[str, list[Used]] = {}
+        for place, state in states.items():
+            if not state.fleet or state.fleet == self._fleet.get(place):
+                continue
+            try:
+                used[state.node] = msgspec.json.decode(state.fleet, type=list[Used])
+            except (ValueError, RecursionError) as error:
+                self._complaints[f"fleet {place}"] = f"{place} sends no list of devices: {error}."
+        if used:
+            self._handler.know_fleet(used)
+        self._fleet = {place: each.fleet for place, each in states.items()}
 
     def news(self) -> list[str]:
         """Returns which agents have become silent, and which answer again, one sentence each."""
