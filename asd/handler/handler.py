@@ -155,11 +155,11 @@ class FaultHandler:
             with self._lock, self.store.transaction():
                 self.triage.breaker.know(source, found)
 
-    def know_fleet(self, used: Mapping[str, Sequence[Used]]) -> None:
-        """Notes how long devices were watched, by the node whose agent reports it."""
+    def know_fleet(self, used: Mapping[str, Sequence[Used]], days: float) -> None:
+        """Adds days to devices in training, by the node whose agent reports them."""
         with self._lock, self.store.transaction():
             for host, rows in used.items():
-                Fleet(self.store).take(host, rows, self._clock())
+                Fleet(self.store).add(host, rows, days, self._clock())
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""

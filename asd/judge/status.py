@@ -12,8 +12,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta
 
 from asd.judge.protections import Protections
-from asd.origin import FromOrigin, Origin
-from asd.records import Count, Finite, Flag, Name, Number, Text, fill, members, plain, read
+from asd.origin import FromOrigin, Origin, Short
+from asd.records import Count, Finite, Flag, Number, Text, fill, members, plain, read
 from asd.verdict import Verdict
 
 VERSION = 1
@@ -104,7 +104,7 @@ class Status(FromOrigin):
     checkpoints: _Pairs = field(default_factory=dict)
     protections: _Protections = field(default_factory=dict)
     machine: Text = ""
-    cann: Name = ""
+    cann: Short = ""
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
         """Counts one judged value."""

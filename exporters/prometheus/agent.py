@@ -7,21 +7,21 @@ together in one file: an agent that was killed loses no event and counts none tw
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.ledger import Ledger
-from asd.exporters.prometheus.device_map import DeviceMap, name_device
-from asd.exporters.prometheus.device_use import DeviceUse
+from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_device
 from asd.exporters.prometheus.event_journal import EventJournal, JournalInUseError
 from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
@@ -53,6 +53,8 @@ _MOST_WARNINGS = 100
 _MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are read
 _MOST_COUNTED = 20_000  # of the events that are kept, when it starts: about 2 s
 _FEW = 3
+_MOST_DEVICES = 32  # in the header of an answer, which holds 16 KB
+_FRESH_SECONDS = 600.0  # age of the status of a training that goes on: a step may take minutes
 
 _log = logging.getLogger("asd.exporter")
 
@@ -113,9 +115,10 @@ class Agent:
         self.alive = Liveness()
         self.left_out = 0
         self.behind: dict[Path, int] = {}
-        self._use = DeviceUse(devices)
+        self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
+        self._cann: dict[tuple[str, str], str] = {}  # of the devices in training
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files, self._reduced)
         self._statuses: list[Status] = []
         self._disk = ""
@@ -204,10 +207,22 @@ class Agent:
         self._status_files.folders = self._folders.look()
         found = self._status_files.poll()
         self._statuses = [status for status in found if self.host in ("", status.host)]
-        self._use.look(self._statuses, self._clock(), self._monotonic())
+        self._look_at_devices()
         self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))
         for path, reason in self._status_files.unreadable.items():
             self._problem("status_file", f"{path}: {reason}")
+
+    def _look_at_devices(self) -> None:
+        """Lists the devices on which a training goes on, each with its hardware, for a fault handler."""
+        training = (each for each in self._statuses if each.active and self._clock() - each.written < _FRESH_SECONDS)
+        self._cann = {(each.host, each.device): each.cann for each in training}
+        named = [(*place, self._names(*place)) for place in list(self._cann)[:_MOST_DEVICES]]
+        rows = [(host, device, names.vdie_id, *astuple(names.hardware)) for host, device, names in named]
+        self.journal.fleet = json.dumps(rows, separators=(",", ":"))
+
+    def _names(self, host: str, device: str) -> DeviceNames:
+        names, cann = self._devices(host, device), self._cann.get((host, device), "")
+        return names._replace(hardware=replace(names.hardware, cann=cann)) if cann else names
 
     def _reduced(self, status: Status) -> Status:
         """Reduces a status to its metrics: a node may have thousands of ranks, each with hundreds of checkpoints."""
@@ -271,7 +286,7 @@ class Agent:
 
     def _of_hardware(self, event: Event) -> Event:
         """Returns the event with its device's serial, physical number and hardware, which only the agent knows."""
-        names = self._use.names(event.host, event.device)
+        names = self._names(event.host, event.device)
         number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
         if (event.serial, event.device_number, event.hardware) == (names.vdie_id, number, names.hardware):
             return event
@@ -309,9 +324,8 @@ class Agent:
         except StateError as error:
             self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
             self._follower = self._follow(None)
-        self._use.restore(saved.get("fleet", []))
         self.ledger.recount(self.journal.last_events(_MOST_COUNTED))
-        self._saved = self._state() if saved else None
+        self._saved = self._follower.state() if saved else None
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
         return Follower(self._folders.event_files, cursor, links=False)
@@ -327,11 +341,10 @@ class Agent:
             self.journal.problem = f"{self.state_file.parent} is not there." if self._unkept else ""
             return
         try:
-            state = self._state()
-            if self.journal.is_open and (self._unkept or state != self._saved):
-                self.journal.add(self._unkept, state)
-                self._unkept, self._saved = [], state
-                self.journal.fleet = self._use.to_json()
+            cursor = self._follower.state()
+            if self.journal.is_open and (self._unkept or cursor != self._saved):
+                self.journal.add(self._unkept, {"cursor": cursor})
+                self._unkept, self._saved = [], cursor
                 for folder, count in self._taken.items():
                     self._unread.setdefault(folder, deque()).append((self.journal.last, count))
                 self._taken.clear()
@@ -342,10 +355,6 @@ class Agent:
         elif problem:
             self._warn_once(problem)  # nothing is lost so far
         self.journal.problem = problem
-
-    def _state(self) -> dict[str, Any]:
-        """Returns what is kept beside the events."""
-        return {"cursor": self._follower.state(), "fleet": self._use.state()}
 
     def _problem(self, reason: str, sentence: str, count: int = 1) -> None:
         self.problems[reason] += count

@@ -47,7 +47,7 @@ class EventJournal:
     Attributes:
         problem: Why events can't be kept now, for who asks for them; empty when they can.
         lost: Where a file that was corrupt is by now; empty for none.
-        fleet: JSON of how long the devices of this node were watched; empty before it is known.
+        fleet: JSON of this node's devices in training, for who pulls; empty before they are known.
         read: The number of the last event that somebody who pulls has; -1 while nobody has asked.
     """
 

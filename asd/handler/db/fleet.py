@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.origin import UNKNOWN, Hardware, Short
 from asd.records import Name
 
-_MOST_OF_HOST = 256  # rows: 16 devices with as many upgrades
+_MOST_DEVICES = 32  # of one host at the same time
+_MOST_OF_HOST = 256  # rows of one host: 16 devices with as many upgrades
 _NO_FAULT = ("acquitted", "person")
 """Endings of cases that were no fault of a device: software or data, and what a person released."""
 
@@ -28,7 +30,7 @@ class Used(msgspec.Struct, array_like=True, frozen=True):
     driver: Short
     cann: Short
     board: Short
-    days: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+    days: float = 0.0
 
     @property
     def hardware(self) -> Hardware:
@@ -46,7 +48,6 @@ class Fault(NamedTuple):
 
 
 _COLUMNS = ", ".join(Used.__struct_fields__)
-_KEY = ", ".join(Used.__struct_fields__[:-1])
 
 
 class Fleet:
@@ -55,21 +56,18 @@ class Fleet:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def take(self, host: str, used: Sequence[Used], now: float) -> None:
-        """Adds the days that the agent of `host` reports, which it counts up; of other nodes it reports nothing.
+    def add(self, host: str, used: Sequence[Used], days: float, now: float) -> None:
+        """Adds days to devices that the agent of `host` reports; of other nodes it reports nothing.
 
-        Used within a transaction. Where the agent lost its state and counts from 0, these days are further ones.
+        Used within a transaction.
         """
         db = self._store.db
         if not self._store.meta("fleet_since"):
             self._store.set_meta("fleet_since", now)
         marks = ", ".join("?" * len(Used.__struct_fields__))
-        db.executemany(
-            f"INSERT INTO fleet ({_COLUMNS}, reported) VALUES ({marks}, ?) ON CONFLICT DO UPDATE SET "
-            "days = days + excluded.reported - (CASE WHEN excluded.reported < reported THEN 0 ELSE reported END), "
-            "reported = excluded.reported",
-            [(*msgspec.structs.astuple(each), each.days) for each in used[-_MOST_OF_HOST:] if each.host == host],
-        )
+        rows = {replace(each, days=days) for each in used[:_MOST_DEVICES] if each.host == host}
+        query = f"INSERT INTO fleet ({_COLUMNS}) VALUES ({marks}) ON CONFLICT DO UPDATE SET days = days + excluded.days"
+        db.executemany(query, map(astuple, rows))
         newest = "SELECT n FROM fleet WHERE host = ? ORDER BY n DESC LIMIT ?"
         db.execute(f"DELETE FROM fleet WHERE host = ? AND n NOT IN ({newest})", (host, host, _MOST_OF_HOST))
 

@@ -67,7 +67,7 @@ class AgentAnswer:
     missed: int  # number of events that it dropped before they were fetched
     is_full: bool = False  # whether it may have more
     clock: float | None = None  # its time when it answered, in seconds since the epoch; None when not known
-    fleet: str = ""  # JSON of how long its devices were watched; empty when not known
+    fleet: str = ""  # JSON of its devices in training; empty when not known
 
 
 class AgentLink:

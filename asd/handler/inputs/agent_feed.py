@@ -24,6 +24,7 @@ _AT_ONCE = 500  # events in one transaction: half a second of work
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0
 _WRONG_SECONDS = 60.0
+_FLEET_SECONDS = 300.0  # between two looks at what is in training
 _AGREED_SECONDS = 5.0  # clocks that are no further apart agree
 
 
@@ -51,7 +52,7 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
-        self._fleet: dict[str, str] = {}
+        self._looked = 0.0
         self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
@@ -120,19 +121,20 @@ class AgentFeed:
         return decisions
 
     def _take_fleet(self) -> None:
-        """Takes in how long the devices of each node were watched, where its agent sent something new."""
-        states = self.puller.states.copy()
+        """Adds the time since the last look to the devices that the agents report to be in training."""
+        passed = time.monotonic() - self._looked
+        if passed < _FLEET_SECONDS:
+            return
         used: dict[str, list[Used]] = {}
-        for place, state in states.items():
-            if not state.fleet or state.fleet == self._fleet.get(place):
+        for place, state in self.puller.states.copy().items():
+            if not state.fleet or state.since:
                 continue
             try:
                 used[state.node] = msgspec.json.decode(state.fleet, type=list[Used])
             except (ValueError, RecursionError) as error:
                 self._complaints[f"fleet {place}"] = f"{place} sends no list of devices: {error}."
-        if used:
-            self._handler.know_fleet(used)
-        self._fleet = {place: each.fleet for place, each in states.items()}
+        self._handler.know_fleet(used, min(passed, 2 * _FLEET_SECONDS) / 86400)
+        self._looked = time.monotonic()
 
     def news(self) -> list[str]:
         """Returns which agents have become silent, and which answer again, one sentence each."""

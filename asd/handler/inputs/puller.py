@@ -33,7 +33,7 @@ class AgentState(NamedTuple):
     since: float = 0.0  # time since when it does not answer, in seconds since the epoch; 0 while it does
     reason: str = ""  # reason of that, without a full stop
     behind: float = 0.0  # how many seconds its clock is behind ours
-    fleet: str = ""  # how long its devices were watched, as it sent it
+    fleet: str = ""  # its devices in training, as it sent them
 
 
 class Batch(NamedTuple):
