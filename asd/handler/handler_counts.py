@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asd.handler.db.fleet import Fault, Fleet, Used
+from asd.handler.db.fleet import Fleet, Used
 from asd.handler.decide.breaker import Breaker
 from asd.handler.handler import FaultHandler
 from asd.handler.model.decision import ACTIONS, Decision
@@ -28,7 +28,7 @@ class HandlerCounts:
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.agents: dict[str, bool] = {}
         self.out: list[tuple[str, str]] = []
-        self.fleet: tuple[list[Used], list[Fault]] = [], []
+        self.fleet: tuple[list[Used], list[tuple[float, Used]]] = [], []
         self._looked = 0.0
 
     def count(self, decisions: Sequence[Decision]) -> None:

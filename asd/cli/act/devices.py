@@ -15,7 +15,7 @@ from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError
-from asd.exporters.prometheus.fleet import BY, groups
+from asd.exporters.prometheus.fleet import BY, Group, groups
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
 from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
@@ -105,7 +105,7 @@ def _list(args: argparse.Namespace, store: Store) -> int:
 def _by(args: argparse.Namespace, store: Store) -> int:
     found = groups(Fleet(store).used(), Fleet(store).faults(), args.by)
     if args.json:
-        told = [{args.by: each.names[0], **each._asdict()} for each in found]
+        told = [{args.by: name, **dict(zip(Group._fields[1:], more, strict=True))} for (name,), *more in found]
         print(json.dumps(told, ensure_ascii=False, indent=1))
         return 0
     head = [args.by.upper(), "DEVICES", "DEVICE-DAYS", "FAULTS", "PER 1,000 DEVICE-DAYS (95 %)", "STANDS OUT"]

@@ -24,7 +24,7 @@ _AT_ONCE = 500  # events in one transaction: half a second of work
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0
 _WRONG_SECONDS = 60.0
-_FLEET_SECONDS = 300.0  # between two looks at what is in training
+_FLEET_SECONDS = 60.0  # between two looks at what is in training
 _AGREED_SECONDS = 5.0  # clocks that are no further apart agree
 
 
@@ -52,7 +52,7 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
-        self._looked = 0.0
+        self._looked = time.monotonic()
         self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
