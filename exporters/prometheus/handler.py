@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from asd.exporters.prometheus.device_map import name_device
-from asd.exporters.prometheus.fleet import groups
 from asd.exporters.prometheus.rows import clean
+from asd.exporters.report.fleet import groups
 from asd.handler.handler_counts import HandlerCounts
 
 _BY = ("model", "firmware", "driver", "cann")

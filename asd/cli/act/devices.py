@@ -15,7 +15,7 @@ from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError
-from asd.exporters.prometheus.fleet import BY, Group, groups
+from asd.exporters.report.fleet import BY, Group, groups
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
 from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
