@@ -113,6 +113,8 @@ def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_
     write(tmp_path / "good", event(4242))
     agent, once = agents([tmp_path]), threading.Event()
     once.set()  # a turn alone
+    agent.poll(once)
+    assert agent.journal.last <= 500  # before anybody pulls
     cursor, found = agent.journal.page([""], 1).cursor, []
     while not any('"step": 4242' in text for text in found):
         agent.poll(once)
