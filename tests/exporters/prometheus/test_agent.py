@@ -297,21 +297,6 @@ def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents
     assert problems(agent) == {"event_log": 3}
 
 
-def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(folder, agents):
-    agent = agents([folder])
-    write(folder, event(1))
-    agent.poll()
-    agent.journal._db.execute("PRAGMA max_page_count = 1")  # as a full disk, the file may not grow
-    for step in (2, 3):
-        write(folder, event(step, reason="x" * 2000))
-        agent.poll()
-    assert (second(agent), set(problems(agent))) == ({0: 3}, {"cursor"})
-    assert agent.ready() == agent.journal.problem != ""
-    agent.journal._db.execute("PRAGMA max_page_count = 1000000")
-    agent.poll()
-    assert (agent.ready(), [each.step for each in agent.journal.recent()]) == ("", [1, 2, 3])
-
-
 @pytest.mark.parametrize("kind", ["disk_full", "read_only"])
 def test_a_disk_that_no_rank_can_write_on_is_told_unless_the_agent_only_looks_at_it(
     folder, agents, monkeypatch, tmp_path, kind

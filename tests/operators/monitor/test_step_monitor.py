@@ -30,7 +30,6 @@ from asd.operators.gate import slots
 from asd.operators.monitor import step_monitor
 from asd.origin import Origin
 from asd.rules import Threshold
-from asd.rundir.manifest import load_manifest, manifest_path
 from asd.rundir.statefile import load_state
 from asd.sinks import open_sinks
 
@@ -269,17 +268,6 @@ def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, tmp
     assert second.reasons() == []
     assert story(second) == story(whole)
     assert_same_bits(second.state(), whole.state())
-
-
-@pytest.mark.parametrize(("first_audit", "verified"), [(2, [False, False, True]), (999, [False, False, False])])
-def test_a_checkpoint_is_verified_after_an_audit_and_all_known_answer_tests(
-    tmp_path, monkeypatch, first_audit, verified
-):
-    monkeypatch.setattr("asd.operators.rerun.audit.FIRST", {"CPU": first_audit})
-    run = Run(Config(enable=1, run_dir=str(tmp_path)))
-    run.train(dataset(75), writer(tmp_path, every=25))
-    files = [tmp_path / f"run-1_{step}.ckpt" for step in (25, 50, 75)]
-    assert [load_manifest(manifest_path(file)).verified for file in files] == verified
 
 
 @pytest.mark.parametrize(("factor", "announced"), [(40.0, False), (2.0**15, True), (2.0**15, False)])
