@@ -104,7 +104,8 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
         record = replace(record, evidence=evidence, tested=tested, sound=bool(sound), number=number, serial=serial)
         record = replace(record, hardware=fleet.get((host, name, serial), UNKNOWN))
         case = cases.last(number)
-        records.append(record if case is None else _with_case(record, case))
+        is_old = case is not None and (case.closed or now) < now - policy.memory_seconds  # kept for the fleet alone
+        records.append(record if case is None or is_old else _with_case(record, case))
     return records
 
 
