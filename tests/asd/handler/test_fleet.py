@@ -75,6 +75,7 @@ def test_a_bad_board_is_one_fault_and_software_and_what_a_person_releases_is_non
     cluster.fails("n5", 1)
     store = cluster.handler.store
     ask_release(store, find_device(store, "n5", "Ascend:1"), cluster.clock.now)
+    cluster.after(1.0)
     cluster.train(200.0)  # what happened is not forgotten
     cluster.after(DAY)
     assert {each.reason for each in device_records(store, cluster.policy, cluster.clock.now) if each.host == "n5"} == {
