@@ -53,7 +53,7 @@ _MOST_WARNINGS = 100
 _MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are read
 _MOST_COUNTED = 20_000  # of the events that are kept, when it starts: about 2 s
 _FEW = 3
-_MOST_DEVICES = 32  # in the header of an answer, which holds 16 KB
+_MOST_DEVICES, _MOST_FLEET = 32, 12_000  # devices and characters in the header of an answer, which holds 16 KB
 _FRESH_SECONDS = 600.0  # age of the status of a training that goes on: a step may take minutes
 
 _log = logging.getLogger("asd.exporter")
@@ -218,7 +218,9 @@ class Agent:
         self._cann = {(each.host, each.device): each.cann for each in training}
         named = [(*place, self._names(*place)) for place in list(self._cann)[:_MOST_DEVICES]]
         rows = [(host, device, names.vdie_id, *astuple(names.hardware)) for host, device, names in named]
-        self.journal.fleet = json.dumps(rows, separators=(",", ":"))
+        while len(text := json.dumps(rows, separators=(",", ":"))) > _MOST_FLEET:  # a job may write any name
+            rows.remove(max(rows, key=lambda row: len(json.dumps(row))))
+        self.journal.fleet = text
 
     def _names(self, host: str, device: str) -> DeviceNames:
         names, cann = self._devices(host, device), self._cann.get((host, device), "")

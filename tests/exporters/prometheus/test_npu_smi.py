@@ -42,8 +42,9 @@ def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_j
     (tmp_path / "driver" / "version.info").write_text("Version=24.1.0\nascendhal_version=7.35.23\n")
     run = tmp_path / "run"
     run.mkdir()
-    for rank, old in enumerate([0, 0, 900]):
-        told = event(1, device=f"Ascend:{rank}", rank=rank).origin
+    names = [*(f"Ascend:{rank}" for rank in range(3)), *(chr(64 + rank) * 512 for rank in range(3, 30))]
+    for rank, old in enumerate([0, 0, 900] + 27 * [0]):
+        told = event(1, device=names[rank], rank=rank).origin
         status = Status(origin=told, written=time.time() - old, active=rank != 1, cann=f"8.{rank}")
         status_file(run, rank).write_text(status.to_json())
     for each in (told := [event(1, device=name, **lie) for name in ("Ascend:0", "Ascend:1", "Ascend:9", "CPU:0")]):
@@ -58,5 +59,8 @@ def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_j
     parts = Hardware(MODEL, "7.1.0.7.220", "24.1.0", "8.0", "2")
     assert [each.hardware for each in kept[:2]] == [parts, Hardware(MODEL, "", "23.0.5")]
     assert [each.hardware for each in kept[2:]] == [Hardware(driver="24.1.0"), Hardware()]
-    assert fleet == [["node7", "Ascend:0", serials[0][0], *astuple(parts)]]
+    assert ["node7", "Ascend:0", serials[0][0], *astuple(parts)] in fleet
+    assert 10 < len(fleet) < 28
+    assert len(json.dumps(fleet)) < 16_000
+    assert not {"Ascend:1", "Ascend:2"} & {device for _, device, *_ in fleet}
     assert [each.id for each in kept] == [each.id for each in told]
