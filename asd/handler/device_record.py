@@ -95,7 +95,7 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
         "FROM device ORDER BY host, length(name), name, last"
     ).fetchall()
     strikes = Strikes(store, policy).of_all(now)
-    fleet = {(each.host, each.device, each.serial): each.hardware for each in Fleet(store).used()}
+    fleet = {each[:3]: each.hardware for each in Fleet(store).used()}
     records = []
     for number, host, name, rank, *counts, evidence, tested, sound, serial in rows:
         found = strikes.get(number, StrikeCount(0, 0))

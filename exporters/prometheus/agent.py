@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ class Agent:
         training = (each for each in self._statuses if each.active and self._clock() - each.written < _FRESH_SECONDS)
         self._cann = {(each.host, each.device): each.cann for each in training}
         named = [(*place, self._names(*place)) for place in list(self._cann)[:_MOST_DEVICES]]
-        rows = [(host, device, names.vdie_id, *astuple(names.hardware)) for host, device, names in named]
+        rows = [(host, device, names.vdie_id, asdict(names.hardware)) for host, device, names in named]
         while len(text := json.dumps(rows, separators=(",", ":"))) > _MOST_FLEET:  # a job may write any name
             rows.remove(max(rows, key=lambda row: len(json.dumps(row))))
         self.journal.fleet = text

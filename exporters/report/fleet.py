@@ -10,8 +10,8 @@ from typing import NamedTuple
 from asd.handler.db.fleet import Used
 from asd.handler.model.policy import BREAKER_SECONDS
 
-BY = {name: name for name in ("model", "firmware", "driver", "cann", "board")} | {"node": "host"}
-"""Properties by which devices are grouped, each with its field in `Used`."""
+BY = ("model", "firmware", "driver", "cann", "board", "node")
+"""Properties by which devices are grouped."""
 _SIGNIFICANCE, _FEWEST = 0.01, 2
 _PER = 1000.0  # device-days
 _NORMAL = 1.959964  # quantile of 95 %, two-sided
@@ -39,7 +39,7 @@ def groups(used: Iterable[Used], faults: Iterable[tuple[float, Used]], *by: str)
     devices: dict[_Names, set[_Names]] = {}
     last: dict[tuple[_Names, str], float] = {}
     for opened, each in [(0.0, each) for each in used] + sorted(faults, key=lambda each: each[0]):
-        names = tuple(getattr(each, BY[name]) for name in by)
+        names = tuple(each.host if name == "node" else getattr(each.hardware, name) for name in by)
         days[names] = days.get(names, 0.0) + each.days
         devices.setdefault(names, set()).add((each.host, each.serial or each.device))
         if opened and opened - last.get((names, each.host), 0.0) >= BREAKER_SECONDS:  # a bad board is one fault

@@ -149,7 +149,7 @@ def test_an_agent_reports_its_own_node_only_and_gives_no_device_back(running, ag
     assert (one.place in sentence, more.kind in sentence) == (True, True)
 
 
-PARTS = ["SN1", "910B3", "7.1", "23.0", "8.0", "2"]
+PARTS = ["SN1", {"model": "910B3", "firmware": "7.1", "made up": 3}]
 ROWS = [["node7", "Ascend:0", *PARTS], ["node8", "Ascend:1", *PARTS], ["node7", "Ascend:0", *PARTS, 1e9]]
 
 
@@ -158,7 +158,7 @@ ROWS = [["node7", "Ascend:0", *PARTS], ["node8", "Ascend:1", *PARTS], ["node7", 
     [
         (ROWS, ["Ascend:0"]),
         ([["node7", f"Ascend:{number}", *PARTS] for number in range(99)], [f"Ascend:{n}" for n in range(32)]),
-        ([["node7", "Ascend:0", "SN1", "m" * 65, "", "", "", ""]], []),
+        ([["node7", "Ascend:0", "SN1", {"model": "m" * 65}]], []),
         ([["node7", "\ud800", *PARTS]], []),
         ([["node7"]], []),
         ({}, []),

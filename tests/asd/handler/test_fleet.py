@@ -1,7 +1,6 @@
 """Faults and device-days of a fleet, by hardware: which group stands out."""
 
 import random
-from dataclasses import astuple
 
 import pytest
 from scipy.stats import binom, chi2
@@ -28,7 +27,7 @@ class Cluster(Scene):
     def train(self, days):
         self.clock.now += days * DAY
         rows = {
-            host: [Used(host, f"Ascend:{number}", f"{host}-{number}", *astuple(parts)) for number in DEVICES]
+            host: [Used(host, f"Ascend:{number}", f"{host}-{number}", parts) for number in DEVICES]
             for host, parts in self.parts.items()
         }
         self.handler.know_fleet(rows, days)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import astuple
+from dataclasses import asdict
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_j
     parts = Hardware(MODEL, "7.1.0.7.220", "24.1.0", "8.0", "2")
     assert [each.hardware for each in kept[:2]] == [parts, Hardware(MODEL, "", "23.0.5")]
     assert [each.hardware for each in kept[2:]] == [Hardware(driver="24.1.0"), Hardware()]
-    assert ["node7", "Ascend:0", serials[0][0], *astuple(parts)] in fleet
+    assert ["node7", "Ascend:0", serials[0][0], asdict(parts)] in fleet
     assert 10 < len(fleet) < 28
     assert len(json.dumps(fleet)) < 16_000
     assert not {"Ascend:1", "Ascend:2"} & {device for _, device, *_ in fleet}
