@@ -8,7 +8,6 @@ from mindspore import nn, ops
 from asd import Config, Level
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit
-from asd.rundir.manifest import load_manifest, manifest_path
 
 FIRST, EVERY = 10, 12
 
@@ -130,14 +129,3 @@ def test_what_python_runs_is_audited_where_that_is_declared_alone(mode, of_minds
     audited = of_mindspore and mode == "graph"
     assert training.told.startswith("one step of" if audited else "not audited: Python runs in a step")
     assert of_mindspore or training.calls == EVERY
-
-
-@pytest.mark.parametrize(("declared", "verified"), [(True, [False, True, False]), (False, [False] * 3)])
-def test_a_checkpoint_is_verified_after_an_audit_and_all_known_answer_tests(tmp_path, clean, declared, verified):
-    training, file, found = Training(tmp_path, declared=declared), tmp_path / "a.ckpt", []
-    for count in (45, 10, 5):
-        training.steps(count)
-        ms.save_checkpoint(training.net, str(file))
-        training.monitor.save_manifest(file)
-        found.append(load_manifest(manifest_path(file)).verified)
-    assert found == verified
