@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES, brought_by
 from asd.settings.values import Variable
 
 _BY_PROTECTION: Any = None
+_VERSION = re.compile(r"version=\[?([^\]\n]{1,64})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,22 @@ def _spell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def version_in(*files: Path) -> str:
+    """Returns the version in the first of Ascend's version files that has one; empty without one."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            if match := _VERSION.search(file.read_text(encoding="utf-8", errors="replace")[: 1 << 16]):
+                return match[1].strip()
+    return ""
+
+
+def cann_version() -> str:
+    """Returns the version of CANN that this process uses; empty where none is installed."""
+    homes = set_variables("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
+    home = Path(next(iter(homes.values()), "/usr/local/Ascend/latest"))
+    return version_in(home / "version.cfg", home / "version.info", home / "compiler/version.info")
 
 
 def set_variables(*names: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from asd import fault_code, older
 from asd.errors import StateError
-from asd.origin import FromOrigin, Origin
+from asd.origin import UNKNOWN, FromOrigin, Hardware, Origin
 from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time
 from asd.verdict import Level
 
@@ -42,7 +42,7 @@ LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "fi
 
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _LONGEST_REASON = 2000
-_UNSAID = ("code", "key")
+_UNSAID = ("code", "key", "hardware")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _HEADS = {"anomaly": f"{ABNORMAL}: {HEALTH}", "follower": "in the wake of another anomaly"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
@@ -91,6 +91,7 @@ class Event(FromOrigin):
         serial: Serial of the device, if the agent of its machine knows it; else empty.
         device_number: Its physical number on its machine, if the agent knows it; else -1.
         recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
+        hardware: Model, firmware, driver, CANN and board, where the agent knows them; they are attributes in JSON.
     """
 
     origin: Origin
@@ -114,6 +115,7 @@ class Event(FromOrigin):
     serial: Name = ""
     device_number: Rank = -1
     recovered_by: Text = ""
+    hardware: Hardware = UNKNOWN
 
     def __post_init__(self) -> None:
         if len(self.reason) > _LONGEST_REASON:

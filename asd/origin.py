@@ -6,10 +6,36 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from asd.records import Name, Rank
 
 _CHIP_FILE = re.compile(r"davinci([0-9]{1,4})", re.ASCII)
+Short = Annotated[str, Meta(max_length=64, description="a text of at most 64 characters")]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Properties by which the devices of a fleet are sorted; empty where they are not known.
+
+    Attributes:
+        model: Model of the chip, for example `Ascend 910B3`.
+        firmware: Version of its firmware.
+        driver: Version of its driver.
+        cann: Version of CANN of the training on it.
+        board: Position of its board in the node.
+    """
+
+    model: Short = ""
+    firmware: Short = ""
+    driver: Short = ""
+    cann: Short = ""
+    board: Short = ""
+
+
+UNKNOWN = Hardware()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ import msgspec
 from asd import fault_code
 from asd.event import HEALTH, VERDICTS
 from asd.handler.db.cases import Case, Cases
+from asd.handler.db.fleet import Fleet
 from asd.handler.db.store import Store
 from asd.handler.decide.incidents import StrikeCount
 from asd.handler.decide.strikes import Strikes
 from asd.handler.model.policy import LIMIT, Policy
+from asd.origin import UNKNOWN, Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class DeviceRecord:
     sound: bool = False  # whether it passed that
     number: int = 0  # its number in the store; 0 where there is none
     serial: str = ""  # what its maker calls it; empty when it is not known
+    hardware: Hardware = UNKNOWN  # as its agent reported it last; in JSON its fields are among these
 
     @property
     def suspect(self) -> bool:
@@ -70,7 +73,9 @@ class DeviceRecord:
     def to_json(self) -> dict[str, Any]:
         """Returns all fields, ready for JSON."""
         times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
-        return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
+        known = {**asdict(self), **asdict(self.hardware), **times, "health": self.health}
+        del known["hardware"]
+        return known | {"sound": self.sound if self.tested else None}
 
 
 def _moment(seconds: float) -> str | None:
@@ -90,14 +95,17 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
         "FROM device ORDER BY host, length(name), name, last"
     ).fetchall()
     strikes = Strikes(store, policy).of_all(now)
+    fleet = {each[:3]: each.hardware for each in Fleet(store).used()}
     records = []
     for number, host, name, rank, *counts, evidence, tested, sound, serial in rows:
         found = strikes.get(number, StrikeCount(0, 0))
         verdicts, suspicion = dict(zip(VERDICTS, counts, strict=True)), round(found.score, 3)
         record = DeviceRecord(host, name, rank, found.strikes, policy.strikes, suspicion, verdicts)
         record = replace(record, evidence=evidence, tested=tested, sound=bool(sound), number=number, serial=serial)
+        record = replace(record, hardware=fleet.get((host, name, serial), UNKNOWN))
         case = cases.last(number)
-        records.append(record if case is None else _with_case(record, case))
+        is_old = case is not None and (case.closed or now) < now - policy.memory_seconds  # kept for the fleet alone
+        records.append(record if case is None or is_old else _with_case(record, case))
     return records
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from asd.event import Event
 from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
 from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
+from asd.handler.db.fleet import Fleet, Used
 from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
 from asd.handler.device_record import policy_of
@@ -153,6 +154,12 @@ class FaultHandler:
         if found and found != self.triage.breaker.nodes.get(source):
             with self._lock, self.store.transaction():
                 self.triage.breaker.know(source, found)
+
+    def know_fleet(self, used: Mapping[str, Sequence[Used]], days: float) -> None:
+        """Adds days to devices in training, by the node whose agent reports them."""
+        with self._lock, self.store.transaction():
+            for host, rows in used.items():
+                Fleet(self.store).add(host, rows, days, self._clock())
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""

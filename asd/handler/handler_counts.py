@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asd.handler.db.fleet import Fleet, Used
 from asd.handler.decide.breaker import Breaker
 from asd.handler.handler import FaultHandler
 from asd.handler.model.decision import ACTIONS, Decision
+
+_FLEET_SECONDS = 60.0
 
 
 class HandlerCounts:
@@ -17,6 +20,7 @@ class HandlerCounts:
         actions: Decisions by action; all of `asd.handler.model.decision.ACTIONS` are there.
         agents: Whether each agent that is pulled from answers, by its address.
         out: Devices that the scheduler has isolated, each as host and name.
+        fleet: Days in which devices were watched, and devices found faulty; looked up once a minute.
     """
 
     def __init__(self) -> None:
@@ -24,6 +28,8 @@ class HandlerCounts:
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.agents: dict[str, bool] = {}
         self.out: list[tuple[str, str]] = []
+        self.fleet: tuple[list[Used], list[tuple[float, Used]]] = [], []
+        self._looked = 0.0
 
     def count(self, decisions: Sequence[Decision]) -> None:
         """Counts decisions."""
@@ -33,6 +39,9 @@ class HandlerCounts:
     def look(self, handler: FaultHandler, events: int, now: float) -> None:
         """Updates the numbers from the handler's store, in its thread, after `events` events in all."""
         db, numbers = handler.store.db, self.numbers
+        if not 0 <= now - self._looked < _FLEET_SECONDS:
+            self._looked, fleet = now, Fleet(handler.store)
+            self.fleet = fleet.used(), fleet.faults()
         if events > numbers.get("events", 0):
             numbers["last_event"] = now
         query = (

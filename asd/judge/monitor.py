@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from asd.config import Config
+from asd.config import Config, cann_version
 from asd.diagnosis.attribution import Attribution, Seen
 from asd.errors import StateError, and_more
 from asd.event import LEVEL_NAMES, Event
@@ -77,6 +77,8 @@ class Monitor:
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
         self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
+        if origin.device.startswith("Ascend"):
+            self.status.cann = cann_version()
         self.protections = Protections()
         self.step = 0
         self.alone, self.moved = True, False

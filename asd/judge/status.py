@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta
 
 from asd.judge.protections import Protections
-from asd.origin import FromOrigin, Origin
+from asd.origin import FromOrigin, Origin, Short
 from asd.records import Count, Finite, Flag, Number, Text, fill, members, plain, read
 from asd.verdict import Verdict
 
@@ -80,6 +80,7 @@ class Status(FromOrigin):
         check_seconds: Host time of the detector within `step_seconds`, summed.
         checkpoints: Last value and limit of each checkpoint; either may be `inf`, the value `nan`.
         protections: Protections of the training, see `Protections`; empty before they are known.
+        cann: Version of CANN; empty without it.
     """
 
     origin: Origin
@@ -103,6 +104,7 @@ class Status(FromOrigin):
     checkpoints: _Pairs = field(default_factory=dict)
     protections: _Protections = field(default_factory=dict)
     machine: Text = ""
+    cann: Short = ""
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
         """Counts one judged value."""

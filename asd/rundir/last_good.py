@@ -44,6 +44,7 @@ def last_good(
     only_step: int | None = None,
     rank: int | None = None,
     together: bool = False,
+    verified: bool = False,
 ) -> Choice:
     """Picks the checkpoint to resume from.
 
@@ -56,20 +57,31 @@ def last_good(
         rank: Of several checkpoints of one step the one this rank wrote is preferred.
         together: Ranks that write a checkpoint each must resume from the same step: only a step counts that every rank
             has that wrote a manifest in the run of the newest one.
+        verified: Verified checkpoints come first, as after a permanent fault.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
     search = _Search(places, distrusted or {})
     search.narrow(runs, since)
-    skipped = list(search.unreadable)
+    skipped, spare = list(search.unreadable), None
     for manifest, path in search.newest_first(rank):
         if only_step is not None and manifest.step != only_step:
             continue
-        flaw = search.flaw(manifest, path)
-        if not flaw and together:
-            flaw = search.missing(manifest)
+        flaw = "it is not verified"
+        if spare is None or manifest.verified:  # else not all of it is read
+            flaw = search.flaw(manifest, path) or (search.missing(manifest) if together else "")
         if not flaw:
-            return Choice(path, manifest, _why(manifest, path, search.first_sign(manifest.run)), tuple(skipped))
+            choice = Choice(path, manifest, _why(manifest, path, search.first_sign(manifest.run)), tuple(skipped))
+            if manifest.verified or not verified:
+                return choice
+            spare, flaw = choice, "it is not verified"
         skipped.append(f"{path} (step {manifest.step}) is skipped: {flaw}.")
+    return spare or _without_manifest(search, places, skipped, only_step, together=together)
+
+
+def _without_manifest(
+    search: _Search, places: Sequence[Path], skipped: list[str], only_step: int | None, *, together: bool
+) -> Choice:
+    """Picks the newest whole checkpoint without a manifest; none is a reason to begin anew."""
     whole = []
     for path in sorted(search.bare, key=_modified, reverse=True):
         flaw = _torn(path) if only_step is None else "it has no manifest, so its step is not known"

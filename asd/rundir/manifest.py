@@ -18,7 +18,7 @@ from pathlib import Path
 from asd.errors import StateError
 from asd.event import Event
 from asd.origin import FromOrigin, Origin
-from asd.records import Count, Finite, Text, fill, load, members
+from asd.records import Count, Finite, Flag, Text, fill, load, members
 from asd.rundir.disk import write_whole
 from asd.verdict import Level
 
@@ -27,6 +27,9 @@ _SUFFIX = ".asd-manifest.json"
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 20
 _MOST_PLACES = 100
+PROOFS = {"replicas", "known answers", "audit"}
+"""What shows that a device computes correctly: its replicas have the same weights, all known-answer tests of a round
+passed, and an audit came to the same."""
 _VALID = "the JSON object written with a checkpoint"
 
 
@@ -39,6 +42,7 @@ class Manifest(FromOrigin):
     size: Count  # size of the file in bytes
     origin: Origin  # run, rank, host and device; these are attributes of the manifest too
     tainted_from: Count = 0  # first step whose first-level anomaly is in these weights; 0 for none
+    verified: Flag = False  # whether all of `PROOFS` were found since the last verified one
     time: Finite = field(default_factory=time.time)  # time of writing, in seconds since the epoch
 
     @property
@@ -56,10 +60,21 @@ class Health:
 
     Attributes:
         tainted_from: First step whose weights may have a first-level anomaly in them; 0 for none.
+        proofs: Those of `PROOFS` that were found since the last verified manifest.
+        alone: Whether there are no other ranks, whose weights could be compared.
     """
 
     def __init__(self, tainted_from: int = 0) -> None:
         self.tainted_from = tainted_from
+        self.proofs: set[str] = set()
+        self.alone = False
+
+    def take_proofs(self) -> bool:
+        """Returns whether all proofs were found since this was last so, and the weights have no anomaly in them."""
+        if self.tainted_from or PROOFS - self.proofs - ({"replicas"} if self.alone else set()):
+            return False
+        self.proofs.clear()
+        return True
 
     def add(self, event: Event) -> None:
         """Taints the weights if this event of the rank is an applied first-level anomaly."""
@@ -88,6 +103,7 @@ def write_manifest(
     """
     sha256, size = digest_of(checkpoint_file)
     manifest = Manifest(step=step, sha256=sha256, size=size, origin=origin, tainted_from=health.tainted_from)
+    manifest = replace(manifest, verified=health.take_proofs())
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
     if run_dir is not None:

@@ -179,9 +179,8 @@ class Job:
     def _resume(self) -> Choice:
         places = [self._run_dir, *checkpoint_places(self._run_dir)]
         record = self._record
-        choice = last_good(
-            places, distrusted=record.distrusted, runs=record.runs(), since=record.attempts[0].began, together=True
-        )
+        since, trust = record.attempts[0].began, {"together": True, "verified": record.hardware}
+        choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, **trust)
         more = len(choice.skipped) - _MOST_SKIPPED
         told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
         for sentence in (*told, choice.reason):
@@ -216,7 +215,7 @@ class Job:
         attempt.step = watch.step
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices))
-        end = None
+        end, self._record.hardware = None, finding is not None and finding.kind == "persistent"
         if self._record.is_stuck() and attempt.resume_step > 0 and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)
             self._record.tried_again = False

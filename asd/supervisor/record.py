@@ -43,6 +43,7 @@ class Record:
     done: Flag = False  # whether it ended successfully
     attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
     distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
+    hardware: bool = False  # whether the last attempt ended with a permanent fault
     tried_again: bool = False  # whether the job was retried after a fault that no device caused
 
     @property

@@ -5,20 +5,21 @@ together in one file: an agent that was killed loses no event and counts none tw
 """
 
 import contextlib
+import json
 import logging
 import os
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.ledger import Ledger
-from asd.exporters.prometheus.device_map import DeviceMap, name_device
+from asd.exporters.prometheus.device_map import DeviceMap, DeviceNames, name_device
 from asd.exporters.prometheus.event_journal import EventJournal, JournalInUseError
 from asd.exporters.prometheus.rows import nearest
 from asd.exporters.run_files.liveness import Liveness
@@ -41,7 +42,7 @@ PROBLEMS = (
 )
 """Failures of the agent itself, values of the label `reason`."""
 
-_AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
+_AT_ONCE = 500  # lines between two saves; about 0.5 s of work where all are anomalies
 _MOST_UNREAD = 250  # events of all run folders together that a handler has not pulled yet, where one pulls
 _LEAST_UNREAD = 20  # of one folder
 _MANY_CHARACTERS = 1 << 20  # of a batch that may not be the last one
@@ -50,6 +51,8 @@ _MOST_WARNINGS = 100
 _MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are read
 _MOST_COUNTED = 20_000  # of the events that are kept, when it starts: about 2 s
 _FEW = 3
+_MOST_DEVICES, _MOST_FLEET = 32, 12_000  # devices and characters in the header of an answer, which holds 16 KB
+_FRESH_SECONDS = 600.0  # age of the status of a training that goes on: a step may take minutes
 
 _log = logging.getLogger("asd.exporter")
 
@@ -113,6 +116,7 @@ class Agent:
         self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
+        self._cann: dict[tuple[str, str], str] = {}  # of the devices in training
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files, self._reduced)
         self._statuses: list[Status] = []
         self._disk = ""
@@ -201,9 +205,24 @@ class Agent:
         self._status_files.folders = self._folders.look()
         found = self._status_files.poll()
         self._statuses = [status for status in found if self.host in ("", status.host)]
+        self._look_at_devices()
         self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))
         for path, reason in self._status_files.unreadable.items():
             self._problem("status_file", f"{path}: {reason}")
+
+    def _look_at_devices(self) -> None:
+        """Lists the devices on which a training goes on, each with its hardware, for a fault handler."""
+        training = (each for each in self._statuses if each.active and self._clock() - each.written < _FRESH_SECONDS)
+        self._cann = {(each.host, each.device): each.cann for each in training}
+        named = [(*place, self._names(*place)) for place in list(self._cann)[:_MOST_DEVICES]]
+        rows = [(host, device, names.vdie_id, asdict(names.hardware)) for host, device, names in named]
+        while len(text := json.dumps(rows, separators=(",", ":"))) > _MOST_FLEET:  # a job may write any name
+            rows.remove(max(rows, key=lambda row: len(json.dumps(row))))
+        self.journal.fleet = text
+
+    def _names(self, host: str, device: str) -> DeviceNames:
+        names, cann = self._devices(host, device), self._cann.get((host, device), "")
+        return names._replace(hardware=replace(names.hardware, cann=cann)) if cann else names
 
     def _reduced(self, status: Status) -> Status:
         """Reduces a status to its metrics: a node may have thousands of ranks, each with hundreds of checkpoints."""
@@ -264,12 +283,12 @@ class Agent:
                 self._taken[line.path.parent] += 1
 
     def _of_hardware(self, event: Event) -> Event:
-        """Returns the event with its device's serial and physical number, which only the agent knows."""
-        names = self._devices(event.host, event.device)
+        """Returns the event with its device's serial, physical number and hardware, which only the agent knows."""
+        names = self._names(event.host, event.device)
         number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
-        if (event.serial, event.device_number) == (names.vdie_id, number):
+        if (event.serial, event.device_number, event.hardware) == (names.vdie_id, number, names.hardware):
             return event
-        return replace(event, serial=names.vdie_id, device_number=number)
+        return replace(event, serial=names.vdie_id, device_number=number, hardware=names.hardware)
 
     def _begin(self, *, patient: bool = True) -> None:
         """Opens the journal where it is not open, and begins where it ends.

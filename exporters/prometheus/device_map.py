@@ -1,29 +1,33 @@
-"""Other names of a device: physical id and vdie_id, which join its series with those of npu-exporter.
+"""Other names of a device, which join its series with those of npu-exporter, and its hardware.
 
-A training knows its device by logic number. `npu-smi` knows the rest; where the number is not the node's, as in
-containers, a JSON file maps it:
+A training knows its device by logic number. `npu-smi` and the driver's version files know the rest; where they are
+missing, or the number is not the node's, as in containers, a JSON file maps it:
 
-    {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1"}}
+    {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1", "model": "Ascend 910B3", "board": "3"}}
 """
 
 import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from asd.config import version_in
 from asd.errors import ConfigError
+from asd.origin import UNKNOWN, Hardware, Short
 
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
 _OPTION = "--device-map"
 _MOST_BYTES = 1 << 20
 _SECONDS = 20.0
-_ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?Ascend", re.MULTILINE | re.ASCII)
-"""NPU ID, Chip ID, Chip Logic ID and, in newer versions, Chip Phy-ID."""
-_SERIAL = re.compile(r"^\s*(VDie ID|Serial Number)\s*:[ \t]*(\S.{0,200}?)\s*$", re.MULTILINE | re.ASCII)
+_ROW = re.compile(r"^\s*(\d{1,4})\s+(\d{1,3})\s+(\d{1,4})\s+(?:(\d{1,4})\s+)?(Ascend ?\S{0,57})", re.M | re.ASCII)
+"""NPU ID, Chip ID, Chip Logic ID, in newer versions Chip Phy-ID, and Chip Name."""
+_FIELD = re.compile(r"^\s*(\w[\w ]{0,40}?)\s*:[ \t]*(\S.{0,63}?)\s*$", re.M | re.ASCII)
+_INSTALLED = Path("/usr/local/Ascend")
 _Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
 _Name = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 
@@ -31,6 +35,10 @@ _Name = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     id: _Name = ""
     vdie_id: _Name = ""
+    model: Short = ""
+    firmware: Short = ""
+    driver: Short = ""
+    board: Short = ""
 
 
 class DeviceNames(NamedTuple):
@@ -38,6 +46,7 @@ class DeviceNames(NamedTuple):
 
     id: str  # number on the node; empty when it has none
     vdie_id: str = ""  # name by the manufacturer; empty when it is not known
+    hardware: Hardware = UNKNOWN  # as far as it is known
 
 
 DeviceMap = Callable[[str, str], DeviceNames]
@@ -71,7 +80,12 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
         raise ConfigError(_OPTION, str(path), f"{error.strerror or error}; {_VALID}") from error
     except ValueError as error:
         raise ConfigError(_OPTION, str(path), f"{error}; {_VALID}") from error
-    names = {number: DeviceNames(entry.id or number, entry.vdie_id) for number, entry in entries.items()}
+    names = {
+        number: DeviceNames(
+            each.id or number, each.vdie_id, _filled(Hardware(each.model, each.firmware, each.driver, "", each.board))
+        )
+        for number, each in entries.items()
+    }
     ids = [each.id for each in names.values()]
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
@@ -89,17 +103,26 @@ def npu_smi_map() -> DeviceMap:
     program = shutil.which("npu-smi")
     rows = _ROW.findall(_said(program, "info", "-m")) if program else []
     names = {}
-    for npu, chip, logic, physical in rows:
+    for npu, chip, logic, physical, model in rows:
         board = ("info", "-t", "board", "-i", npu)
-        found = dict(_SERIAL.findall(_said(program, *board) + _said(program, *board, "-c", chip)))
+        said = _FIELD.findall(_said(program, *board) + _said(program, *board, "-c", chip))
+        found = {name: value for name, value in said if value not in ("NA", "N/A")}
         serial = found.get("VDie ID") or found.get("Serial Number", "")
-        names[logic] = DeviceNames(physical or logic, "" if serial in ("NA", "N/A") else serial)
+        firmware, driver, board = map(found.get, ("Firmware Version", "Software Version", "Slot ID"), ("", "", ""))
+        names[logic] = DeviceNames(physical or logic, serial, _filled(Hardware(model, firmware, driver, board=board)))
+    unknown = _filled(UNKNOWN)
 
     def named(host: str, device: str) -> DeviceNames:
         own = name_device(host, device)
-        return names.get(own.id, own) if device.startswith(("Ascend:", "NPU:")) else own
+        return names.get(own.id, own._replace(hardware=unknown)) if device.startswith(("Ascend:", "NPU:")) else own
 
     return named
+
+
+def _filled(known: Hardware) -> Hardware:
+    """Returns the hardware with versions of the installed packages, where they are not known."""
+    firmware = known.firmware or version_in(_INSTALLED / "firmware/version.info")
+    return replace(known, firmware=firmware, driver=known.driver or version_in(_INSTALLED / "driver/version.info"))
 
 
 def _said(program: str | None, *arguments: str) -> str:

@@ -45,13 +45,14 @@ class EventJournal:
     Attributes:
         problem: Why events can't be kept now, for who asks for them; empty when they can.
         lost: Where a file that was corrupt is by now; empty for none.
+        fleet: JSON of this node's devices in training, for who pulls; empty before they are known.
         read: The number of the last event that somebody who pulls has; -1 while nobody has asked.
     """
 
     def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
         self.path = path
         self.lost = ""
-        self.read = -1
+        self.read, self.fleet = -1, ""
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0

@@ -8,7 +8,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from asd.exporters.prometheus.device_map import name_device
+from asd.exporters.prometheus.rows import clean
+from asd.exporters.report.fleet import groups
 from asd.handler.handler_counts import HandlerCounts
+
+_BY = ("model", "firmware", "driver", "cann")
+_MOST_GROUPS = 100  # an agent may report any names
 
 _NUMBERS = {
     "acting": "1 for the handler that acts, 0 for one that stands by.",
@@ -72,6 +77,17 @@ class HandlerCollector(Collector):
         for action, count in counts.actions.copy().items():
             actions.add_metric([action], count)
         yield actions
+        days, faults = (
+            GaugeMetricFamily(f"asd_handler_fleet_{name}", about, labels=_BY)
+            for name, about in (
+                ("device_days", "Days in which devices were watched in trainings, summed, as their agents report."),
+                ("faults", "Devices that were found faulty since then; those of one node within a day are one."),
+            )
+        )
+        for group in sorted(groups(*counts.fleet, *_BY), key=lambda each: -each.device_days)[:_MOST_GROUPS]:
+            days.add_metric(list(map(clean, group.names)), group.device_days)
+            faults.add_metric(list(map(clean, group.names)), group.faults)
+        yield from (days, faults)
 
 
 def handler_registry(counts: HandlerCounts) -> CollectorRegistry:

@@ -46,6 +46,7 @@ class Part:
         event = replace(event, rule=rule, key=rule, feature="wrong_results", refused=step.refused)
         step.events.append(self.monitor.publish(event))
         step.fatal = step.fatal or event
+        health.proofs.clear()
         health.add(event)
 
 

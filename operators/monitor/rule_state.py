@@ -67,7 +67,7 @@ class RuleState(Part):
         Raises:
             OSError: The checkpoint cannot be read or the manifest not be written.
         """
-        run_dir = Path(self._config.run_dir)
+        run_dir, self._health.alone = Path(self._config.run_dir), self.ranks.size == 1
         write_manifest(file, step=step, origin=self.monitor.origin, health=self._health, run_dir=run_dir)
 
     def resume(self, optimizer: nn.Cell | None) -> bool:

@@ -63,6 +63,7 @@ class WeightWatch(Part):
         if found is None:
             if self._comparison.alike == step.number:
                 self._unproven = []
+                self._health.proofs.add("replicas")
             return
         if not self._comparison.active:
             monitor.problem(f"weights are not compared over the ranks, as they differ at the start: {found.reason}")

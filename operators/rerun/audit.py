@@ -97,6 +97,7 @@ class Audit(Part):
         far = [each["far"] for each in ranks.tell(far=self.spread.surprise(answer, right))]
         odd = [rank for rank in range(ranks.size) if far[rank]]
         if not odd:
+            self._health.proofs.add("audit")
             return
         words = far[odd[0]]
         if len(odd) == ranks.size - 1 > 1:  # all others
@@ -138,6 +139,7 @@ class Audit(Part):
             self.monitor.protections.lacks("ASD_OPTIONS:replay", self._ended)
             self.monitor.protections.tell()
         elif not far:
+            self._health.proofs.add("audit")
             self._say_how()
             if not is_known:
                 _LOG.info("%s", self._how_far())

@@ -92,7 +92,7 @@ def test_its_json_is_a_cloud_event_in_one_line():
         **dict.fromkeys(("verdict", "incident", "cause"), ""),
         "evidence": "",
         "key": "",
-        "serial": "",
+        **dict.fromkeys(("serial", "model", "firmware", "driver", "cann", "board"), ""),
         "device_number": -1,
         "incident": "",
         "recovered_by": "",

@@ -13,10 +13,12 @@ from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned, printable
 from asd.errors import ConfigError
+from asd.exporters.report.fleet import BY, Group, groups
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
 from asd.handler.act.release import ask_release, drop_verdict, find_device, note_repair
 from asd.handler.db.cases import Cases
+from asd.handler.db.fleet import Fleet
 from asd.handler.db.store import existing, state_file
 from asd.handler.device_record import DeviceRecord, device_records, policy_of
 
@@ -25,6 +27,7 @@ Examples:
   asd devices                              every device that the handler knows
   asd devices --health                     the three fields of `npu-smi info -t health`, for each device
   asd devices list node7 Ascend:3 --health     the three fields of one device
+  asd devices --by firmware                faults per 1,000 device-days, and which firmware stands out
   asd devices release node7 Ascend:3       release it; its earlier strikes no longer count
   asd devices repaired node7 Ascend:3      delete its strikes and verdicts; an isolated device is released after a test
   asd devices repaired node7 Ascend:3 --serial SN2    the same after a replacement by SN2; SN1 keeps its strikes
@@ -47,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
     parser.add_argument("--serial", default="", help="with `repaired`: serial of the new device, if it was replaced")
     parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
+    parser.add_argument("--by", choices=BY, help="rates of faults in groups of the devices that agents report")
     add_run_dir(parser)
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="the handler's database (default: RUN_DIR/handler.sqlite)"
@@ -77,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, store: Store) -> int:
+    if args.by:
+        return _by(args, store)
     records = device_records(store, policy_of(store), time.time())
     if args.host is not None:
         number = find_device(store, args.host, args.device)
@@ -89,6 +95,23 @@ def _list(args: argparse.Namespace, store: Store) -> int:
         _print_table(records)
         if opened := store.number("breaker_opened"):
             print(f"The circuit breaker is open since {_moment(opened)}: faults are only reported.")
+    return 0
+
+
+def _by(args: argparse.Namespace, store: Store) -> int:
+    found = groups(Fleet(store).used(), Fleet(store).faults(), args.by)
+    if args.json:
+        told = [{args.by: name, **dict(zip(Group._fields[1:], more, strict=True))} for (name,), *more in found]
+        print(json.dumps(told, ensure_ascii=False, indent=1))
+        return 0
+    head = [args.by.upper(), "DEVICES", "DEVICE-DAYS", "FAULTS", "PER 1,000 DEVICE-DAYS (95 %)", "STANDS OUT"]
+    rows = []
+    for each in found:
+        rate = "-" if each.rate is None else f"{each.rate:.3g} ({each.low:.3g} to {each.high:.3g})"
+        out = f"yes (chance {each.chance:.2g})" if each.stands_out else "no"
+        name = printable(each.names[0]) or "not known"
+        rows.append([name, str(each.devices), f"{each.device_days:.2f}", str(each.faults), rate, out])
+    print(aligned([head, *rows]) if rows else "No agent reported a training yet: the handler needs --agents.")
     return 0
 
 

@@ -279,14 +279,9 @@ class _HandlerJob:
 
     def _print(self, decisions: Sequence[Decision]) -> None:
         self.counts.count(decisions)
-        if self._args.json:
-            told = [decision.to_json() for decision in decisions if decision.action in NEWS]
-        else:
-            how = "" if self.handler.acts else "standing by, "
-            news = self._news(decisions, time.time())
-            told = [printable(f"{how}{decision.action}: {decision.reason}") for decision in news]
-        for line in told:
-            print(line, flush=True)
+        how = "" if self.handler.acts else "standing by, "
+        for each in self._news(decisions, time.time()):
+            print(each.to_json() if self._args.json else printable(f"{how}{each.action}: {each.reason}"), flush=True)
 
     def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
         """Returns news about devices, a bounded number per node and minute; metrics count all."""

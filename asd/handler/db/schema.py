@@ -72,6 +72,13 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_unsent ON outbox (n) WHERE sent IS NULL;
 """
 
+FLEET = """
+-- Days in which a device was watched in trainings, by its hardware; a version 8 without it gets it.
+CREATE TABLE IF NOT EXISTS fleet (
+    n INTEGER PRIMARY KEY, host TEXT NOT NULL, device TEXT NOT NULL, serial TEXT NOT NULL, hardware TEXT NOT NULL,
+    days REAL NOT NULL, UNIQUE (host, device, serial, hardware));
+"""
+
 _TEXT, _NUMBER = "TEXT NOT NULL DEFAULT ''", "INTEGER NOT NULL DEFAULT 0"
 _NEW = (
     ("strike", _TEXT, ("incident", "rule", "checkpoint")),

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asd.errors import StateError
-from asd.handler.db.schema import OLDEST, SCHEMA, VERSION, take_over
+from asd.handler.db.schema import FLEET, OLDEST, SCHEMA, VERSION, take_over
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
 _BUSY_SECONDS = 10.0
-_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000}
+_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000, "cases": 10_000}
+_DONE = {"outbox": " AND sent IS NOT NULL", "cases": " AND closed IS NOT NULL"}
 _MOST_OF_HOST = 1 << 20  # characters of the strikes of one host: about 800
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "software")
@@ -117,15 +118,14 @@ class Store:
             self.db.execute(f"DELETE FROM {table} WHERE received < ?", (before,))
         self.db.execute("DELETE FROM strike WHERE received < ?", (strikes_before,))
         for table, most in _MOST.items():
-            unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
-            self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))
+            is_done = _DONE.get(table, "")
+            self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{is_done}", (most,))
         sizes = (
             "SELECT strike.n AS n, sum(length(event)) OVER (PARTITION BY host ORDER BY strike.n DESC) AS size "
             "FROM strike JOIN device ON device.n = device"
         )
         too_many = f"SELECT n FROM ({sizes}) WHERE size > {_MOST_OF_HOST}"
         self.db.execute(f"DELETE FROM strike WHERE n IN ({too_many})")
-        self.db.execute("DELETE FROM cases WHERE closed < ?", (before,))
         self.db.execute("DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases)", (strikes_before,))
 
     def take_lease(self) -> str:
@@ -257,3 +257,4 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
         raise StateError(f"the fault handler's state {path} has version {version}; {valid}: {how}.")
     if damage != "ok":
         raise sqlite3.DatabaseError(damage)
+    db.execute(FLEET)

@@ -373,7 +373,7 @@ class Strikes:
         if not self._are_many(around):  # nearly always
             return None
         query = f"SELECT DISTINCT time FROM strike WHERE {between} ORDER BY time"
-        starts = self._store.db.execute(query, (*many.values, time - span, time)).fetchall()
+        starts = self._store.db.execute(query, (*many.values, time - span, time))  # of a flood mostly the first is one
         windows = (around._replace(values=(*many.values, start, start + span)) for (start,) in starts)
         return next(filter(self._are_many, windows), None)
 

@@ -17,7 +17,14 @@ import msgspec
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.handler.inputs.cursor import CLOCK_HEADER, CURSOR, CURSOR_HEADER, MOST_ANSWER_BYTES, MOST_EVENT_BYTES
+from asd.handler.inputs.cursor import (
+    CLOCK_HEADER,
+    CURSOR,
+    CURSOR_HEADER,
+    FLEET_HEADER,
+    MOST_ANSWER_BYTES,
+    MOST_EVENT_BYTES,
+)
 from asd.handler.inputs.targets import Target
 
 _CONNECT_SECONDS = 5.0
@@ -60,6 +67,7 @@ class AgentAnswer:
     missed: int  # number of events that it dropped before they were fetched
     is_full: bool = False  # whether it may have more
     clock: float | None = None  # its time when it answered, in seconds since the epoch; None when not known
+    fleet: str = ""  # JSON of its devices in training; empty when not known
 
 
 class AgentLink:
@@ -206,7 +214,8 @@ def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
         raise _wrong("its answer has events and no cursor")
     is_full = count >= limit or len(body) > MOST_ANSWER_BYTES - MOST_EVENT_BYTES
     clock = float(shown) if _CLOCK.fullmatch(shown := headers.get(CLOCK_HEADER.lower(), "")) else None
-    return AgentAnswer(events, count - len(events), cursor, int(missed), is_full, clock)
+    fleet = headers.get(FLEET_HEADER.lower(), "")
+    return AgentAnswer(events, count - len(events), cursor, int(missed), is_full, clock, fleet)
 
 
 def _wrong(reason: str) -> AgentError:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from asd.event import Event
+from asd.handler.db.fleet import Used
 from asd.handler.db.store import Store
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.agent_client import Access
@@ -21,6 +24,7 @@ _AT_ONCE = 500  # events in one transaction: half a second of work
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0
 _WRONG_SECONDS = 60.0
+_FLEET_SECONDS = 60.0  # between two looks at what is in training
 _AGREED_SECONDS = 5.0  # clocks that are no further apart agree
 
 
@@ -48,6 +52,7 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
+        self._looked = time.monotonic()
         self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
 
@@ -92,6 +97,7 @@ class AgentFeed:
         """
         if self.puller.looked:
             self._handler.know_nodes("agents", {state.node for state in self.puller.states.copy().values()})
+        self._take_fleet()
         batches: list[Batch] = []
         size = 0
         # Short batches first: an agent with many events waits, not one with a single verdict.
@@ -113,6 +119,22 @@ class AgentFeed:
             self._look_at(batch)
         self.puller.done(batches)
         return decisions
+
+    def _take_fleet(self) -> None:
+        """Adds the time since the last look to the devices that the agents report to be in training."""
+        passed = time.monotonic() - self._looked
+        if passed < _FLEET_SECONDS:
+            return
+        used: dict[str, list[Used]] = {}
+        for place, state in self.puller.states.copy().items():
+            if not state.fleet or state.since:
+                continue
+            try:
+                used[state.node] = msgspec.json.decode(state.fleet, type=list[Used])
+            except (ValueError, RecursionError) as error:
+                self._complaints[f"fleet {place}"] = f"{place} sends no list of devices: {error}."
+        self._handler.know_fleet(used, min(passed, 2 * _FLEET_SECONDS) / 86400)
+        self._looked = time.monotonic()
 
     def news(self) -> list[str]:
         """Returns which agents have become silent, and which answer again, one sentence each."""

@@ -13,5 +13,8 @@ CURSOR_HEADER = "X-ASD-Cursor"
 CLOCK_HEADER = "X-ASD-Clock"
 """Header with the time of the agent's clock, in seconds since the epoch."""
 
+FLEET_HEADER = "X-ASD-Fleet"
+"""Header with the devices on which a training goes on: the JSON of a list of `asd.handler.db.fleet.Used`."""
+
 MOST_EVENT_BYTES = 1 << 16
 MOST_ANSWER_BYTES = 1 << 20

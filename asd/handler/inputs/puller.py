@@ -33,6 +33,7 @@ class AgentState(NamedTuple):
     since: float = 0.0  # time since when it does not answer, in seconds since the epoch; 0 while it does
     reason: str = ""  # reason of that, without a full stop
     behind: float = 0.0  # how many seconds its clock is behind ours
+    fleet: str = ""  # its devices in training, as it sent them
 
 
 class Batch(NamedTuple):
@@ -173,7 +174,7 @@ class Puller:
                 await batch.taken.wait()
         if answer.bad:
             raise AgentError(f"{answer.bad} of its lines are not events; they are skipped", misbehaves=True)
-        self.states[target.place] = AgentState(target.node, self._clock(), behind=behind)
+        self.states[target.place] = AgentState(target.node, self._clock(), behind=behind, fleet=answer.fleet)
         if not answer.is_full:
             self._behind.discard(target.place)
             self._wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import mindspore as ms
 from mindspore import context
 
-from asd.config import set_variables
+from asd.config import cann_version, set_variables
 
 _KERNELS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MS_DISABLE_INTERNAL_KERNELS_LIST")
 _ORDER = ("HCCL_DETERMINISTIC", "LCCL_DETERMINISTIC", "ATB_MATMUL_SHUFFLE_K_ENABLE")
@@ -24,7 +25,7 @@ def environment() -> str:
         "MindSpore": ms.__version__,
         "device": device,
         "chip": _chip() + _set(*_KERNELS) if device == "CPU" else str(ms.hal.get_device_name(0)) + _set(*_KERNELS),
-        "CANN": _cann() if device == "Ascend" else "none",
+        "CANN": cann_version() or "unknown" if device == "Ascend" else "none",
         "deterministic": f"{context.get_context('deterministic')}{_set(*_ORDER)}",
         "threads": f"{context.get_context('runtime_num_threads')}{_set('OMP_NUM_THREADS')}",
         "precision": switches + _set(*_PRECISION),
@@ -39,24 +40,9 @@ def _set(*names: str) -> str:
 
 @cache
 def _chip() -> str:
-    text = _text(Path("/proc/cpuinfo"))
+    text = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     model, flags = (re.search(rf"^(?:{key})\s*: (.*)$", text, re.MULTILINE) for key in ("model name", "flags|Features"))
     kernels = {word for word in (flags[1].split() if flags else ()) if re.match(r"sse4|avx|fma|amx|sve|asimd", word)}
     return f"{model[1] if model else 'unknown'} {' '.join(sorted(kernels))}".strip()
-
-
-@cache
-def _cann() -> str:
-    home = Path(
-        next(iter(set_variables("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME").values()), "/usr/local/Ascend/latest")
-    )
-    texts = map(_text, (home / "version.cfg", home / "version.info", home / "compiler/version.info"))
-    found = (re.search(r"version=\[?([^\]\n]+)", text, re.IGNORECASE) for text in texts)
-    return next((match[1].strip() for match in found if match), "unknown")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -17,6 +17,7 @@ import pytest
 
 from asd import StateError
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.db.fleet import Fleet
 from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.agent_feed import AgentFeed, read_cursors
 from asd.handler.inputs.targets import FileTargets
@@ -34,6 +35,7 @@ class Agent:
         self.events = []
         self.asked, self.asked_at = [], []
         self.cursor = self.flood = self.behind = None
+        self.fleet = ""
         agent = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -50,6 +52,7 @@ class Agent:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("X-ASD-Cursor", agent.cursor or f"{agent.journal * 32}.{len(agent.events)}")
+                self.send_header("X-ASD-Fleet", agent.fleet)
                 if agent.behind is not None:
                     self.send_header("X-ASD-Clock", f"{time.time() - agent.behind:.3f}")
                 self.end_headers()
@@ -134,15 +137,46 @@ def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_bac
     assert read_cursors(running.store)["node7"] == [f"{'c' * 32}.1", f"{'a' * 32}.3"]
 
 
-def test_an_agent_that_tells_that_a_device_was_given_back_takes_no_strikes_off(running, agents):
+@pytest.mark.parametrize("more", [event(2, kind="recovery"), event(2, "node8"), event(2, "node8", kind="stress")])
+def test_an_agent_reports_its_own_node_only_and_gives_no_device_back(running, agents, more):
     one, _ = agents
-    one.events = [event(1), event(2), event(2, kind="recovery"), event(3)]
+    one.events = [event(1), event(2), more, event(3)]
     feed = running({"node7": one})
     decisions = work(feed, lambda: feed.puller.caught_up)
     assert [each.action for each in decisions] == ["strike", "strike", "waiting"]
     assert (feed.events, feed.refused) == (3, 1)
     (sentence,) = feed.complaints
-    assert (one.place in sentence, "recovery" in sentence) == (True, True)
+    assert (one.place in sentence, more.kind in sentence) == (True, True)
+
+
+PARTS = ["SN1", {"model": "910B3", "firmware": "7.1", "made up": 3}]
+ROWS = [["node7", "Ascend:0", *PARTS], ["node8", "Ascend:1", *PARTS], ["node7", "Ascend:0", *PARTS, 1e9]]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "devices"),
+    [
+        (ROWS, ["Ascend:0"]),
+        ([["node7", f"Ascend:{number}", *PARTS] for number in range(99)], [f"Ascend:{n}" for n in range(32)]),
+        ([["node7", "Ascend:0", "SN1", {"model": "m" * 65}]], []),
+        ([["node7", "\ud800", *PARTS]], []),
+        ([["node7"]], []),
+        ({}, []),
+    ],
+)
+def test_devices_in_training_get_the_days_that_pass_for_the_handler_whatever_an_agent_sends(
+    running, agents, monkeypatch, fleet, devices
+):
+    monkeypatch.setattr("asd.handler.inputs.agent_feed._FLEET_SECONDS", 0.0)
+    one, _ = agents
+    one.fleet = json.dumps(fleet)
+    feed, began = running({"node7": one}), time.monotonic()
+    work(feed, lambda: feed.puller.caught_up and (Fleet(running.store).used() or feed.complaints))
+    assert bool(feed.complaints) == (not devices)
+    monkeypatch.setattr("asd.handler.inputs.agent_feed._FLEET_SECONDS", 60.0)
+    used = Fleet(running.store).used()
+    assert sorted(each.device for each in used) == sorted(devices)
+    assert all(each.days <= (time.monotonic() - began) / 86400 for each in used)
 
 
 FLOODS = {

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from asd.handler import Policy, job_of
-from tests.asd.handler.scene import HOUR, Scene, event
+from tests.asd.handler.scene import HOUR, START, Scene, event
 from tests.support.events import moved
 
 # Many devices at once
@@ -193,3 +193,15 @@ def test_bad_data_of_a_large_job_or_of_one_that_moves_isolate_nobody_though_nobo
         scene.after(31.0)
     scene.after(1.0)
     assert scene.isolated == []
+
+
+def test_an_event_of_a_flood_costs_no_more_than_the_first():
+    handler, steps, costs = Scene().handler, itertools.count(), []
+    handler.store.db.set_progress_handler(lambda: next(steps) < 0, 100)  # so many instructions of SQLite
+    for number in range(0, 1600, 200):
+        began = next(steps)
+        handler.handle_many(
+            [event(number + n, device=f"Ascend:{n % 64}", time=START + number / 100 + n / 200) for n in range(200)]
+        )
+        costs.append(next(steps) - began)
+    assert costs[-1] < 2 * costs[1]

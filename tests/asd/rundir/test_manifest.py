@@ -56,6 +56,29 @@ def test_an_applied_anomaly_taints_every_checkpoint_from_then_on(tmp_path):
     assert [each.partition(" ")[0] for each in choice.skipped] == [f"{tmp_path}/step{n}-rank0.ckpt" for n in (6, 4)]
 
 
+PROVED = ["replicas", "known answers", "audit"]
+
+
+@pytest.mark.parametrize(
+    ("proofs", "alone", "first"),
+    [(PROVED, False, True), (PROVED[1:], True, True), (PROVED[1:], False, False), (PROVED[:2], True, False)],
+)
+def test_after_a_permanent_fault_the_last_checkpoint_comes_first_that_proofs_verified(tmp_path, proofs, alone, first):
+    health = Health()
+    health.alone = alone
+    health.proofs.update(proofs)
+    verified = save(tmp_path, 2, health)
+    newer, newest = save(tmp_path, 4, health), save(tmp_path, 6, health)  # with no proof since
+    assert last_good(tmp_path).path == newest
+    choice = last_good(tmp_path, verified=True)
+    assert (choice.path, len(choice.skipped)) == ((verified, 2) if first else (newest, 0))
+    verified.write_text("damaged")
+    assert last_good(tmp_path, verified=True).path == newest
+    health.proofs.update(PROVED)
+    health.taint(7)
+    assert last_good([save(tmp_path, 8, health), newer.parent], verified=True).path == newest
+
+
 def test_a_refused_anomaly_is_clean(tmp_path):
     save(tmp_path, 2)
     health = Health()

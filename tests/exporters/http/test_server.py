@@ -5,7 +5,6 @@ import gzip
 import http.client
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -96,6 +95,7 @@ def test_a_plain_scrape_gets_the_text_format(served):
     families = {family.name: family.samples for family in parse_text(body.decode())}
     assert families["asd_step"][0].labels == {"run": 'a "quoted"\n训练\\'}
     assert families["asd_checks"][0].value == 3
+    assert (response.headers["Server"], response.headers["X-Content-Type-Options"]) == ("asd", "nosniff")
 
 
 def test_openmetrics_with_exemplars_comes_when_it_is_accepted(served):
@@ -128,22 +128,7 @@ def test_head_gets_the_same_head_and_no_body(served):
     assert head.headers["Content-Type"] == get.headers["Content-Type"]
 
 
-def test_the_head_names_no_python_and_forbids_guessing_types(served):
-    response, _ = served.ask("/healthz")
-    assert response.headers["Server"] == "asd"
-    assert response.headers["X-Content-Type-Options"] == "nosniff"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/metrics/",
-        "/%2e%2e/etc/passwd",
-        "http://127.0.0.1/nope",
-        "/devices",
-    ],
-)
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/%2e%2e/etc/passwd", "http://127.0.0.1/nope", "/devices"])
 def test_everything_else_is_404(served, path):
     said = served.say(f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n".encode())
     assert int(said.split()[1]) == 404
@@ -220,14 +205,10 @@ def test_events_are_cloud_events_with_the_newest_first(served):
     [
         (b"\r\n\r\n", "400 closed"),
         (b"GET /metrics\r\n\r\n", "400 closed"),
-        (b"GET  /metrics HTTP/1.1\r\n\r\n", "400 closed"),
-        (b"GET /metrics HTTP/x\r\n\r\n", "400 closed"),
         (b"GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", "400 closed"),
         (b"GET /metrics HTTP/1.1\r\n\r\n", "400 closed"),  # no host
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400 closed"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400 closed"),
         (b"GET /" + b"a" * 500_000, "400 closed"),
-        (b"GET /metrics HTTP/1.1\r\nA: " + b"b" * 500_000, "400 closed"),
         (b"GET /metrics HTTP/1.1\r\n" + b"A: b\r\n" * 100_000 + b"\r\n", "400 closed"),
         (GET.replace(b"metrics", b"metrics?" + b"a&" * 2000), "400"),
         (b"GET /healthz HTTP/1.0\r\n\r\n", "200"),
@@ -320,45 +301,6 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
         assert slow[0].recv(1) == b""
         slow[-1].sendall(b"TP/1.1\r\nHost: node\r\n\r\n")  # and who came last has kept its place
         assert slow[-1].recv(12) == b"HTTP/1.1 200"
-
-
-@pytest.mark.slow
-def test_thousands_of_clients_that_come_again_and_again_only_delay_the_others(endpoint, monkeypatch):
-    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 1.0)
-    server = endpoint.start()
-    clients, over = [], threading.Event()
-
-    def flood():
-        while not over.is_set():
-            for number, client in enumerate(clients):
-                try:
-                    client.send(b"G")
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    client.close()
-                    clients[number] = connected(server)
-            over.wait(0.2)
-
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-    clients += [connected(server) for _ in range(min(2000, most))]
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    try:
-        for _ in range(3):
-            assert endpoint.ask("/metrics")[0].status == 200  # in at most 20 s
-    finally:
-        over.set()
-        flooding.join()
-        for client in clients:
-            client.close()
-
-
-def connected(server):
-    client = socket.socket()
-    client.setblocking(False)
-    client.connect_ex((server.address, server.port))
-    return client
 
 
 def test_a_thousand_scrapes_at_once_all_succeed(served):
@@ -484,11 +426,9 @@ def test_an_ipv6_address_works_with_and_without_brackets(endpoint):
 def test_a_wrong_address_is_one_clear_sentence(endpoint, address, said):
     with pytest.raises(ConfigError, match=said):
         endpoint.start(address=address)
-
-
-def test_a_port_in_use_is_named(served):
-    with pytest.raises(ConfigError, match=f"127.0.0.1:{served.server.port}'.* in use"):
-        start_server(registry=None, ledger_events=list, ready=str, port=served.server.port)
+    used = endpoint.start().port
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{used}'.* in use"):
+        start_server(registry=None, ledger_events=list, ready=str, port=used)
 
 
 def test_closing_frees_the_port_at_once_even_with_clients_that_hang(endpoint):

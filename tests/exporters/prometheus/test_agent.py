@@ -113,6 +113,8 @@ def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_
     write(tmp_path / "good", event(4242))
     agent, once = agents([tmp_path]), threading.Event()
     once.set()  # a turn alone
+    agent.poll(once)
+    assert agent.journal.last <= 500  # before anybody pulls
     cursor, found = agent.journal.page([""], 1).cursor, []
     while not any('"step": 4242' in text for text in found):
         agent.poll(once)
@@ -293,21 +295,6 @@ def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents
     assert second(agent) == {0: 4}
     assert [each.step for each in agent.journal.recent()] == [1, 2, 3, 4]
     assert problems(agent) == {"event_log": 3}
-
-
-def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(folder, agents):
-    agent = agents([folder])
-    write(folder, event(1))
-    agent.poll()
-    agent.journal._db.execute("PRAGMA max_page_count = 1")  # as a full disk, the file may not grow
-    for step in (2, 3):
-        write(folder, event(step, reason="x" * 2000))
-        agent.poll()
-    assert (second(agent), set(problems(agent))) == ({0: 3}, {"cursor"})
-    assert agent.ready() == agent.journal.problem != ""
-    agent.journal._db.execute("PRAGMA max_page_count = 1000000")
-    agent.poll()
-    assert (agent.ready(), [each.step for each in agent.journal.recent()]) == ("", [1, 2, 3])
 
 
 @pytest.mark.parametrize("kind", ["disk_full", "read_only"])
