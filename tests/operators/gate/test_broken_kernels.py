@@ -44,8 +44,7 @@ def update(step, gradient):
     if ranks > 1 and (refused or gate.fault):  # as the reader of steps does
         table.align(gate, step)
     return applied, gate.fault
-step = 0
-# On which ranks a kernel is broken, and on which ones the gradient is: a mean is the same on all.
+step = 0  # next: on which ranks a kernel is broken, and on which ones the gradient is, as a mean is on all
 places = [({0}, {0})] if ranks == 1 else [({1}, {0, 1}), ({1}, {1}), ({1}, {0})]
 for name in sys.argv[2].split():
     for value in ("zero", "one", "stuck", "not a number", "stale", "lost"):
@@ -54,10 +53,9 @@ for name in sys.argv[2].split():
                 step += 6
                 fault = broken(name, value=value, types=2, stuck=1234.5, first=step + 2, last=step + 2)
                 device.break_down(*([fault] if rank in bad else []))
-                what = name, value, gradient, bad, large
-                found = update(step, 1.0)
-                assert found == (True, ""), ("healthy", *what, found)
-                assert not update(step + 2, gradient if rank in large else 1.0)[0], what
+                assert update(step, 1.0) == (True, ""), ("healthy", name, value, gradient, bad, large)
+                applied, _ = update(step + 2, gradient if rank in large else 1.0)
+                assert not applied, (name, value, gradient, bad, large)
                 device.break_down()
                 update(step + 4, 1.0)
 if "InplaceCopy" in sys.argv[2] and sys.argv[1] == "0" and ranks == 1:  # limits that never reach the device
