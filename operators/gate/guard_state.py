@@ -130,7 +130,7 @@ class GuardState:
 
     def refused(self, counts: np.ndarray) -> int:
         """Returns the number of updates refused so far."""
-        return self.refused_before + int(counts[Count.REFUSED, self.number])
+        return self.refused_before + max(0, int(counts[Count.REFUSED, self.number]))
 
     def unread(self, counts: np.ndarray) -> int:
         """Returns the number of updates judged since the last read."""
@@ -142,11 +142,11 @@ class GuardState:
         self._unread_by_python = 0
         calls = self._at_read[Count.CALLS]
         if not (0 < calls <= _MANY and calls % NEXT_CALL == FIRST_CALL):  # or a broken device has written there
-            self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
             self.begin_counts(counts, on_device, calls % CALLS_ALIKE if calls > _MANY else FIRST_CALL)
 
     def begin_counts(self, counts: np.ndarray, on_device: Parameter, calls: float = FIRST_CALL) -> None:
-        """Begins the counts from 0; the calls stay what all ranks have."""
+        """Begins the counts from 0; the calls must be what all ranks have."""
+        self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
         counts[:, self.number] = self._at_read = np.array([calls, 0, 0, 0], np.float32)
         write(on_device, counts.ravel())
 

@@ -359,6 +359,11 @@ class Table:
         self._is_fresh = bool(self._guards_of(gate))
         return gate.refused - before
 
+    def align(self, gate: Gate, step: int) -> None:
+        """Counts calls from a number that all ranks know: one that lost its count would refuse with all of them."""
+        for state in self._guards_of(gate):
+            state.begin_counts(self._device[2], self.counts, states.FIRST_CALL + states.NEXT_CALL * (step % 61))
+
     def expire(self) -> None:
         """Tells that more steps may run before the next `read`."""
         self._is_fresh = False

@@ -167,6 +167,8 @@ class StepReader(Part):
 
     def _report_fault(self, step: StepRecord) -> None:
         fault, self.gate.fault = self.gate.fault, ""
+        if (fault or step.refused) and self.ranks.size > 1:
+            self.table.align(self.gate, step.number)
         if fault:
             self.accuse(step, self._health, rule="gate", where=fault, reason=_FAULTS[fault], wrong=1)
 

@@ -163,9 +163,8 @@ class Bench:
         return after[0].tolist() == [0.0, 0.0]
 
 
-@BOTH
-def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode):
-    bench = Bench()
+def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused_for_all_gradients(mode):
+    bench = Bench(parameters=300)
     gradient = [0.3, -0.7, 0.1]
     bench.grad(Tensor(np.array(gradient, np.float32))).asnumpy()
     reading = readings()["bench"]
@@ -175,15 +174,6 @@ def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode):
             limits(float(limit), scale)
             assert bench.refuses(*gradient) is refused, (scale, limit)
         limits()
-
-
-@pytest.mark.slow
-def test_three_hundred_gradients_are_guarded_together(graph):
-    bench = Bench(parameters=300)
-    limits(limit=2.0)
-    assert [bench.refuses(1.0), bench.refuses(5.0)] == [False, True]
-    limits(limit=2.0)
-    assert bench.refuses(1.5) is False
 
 
 def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode):
@@ -199,18 +189,22 @@ def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mod
 
 
 def test_guarding_twice_changes_nothing_more():
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    optimizer = nn.Adam(fill(Decoder()).trainable_params(), 1e-2)
     assert not is_guarded(optimizer)
     names = [parameter.name for parameter in optimizer.get_parameters()]
-    guard(optimizer)
-    kind = type(optimizer)
+    kind = type(guard(optimizer))
     assert guard(optimizer) is optimizer
-    assert type(optimizer) is kind
+    assert (type(optimizer), kind.__name__, kind.__mro__[1]) == (kind, "Adam", nn.Adam)
     assert is_guarded(optimizer)
-    assert isinstance(optimizer, nn.Adam)
-    assert kind.__name__ == "Adam"
     assert [parameter.name for parameter in optimizer.get_parameters()] == names
+
+
+def test_a_tap_returns_another_tensor_on_the_memory_of_its_input():
+    x = Tensor(np.full((3, 4), 2.0, np.float32)) * 1
+    tap = make_tap(slots.table().new_site("tap"))
+    output = tap.look.construct(x, *tap.slots())
+    assert output is not x
+    assert output.data_ptr() == x.data_ptr()
 
 
 @pytest.mark.parametrize("value", [None, "Adam", 3, object()])
