@@ -193,12 +193,17 @@ def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_pat
         assert ".backward" in outcome.first.divergence.call
 
 
-@pytest.mark.parametrize(("factor", "allowed"), [(1 + 1e-7, SAME), (-1.0, TELL), (1.5, TELL)])
-def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tmp_path, factor, allowed):
-    x = np.linspace(-1, 1, 33, dtype=np.float32)
+@pytest.mark.parametrize(
+    ("factor", "kind", "top", "allowed"),
+    [(1 + 1e-7, "f4", 0, SAME), (-1.0, "f4", 0, TELL), (1.5, "f4", 0, TELL), (1, "f2", 2e-3, SAME)],
+)
+def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tmp_path, factor, kind, top, allowed):
+    x = np.linspace(-1, 1, 33).astype(kind) + np.array(0.01 * (kind == "f4"), kind)
     for side, of in (("run", factor), ("golden", 1.0)):
         dump = DumpWriter(tmp_path / side, task="statistics", head={"tool": ""})
-        dump.forward("Functional.sin.0.forward", [x], [(np.float64(of) * (x + 0.01)).astype(np.float32)]).write()
+        y = (np.float64(of) * x).astype(kind)
+        y[-1] += top * (side == "run")
+        dump.forward("Functional.sin.0.forward", [x], [y]).write()
     assert compared(tmp_path).answer is allowed
 
 

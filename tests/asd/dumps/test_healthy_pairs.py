@@ -27,9 +27,10 @@ def test_another_token_is_data_and_no_weight(tmp_path):
         table, ids = noise(20, 4), np.int64([3, 12 if other else 13, 5])
         dump.forward("Functional.gather.0.forward", [table, ids, 0], [table[ids]], parent="Cell.embed.Embed.forward.0")
         dump.forward("Cell.embed.Embed.forward.0", [ids], [table[ids]], {"weight": table})
+        dump.forward("Functional.roll.0.forward", [ids], [np.roll(ids, 1)])  # its statistics are those of the ids
 
-    found = outcome_of(tmp_path, write).first.divergence
-    assert found.kind == "batch"
+    found = outcome_of(tmp_path, write, head={}).first.divergence
+    assert (found.kind, found.call, found.apart) == ("batch", "Functional.gather.0.forward", None)
 
 
 @pytest.mark.parametrize("frameworks", [(PT, MS), (MS, MS)])
