@@ -147,6 +147,30 @@ PAIRS = {
     "another tool": ({"unit": 2e-7}, {}, ({"tool": ""}, HERE), {SAME, TELL}),
     "float16 elsewhere": ({"half": True}, {}, (X64, HERE), {ASKED, TELL}),
     "Ascend twice": ({"unit": 2e-7}, {}, ({"environment": MACHINE.replace("CPU", "Ascend")},) * 2, {SAME, TELL}),
+    "an adapter in the trusted run": ({}, {"adapter": True}, HERE2, {ASKED}),
+    "an adapter after a call more": ({"adapter": True, "extra": True}, {}, HERE2, {ASKED}),
+    "an activation in the trusted run": ({}, {"act": "gelu"}, HERE2, {ASKED}),
+    "an activation on another CPU": ({"act": "tanh", "unit": 2e-7}, {}, (X64, HERE), {ASKED}),
+    "another even exponent": ({"power": 2}, {"power": 4}, HERE2, {ASKED}),
+    "k before q and another epsilon": ({"order": "kqv", "eps": 1e-3}, {}, HERE2, {ASKED}),
+    "k before q on another CPU": ({"order": "kqv", "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL}),
+    "b * a on another CPU": ({"operands": "kq", "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL, SAME}),
+    "a larger batch on another CPU": ({"shape": (16, 16), "unit": 2e-7}, {}, (X64, HERE), {ASKED}),
+    "other weights and batch": ({"weights": 30, "batch": 5}, {}, HERE2, {ASKED, TELL}),
+    "other weights on another CPU": ({"weights": 30, "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL}),
+    "float16 and epsilon": ({"half": True, "eps": 1e-3}, {}, HERE2, {ASKED, TELL}),
+    "both float16 elsewhere": ({"half": True, "unit": 5e-4}, {"half": True}, (X64, HERE), {SAME, TELL}),
+    "dropout in one": ({"drop": 7}, {}, HERE2, {ASKED}),
+    "dropout of one seed elsewhere": ({"drop": 7, "unit": 2e-7}, {"drop": 7}, (X64, HERE), {SAME, TELL}),
+    "another optimizer": ({"optimizer": {"optimizer": "Lamb"}}, {"optimizer": {"optimizer": "Adam"}}, HERE2, {ASKED}),
+    "another momentum elsewhere": ({"optimizer": {"m": 0.9}}, {"optimizer": {"m": 0.8}}, (X64, HERE), {ASKED}),
+    "small gradients elsewhere": ({"size": 1e-7, "unit": 2e-7}, {"size": 1e-7}, (X64, HERE), {SAME, TELL}),
+    "large gradients elsewhere": ({"size": 1e4, "unit": 2e-7}, {"size": 1e4}, (X64, HERE), {SAME, TELL}),
+    "an epsilon, nobody knows where": ({"unit": 2e-7, "eps": 1e-3}, {}, (UNSAID, UNSAID), {ASKED, TELL}),
+    "another tool and epsilon": ({"eps": 1e-3}, {}, ({"tool": ""}, HERE), {ASKED, TELL}),
+} | {
+    f"{was} became {now}": ({"unit": 2e-7}, {}, ({"environment": MACHINE.replace(was, now)}, HERE), {SAME, TELL})
+    for was, now in {"2.9.0": "2.10.0", "none": "8.1", "=OFF": "=ON", "threads=2": "threads=8", "=own": "=hf32"}.items()
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from asd.cli import main
 from asd.dumps.compare.first_difference import Answer
-from tests.asd.dumps.dumps import HERE, MS, PT, compared, noise, outcome_of
+from tests.asd.dumps.dumps import MS, PT, compared, noise, outcome_of
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,6 @@ def test_an_operator_that_is_given_a_wrong_parameter_of_its_module_is_not_named(
     found = outcome_of(tmp_path, write).first.divergence
     assert (found.call, found.kind) == ("Primitive.matmul.MatMul.0.forward", "weight")
     assert "parameters.weight of Cell.fc.Dense" in found.sentence
-
-
-def test_where_parts_of_tensors_were_dumped_nobody_is_named(tmp_path):
-    head = {**HERE, "slice": [{"dim": 0, "begin": 0, "end": 4, "size": None}]}
-    found = outcome_of(tmp_path, network, head=head).first.divergence
-    assert (found.kind, found.rows) == ("rows", ("Mint.mul.0.forward.output.0",))
-    assert "parts of tensors were dumped" in found.sentence
 
 
 @pytest.mark.parametrize("sides", [["run"], ["run", "golden"]])
