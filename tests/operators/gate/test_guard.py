@@ -6,7 +6,7 @@ import math
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import BOTH, STYLES, Decoder, assert_same_bits, fill, ids, readings, state_of, targets
+from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, readings, state_of, targets
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config, ConfigError, Level
