@@ -55,24 +55,6 @@ class Training:
         return state_of(self.net, self.optimizer)
 
 
-@pytest.mark.usefixtures("graph")
-@pytest.mark.parametrize("style", quick(1, ["one step cell", "value_and_grad"]))
-def test_what_a_program_writes_into_optimizer_and_weights_between_steps_holds(style):
-    trainings = [Training(OPTIMIZERS["Adam"], style, guarded=guarded) for guarded in (True, False)]
-    limits()
-    for seed in range(6):
-        for training in trainings:
-            training.step(seed)
-            optimizer = training.optimizer
-            if seed == 2:
-                optimizer.moment1[0].set_data(Tensor(np.full(optimizer.moment1[0].shape, 0.1, np.float32)))
-                optimizer.global_step.set_data(Tensor([40], ms.int32))
-            if seed == 3:
-                values = {weight.name: Parameter(weight * 0.5) for weight in optimizer.parameters}
-                ms.load_param_into_net(training.net, values)
-        assert_same_bits(trainings[0].state(), trainings[1].state())
-
-
 def style_of(mode):
     return {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
 
@@ -186,18 +168,6 @@ def test_three_hundred_gradients_are_guarded_together(graph):
     assert bench.refuses(1.5) is False
 
 
-def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode):
-    first, second = Bench(name="first"), Bench(name="second")
-    limits(limit=2.0)
-    refused = slots.table().refused()
-    assert first.refuses(5.0)
-    assert second.refuses(1.0)
-    assert slots.table().refused() == refused + 2
-    limits(limit=2.0)
-    assert not first.refuses(1.0)
-    assert not second.refuses(1.0)
-
-
 def test_guarding_twice_changes_nothing_more():
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
@@ -205,11 +175,8 @@ def test_guarding_twice_changes_nothing_more():
     names = [parameter.name for parameter in optimizer.get_parameters()]
     guard(optimizer)
     kind = type(optimizer)
-    assert guard(optimizer) is optimizer
-    assert type(optimizer) is kind
+    assert (guard(optimizer), type(optimizer), kind.__name__) == (optimizer, kind, "Adam")
     assert is_guarded(optimizer)
-    assert isinstance(optimizer, nn.Adam)
-    assert kind.__name__ == "Adam"
     assert [parameter.name for parameter in optimizer.get_parameters()] == names
 
 
