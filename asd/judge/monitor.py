@@ -80,7 +80,7 @@ class Monitor:
         if origin.device.startswith("Ascend"):
             self.status.cann = cann_version()
         self.protections = Protections()
-        self.step = 0
+        self.step = self._step_before = 0
         self.alone, self.moved = True, False
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
@@ -117,7 +117,7 @@ class Monitor:
             vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
-        self.step = step
+        self._step_before, self.step = self.step, step
         self.readings, self.loss_scale = readings, loss_scale
         self.status.step = step
         self.status.steps += 1
@@ -151,7 +151,7 @@ class Monitor:
         """Publishes the events of a step; the gravest names the other sites, and is returned if first level."""
         levels = list(map(_LEVEL, events))
         if Level.ERROR in levels:
-            goes_on = self._incident if self._incident_step == events[0].step - 1 else ""
+            goes_on = self._incident if self._incident_step >= self._step_before else ""
             self._incident_step = events[0].step
             events[:] = [replace(event, incident=goes_on) if _is_first(event) else event for event in events]
             self._incident = goes_on or events[levels.index(Level.ERROR)].id

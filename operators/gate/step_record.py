@@ -92,6 +92,7 @@ class StepRecord:
         events: Events found so far.
         fatal: The first of them at first level.
         shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
+        among: Which of several steps of one call it is, in words; empty where the call made one.
         damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
 
@@ -110,6 +111,7 @@ class StepRecord:
     fatal: Event | None = None
     damage: Event | None = None
     shown: float = 0.0
+    among: str = ""
 
     @property
     def broken(self) -> list[str]:

@@ -45,7 +45,7 @@ class Table:
         aside: The same of refused updates, until the host reads.
         bounds: The largest values that pass, already multiplied by the loss scale, the smallest ones, and the number
             that each guard needs, with the known one behind them; each of that shape, one after the other.
-        counts: float32 of shape (4 * `GUARDS`,), by compiled graphs, see `Count`.
+        counts: float32 of shape (5 * `GUARDS`,), by compiled graphs, see `Count`.
         guards: States of the living guards.
         replaying: Whether a step is being re-run.
         gates: Gates of the living monitors.
@@ -71,7 +71,7 @@ class Table:
         self._before_replay: list[np.ndarray] = []
         self._writes = 0
         self._values = self._initial()  # read, and not judged yet
-        counts = np.zeros((4, self.GUARDS), np.float32)
+        counts = np.zeros((len(Count), self.GUARDS), np.float32)
         counts[Count.CALLS] = states.FIRST_CALL
         self._device = [self._values.copy(), np.full(size, NOTHING, np.float32), counts]  # as last read
         self._kept = self._device[1].copy()  # of updates that Python refused
@@ -198,7 +198,7 @@ class Table:
         with np.errstate(invalid="ignore"):
             np.maximum.at(self._values, slots, found[: len(slots)])
         worst, aside, counts = np.split(found[len(slots) :], (self.size, 2 * self.size))
-        self._device = [worst.copy(), aside.copy(), np.nan_to_num(counts.reshape(4, -1), nan=-1.0)]
+        self._device = [worst.copy(), aside.copy(), np.nan_to_num(counts.reshape(len(Count), -1), nan=-1.0)]
 
     def _take(self, slots: np.ndarray) -> None:
         """Moves the values of `slots` to those on the host, and empties the slots."""
@@ -347,6 +347,12 @@ class Table:
         guards = self._guards_of(gate)
         counts = self._counted(guards)
         return sum(state.unread(counts) for state in guards)
+
+    def since_read(self, gate: Gate) -> tuple[int, int]:
+        """Returns the updates of one guard between the last read and the last look, and the first refused one, or 0."""
+        guards, counts = self._guards_of(gate), self._device[2]
+        first = [place for state in guards if (place := state.first_refused(counts)) > 0]
+        return max((state.unread(counts) for state in guards), default=0), min(first, default=0)
 
     def _counted(self, guards: Sequence[GuardState]) -> np.ndarray:
         if not all(state.is_read_by_python for state in guards):  # else nothing is read from the device for it

@@ -148,6 +148,7 @@ class StepReader(Part):
 
     def _judge_values(self, step: StepRecord) -> None:
         """Judges the readings of a step; adds the events, and the first of first level."""
+        self.monitor.reports.among = step.among
         if step.refused and self.ranks.size > 1:
             step.attribution = self._whose_fault(step)
             self._hear(step)

@@ -55,24 +55,6 @@ class Training:
         return state_of(self.net, self.optimizer)
 
 
-@pytest.mark.usefixtures("graph")
-@pytest.mark.parametrize("style", quick(1, ["one step cell", "value_and_grad"]))
-def test_what_a_program_writes_into_optimizer_and_weights_between_steps_holds(style):
-    trainings = [Training(OPTIMIZERS["Adam"], style, guarded=guarded) for guarded in (True, False)]
-    limits()
-    for seed in range(6):
-        for training in trainings:
-            training.step(seed)
-            optimizer = training.optimizer
-            if seed == 2:
-                optimizer.moment1[0].set_data(Tensor(np.full(optimizer.moment1[0].shape, 0.1, np.float32)))
-                optimizer.global_step.set_data(Tensor([40], ms.int32))
-            if seed == 3:
-                values = {weight.name: Parameter(weight * 0.5) for weight in optimizer.parameters}
-                ms.load_param_into_net(training.net, values)
-        assert_same_bits(trainings[0].state(), trainings[1].state())
-
-
 def style_of(mode):
     return {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
 

@@ -38,28 +38,17 @@ def adaptive(tmp_path, **more):
     return document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path), **more)
 
 
-def test_every_kind_is_checked_and_nothing_is_changed(mode, tmp_path):
-    plain, checked = Training(), Training(adaptive(tmp_path))
+@pytest.mark.parametrize("on_anomaly", ["skip", "log"])
+def test_every_kind_is_checked_and_nothing_is_changed_and_a_later_training_may_refuse(on_anomaly, mode, tmp_path):
+    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly=on_anomaly))
     for _ in range(8):
         plain.step()
-        assert [event for event in checked.step() if event.level is Level.ERROR] == []
-    assert_same_bits(checked.values(), plain.values())
-    kinds = {reading.checkpoint: reading.kind for reading in checked.monitor.monitor.readings}
-    assert kinds["blocks.0.norm"] == "B"
-    assert {name for name, kind in kinds.items() if kind == "W"} == {
-        weight.name for weight in checked.net.trainable_params()
-    }
-
-
-def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(tmp_path):
-    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly="log"))
-    for _ in range(5):
-        plain.step()
-        logged.step()
+        assert [event for event in logged.step() if event.level is Level.ERROR] == []
     assert_same_bits(logged.values(), plain.values())
+    kinds = {reading.checkpoint: reading.kind for reading in logged.monitor.monitor.readings}
     names = {weight.name for weight in logged.net.trainable_params()}
-    assert {each.checkpoint for each in logged.monitor.monitor.readings if each.kind == "W"} == names
-
+    assert kinds["blocks.0.norm"] == "B"
+    assert {name for name, kind in kinds.items() if kind == "W"} == names
     weight = logged.net.blocks[0].up.weight
     logged.monitor.close()
     again = StepMonitor(adaptive(tmp_path), sinks=[])

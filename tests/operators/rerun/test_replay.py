@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from checked_nets import (
     Decoder,
-    Drawing,
     Losses,
     Moving,
     assert_same_bits,
