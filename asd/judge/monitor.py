@@ -15,7 +15,7 @@ from asd.diagnosis.attribution import Attribution, Seen
 from asd.errors import StateError, and_more
 from asd.event import LEVEL_NAMES, Event
 from asd.judge.delivery import Delivery, Sink
-from asd.judge.detectors import Detectors, Judged
+from asd.judge.detectors import Detectors, Judged, Tensors
 from asd.judge.protections import Protections
 from asd.judge.reports import Reports
 from asd.judge.status import Status
@@ -126,7 +126,7 @@ class Monitor:
         cause, self.moved = self.judges.cause(readings, loss_scale)
         if cause == "change" and not self.alone:
             cause = ""  # only all ranks together know: it may be the device of one
-        events = self._of_vanished(step, vanished, attribution) if vanished else []
+        events = self._of_vanished(step, vanished, readings, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
                 step,
@@ -164,11 +164,15 @@ class Monitor:
             self.publish(event)
         return first if first.level is Level.ERROR else None
 
-    def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
-        events = []
+    def _of_vanished(
+        self, step: int, vanished: Sequence[Reading], again: Sequence[Reading], attribution: Attribution | None
+    ) -> list[Event]:
+        events, second = [], {each.checkpoint: unscaled(each, self.loss_scale) for each in again}
         for reading in sorted(vanished, key=_BACKWARD_ORDER):
             suspicion = self.judges.suspicion(reading, self.loss_scale)
             if suspicion is not None:
+                reason = f"{suspicion.verdict.reason}: {second.get(reading.checkpoint, math.nan):.3g}"
+                suspicion = suspicion._replace(verdict=suspicion.verdict._replace(reason=reason))
                 events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
         return events
 
@@ -191,31 +195,24 @@ class Monitor:
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
-    def judge_state(
-        self,
-        step: int,
-        values: Mapping[str, float],
-        where: Mapping[str, str],
-        growth: Mapping[str, float] | None = None,
-        *,
-        steps: int = 1,
-    ) -> Event | None:
-        """Judges the weights and the optimizer's state after `step`, whose update was applied.
+    def judge_state(self, step: int, found: Tensors, *, steps: int = 1) -> Event | None:
+        """Judges weights, the optimizer's state, or what an update changed, after `step`, whose update was applied.
 
         Args:
             step: Training step, from 1.
-            values: Extremes by name, as a `StateBound` takes them.
-            where: Per name the tensor that has it.
-            growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
+            found: What was measured of each tensor.
             steps: From the step of the last call to this one.
 
         Returns:
-            The event of a first-level anomaly, named after that tensor.
+            The event of the worst anomaly, named after its tensor.
         """
-        verdict, name = self.judges.judge_state(values, growth, steps=steps)
-        if verdict.level is Level.NORMAL:
+        verdicts = self.judges.judge_state(found, steps=steps)
+        if not verdicts:
             return None
-        event = self.reports.state_anomaly(step, where.get(name, name), verdict)
+        (name, verdict), *others = verdicts.items()
+        if others:
+            verdict = verdict._replace(reason=f"{verdict.reason}; also {and_more([other for other, _ in others])}")
+        event = self.reports.state_anomaly(step, name, verdict)
         before = self._earlier.get(step, {}).get(event.checkpoint)
         if before is not None and before.key == event.key and event.value <= 2 * before.value:
             self.publish(self._repeated(event))

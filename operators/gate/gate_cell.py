@@ -81,6 +81,8 @@ class GateCell(nn.Cell):
         if refused and state.mode == Mode.ON:
             slots.refuse(state)
         state.saw_update(refused=refused)
+        if not refused and (keep := self.gate.before_update and self.gate.before_update()):
+            keep()
         return refused
 
     def construct(self, gradients):

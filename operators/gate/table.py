@@ -61,6 +61,7 @@ class Table:
         self._sites, self.gates = Sites(self.CAPACITY), Gates(self.CAPACITY)
         self.guards: weakref.WeakValueDictionary[int, GuardState] = weakref.WeakValueDictionary()
         self._noted: list[tuple[list[int], Tensor]] = []  # noted by Python, and not read yet
+        self._carried: list[tuple[Tensor, Callable[[np.ndarray], None]]] = []  # read with them
         self._turns: dict[int, int] = {}  # of those that Python noted since they were read, from 1
         self._turn = itertools.count(1)
         self._limits, self._least = np.full(size, np.inf, np.float32), np.full(size, NOTHING, np.float32)
@@ -189,11 +190,18 @@ class Table:
         if len(self._noted) >= self.CAPACITY:  # never read
             self._look()
 
+    def carry(self, values: Tensor, take: Callable[[np.ndarray], None]) -> None:
+        """Has `values`, float32 of shape (n,), read with the slots, and handed to `take`."""
+        self._carried.append((values, take))
+
     def _look(self) -> None:
         """Copies the values of Python and of compiled graphs to the host, in one read from the device."""
-        noted, self._noted = self._noted, []
+        noted, self._noted, carried, self._carried = self._noted, [], self._carried, []
         parts = [*(values for _, values in noted), self.worst.value(), self.aside.value(), self.counts.value()]
-        found = P.Concat()(parts).asnumpy()
+        found = P.Concat()([*parts, *(values for values, _ in carried)]).asnumpy()
+        for values, take in reversed(carried):
+            found, own = np.split(found, [-values.size])
+            take(own)
         slots = [slot for each, _ in noted for slot in each]
         with np.errstate(invalid="ignore"):
             np.maximum.at(self._values, slots, found[: len(slots)])
@@ -247,7 +255,7 @@ class Table:
         """
         own, guards = gate or self.gates.default, self._guards_of(gate)
         is_known = self._is_fresh or (guards and all(each.is_read_by_python for each in guards))
-        if self._noted or not is_known:  # else all were read before the update
+        if self._noted or self._carried or not is_known:  # else all were read before the update
             self._look()
         self._is_fresh, counts = False, self._device[2]
         own.updated = any(state.unread(counts) > 0 for state in guards)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any, NamedTuple
 
+import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
 from asd.config import Config
@@ -256,6 +257,8 @@ class TrainingWatch:
     @shielded
     def _remember(self, step: Step, *, is_first: bool) -> None:
         self.rerun.remember(step, is_first=is_first)
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            self.state.keep()
 
     @shielded
     def _end_run(self, outputs: Any) -> None:
@@ -269,7 +272,10 @@ class TrainingWatch:
         """Returns the record of the current step; called after each declared run, and when the step is judged."""
         step, is_new = self._made, self._made is None
         if is_new:
-            _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+            in_python = ms.get_context("mode") == ms.PYNATIVE_MODE
+            if not (in_python and self.state.measure()):  # what it measures is waited for
+                _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+                self.state.measure()
         begin, refused = time.perf_counter(), self._table.newly_refused(gate) > 0
         if step is None:
             step = self._made = StepRecord(self._step + 1, outputs, self.judging.scale, refused)

@@ -158,6 +158,8 @@ class Rerun(Part):
         if self.confirms:
             if arms and self._allowance.next_step() and again.is_repeatable:
                 self._note("arm")
+                looks = self._allowance
+                self.monitor.judges.look(looks.for_looks, self.ranks.size, looks.moved)
             self._write_limits()
 
     def _compile(self, again: RepeatableStep) -> str:
@@ -218,7 +220,9 @@ class Rerun(Part):
             return failures
         step.shown *= LossScale.are_alike(step.shown, LossScale.shown_by(second, self._config.upper))
         step.scale = step.shown or step.scale
-        gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
+        judges, wild = self.monitor.judges, self.audit.spread.wild  # healthy runs differ there
+        first_known = [each for each in first if each.checkpoint not in wild]
+        gone = vanished(first_known, second, lambda each: judges.suspicion(each, step.scale) is not None)
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True

@@ -136,19 +136,6 @@ def test_a_step_that_changes_too_much_state_is_not_made_again(graph):
     assert (verdict, " 1.1 MiB " in reason) == ("undetermined", True)
 
 
-def test_a_step_with_a_stream_that_can_t_be_put_back_is_not_made_again_and_draws_nothing():
-    drawn = []
-    for watched in (True, False):
-        monitor = StepMonitor(settings(), sinks=[])
-        ms.set_seed(5)
-        found = loop(monitor, monitor.watch_step if watched else lambda step: step, make=Drawing)
-        drawn.append(monitor.monitor.history["norm_out"][3])
-        if watched:
-            [(verdict, reason)] = found
-            assert (verdict, "(StandardNormal)" in reason) == ("undetermined", True)
-    assert drawn[0] == drawn[1]
-
-
 @pytest.mark.parametrize(("fails", "says", "count"), [(True, "ZeroDivisionError", 5), (False, "norm_out is ", 6)])
 def test_a_step_that_fails_or_never_says_the_same_when_it_is_made_again_is_undetermined(fails, says, count):
     calls = []
