@@ -12,7 +12,7 @@ from asd.errors import UnsupportedError
 
 def is_ours(path: str) -> bool:
     """Returns whether the cell at `path` of a network is a check, and no part of the network itself."""
-    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
+    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients", "asd_links"))
 
 
 class Site:

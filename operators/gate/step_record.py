@@ -92,6 +92,7 @@ class StepRecord:
         events: Events found so far.
         fatal: The first of them at first level.
         shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
+        is_link: Whether a reduction delivered wrong sums, which no rerun on this device explains.
         damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
 
@@ -110,6 +111,7 @@ class StepRecord:
     fatal: Event | None = None
     damage: Event | None = None
     shown: float = 0.0
+    is_link: bool = False
 
     @property
     def broken(self) -> list[str]:

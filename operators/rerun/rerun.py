@@ -242,7 +242,7 @@ class Rerun(Part):
         Raises:
             RankLostError: Another rank did not answer.
         """
-        if not step.refused:
+        if not step.refused or step.is_link:
             return
         whose, kinds = step.attribution, {reading.checkpoint: reading.kind for reading in self.monitor.readings}
         anomaly = step.fatal

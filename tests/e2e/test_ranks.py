@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -151,6 +152,36 @@ def _workers(parent, *, all_of=False):
         if int(ppid) == parent and state != "Z" and (all_of or not scheduler):
             found.append(int(entry.name))
     return found
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the device below MindSpore is built with g++")
+@pytest.mark.parametrize(
+    ("mode", "story", "ranks"),
+    [
+        ("graph", "links", 2),
+        pytest.param("pynative", "links", 3, marks=pytest.mark.slow),
+        pytest.param("graph", "halves", 2, marks=pytest.mark.slow),
+        pytest.param("pynative", "halves", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_sums_that_a_link_delivers_wrong_are_refused_and_name_a_device_only_where_one_rank_got_others(
+    runner, mode, story, ranks
+):
+    code, steps = train_together(runner, ranks, mode, story, "skip", timeout=200)
+    assert code == 0
+    wrong = {2, 3, 4, 5} if story == "links" else {2, 3, 5}  # of halves one element is rounding
+    first, *_, last = events(runner, ranks)
+    assert {event["step"] for event in first} == wrong
+    assert {(event["rule"], event["checkpoint"], event["refused"]) for event in first} == {
+        ("link", "first.weight", True)
+    }
+    alike = [(event["step"], event["rank"], event["device"]) for event in first if event["kind"] == "anomaly"]
+    assert alike == [(step, -1, "unknown") for step in sorted(wrong - {5} * (ranks > 2))]
+    own = [(event["step"], event["rank"], event["device"]) for event in last if event["kind"] == "anomaly"]
+    assert own == [(5, ranks - 1, f"CPU:{ranks - 1}")] * (ranks > 2)
+    digests = [[step["digest"] for step in each] for each in steps]
+    assert len({tuple(each) for each in digests}) == 1
+    assert [i + 2 for i in range(5) if digests[0][i] == digests[0][i + 1]] == sorted(wrong)
 
 
 @pytest.mark.slow
