@@ -121,7 +121,8 @@ class Links(CheckCell):
                 largest = _MAX(_ABS(one), 1) + _LEAST
                 small = one / largest
                 spread = _SQRT(_SUM(small * small, 1)) * _FLAT(largest, (-1,))
-                may = norm * (of_one * unit) + spread * of_sum + of_least * least
+                # Squares of tiny numbers may be 0 in the norm.
+                may = (norm + spread) * (of_one * unit) + spread * of_sum + of_least * least
             allowed = (*allowed, may)  # type: ignore[assignment]
         sums = _CONCAT(after)
         return _CONCAT((_CONCAT(before) * self.factor - sums / self.ranks, *allowed)), sums
