@@ -59,13 +59,15 @@ class Links(CheckCell):
                 alike.setdefault((row, weight.size // row, str(weight.dtype)), []).append(i)
         self.members, order = tuple(map(tuple, alike.values())), [i for each in alike.values() for i in each]
         self.rows, self.last = tuple(row for row, *_ in alike), tuple(count - 1 for _, count, _ in alike)
-        read = tuple(count if row == 1 else -(-count // PARTS) for row, count, _ in alike)
+        # In steps of `_ROW` numbers a sum has small errors whatever its order is.
+        read = [count if row == 1 else -(-count // PARTS // _ROW) * _ROW for row, count, _ in alike]
+        self.steps = tuple((-1, count // gcd(count, _ROW), gcd(count, _ROW)) for count in read)
         self.starts = tuple(Tensor(np.arange(count, dtype=np.int32) * PARTS) for count in read)
         self.weights = tuple(Tensor(_weights(count)) for count in read)
-        most = _MARGIN * sqrt(self.ranks)
+        most = _MARGIN * self.factor
         self.margins = tuple(
-            (most * self.factor * sqrt(row), most * self.factor * _UNIT * sqrt(count), most * sqrt(row * count))
-            for row, count in zip(self.rows, read, strict=True)
+            (most * sqrt(row), most * _UNIT * (sqrt(step) + sqrt(steps)), _MARGIN * sqrt(row * step * steps))
+            for row, (_, steps, step) in zip(self.rows, self.steps, strict=True)
         )
         state.link = link = LinkSums([weights[i] for i in order], group)
         self.in_graph = tuple(Tensor([own.sites[i].slot for i in each], ms.int32) for each in self.members)
@@ -111,8 +113,8 @@ class Links(CheckCell):
         before, after, allowed = (), (), ()
         for k in range(len(self.members)):
             one, other = self.take(gradients, k, turn), self.take(reduced, k, turn)
-            before = (*before, _SUM(one * self.weights[k], 1))  # type: ignore[assignment]
-            after = (*after, _SUM(other * self.weights[k], 1))  # type: ignore[assignment]
+            before = (*before, self.sum(one, k))  # type: ignore[assignment]
+            after = (*after, self.sum(other, k))  # type: ignore[assignment]
             (unit, least), (of_one, of_sum, of_least) = _rounding(gradients[self.members[k][0]]), self.margins[k]
             norm = _GATHER(norms, at[k], 0)
             if self.rows[k] == 1:
@@ -127,13 +129,19 @@ class Links(CheckCell):
         sums = _CONCAT(after)
         return _CONCAT((_CONCAT(before) * self.factor - sums / self.ranks, *allowed)), sums
 
+    def sum(self, rows, k):
+        """Returns the weighted sum of each row."""
+        return _SUM(_SUM(_FLAT(rows * self.weights[k], self.steps[k]), 2), 1)
+
     def take(self, tensors, k, turn):
         """Returns what is weighted of the tensors of kind `k`, each in a row."""
-        found = ()
+        found, rows = (), turn
+        if self.rows[k] > 1:
+            rows = _LOWER(self.starts[k] + turn, self.last[k])
         for i in self.members[k]:
             some = _FLAT(tensors[i], (-1, self.rows[k]))
             if self.rows[k] > 1:
-                some = _GATHER(some, _LOWER(self.starts[k] + turn, self.last[k]), 0)
+                some = _GATHER(some, rows, 0)
             some = some if some.dtype == ms.float32 else _CAST(some, ms.float32)
             found = (*found, _SUM(some, 1) if self.rows[k] > 1 else _FLAT(some, (-1,)))  # type: ignore[assignment]
         return _STACK(found)

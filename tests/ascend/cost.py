@@ -114,7 +114,8 @@ def count(graph: str) -> Count:
             continue
         launches += 1
         if name not in _IN_PLACE:
-            total += sum(_size(*found) for found in _TENSOR.findall(types))
+            sizes = [_size(*found) for found in _TENSOR.findall(types)]
+            total += sum(sizes[1:]) + (sizes[-1] if name == "Gather" else sum(sizes[:1]))  # it reads what it returns
     return Count(
         total, launches, sum(_size(*found) for types in _BACKWARD.findall(graph) for found in _OWN.findall(types))
     )

@@ -161,27 +161,18 @@ def _workers(parent, *, all_of=False):
         ("graph", "links", 2),
         pytest.param("pynative", "links", 3, marks=pytest.mark.slow),
         pytest.param("graph", "halves", 2, marks=pytest.mark.slow),
-        pytest.param("pynative", "halves", 2, marks=pytest.mark.slow),
     ],
 )
-def test_sums_that_a_link_delivers_wrong_are_refused_and_name_a_device_only_where_one_rank_got_others(
-    runner, mode, story, ranks
-):
-    code, steps = train_together(runner, ranks, mode, story, "skip", timeout=200)
-    assert code == 0
-    wrong = {2, 3, 4, 5} if story == "links" else {2, 3, 5}  # of halves one element is rounding
-    first, *_, last = events(runner, ranks)
-    assert {event["step"] for event in first} == wrong
-    assert {(event["rule"], event["checkpoint"], event["refused"]) for event in first} == {
-        ("link", "first.weight", True)
-    }
-    alike = [(event["step"], event["rank"], event["device"]) for event in first if event["kind"] == "anomaly"]
-    assert alike == [(step, -1, "unknown") for step in sorted(wrong - {5} * (ranks > 2))]
-    own = [(event["step"], event["rank"], event["device"]) for event in last if event["kind"] == "anomaly"]
-    assert own == [(5, ranks - 1, f"CPU:{ranks - 1}")] * (ranks > 2)
-    digests = [[step["digest"] for step in each] for each in steps]
-    assert len({tuple(each) for each in digests}) == 1
-    assert [i + 2 for i in range(5) if digests[0][i] == digests[0][i + 1]] == sorted(wrong)
+def test_wrong_sums_of_a_link_are_refused_and_name_a_rank_only_where_others_got_other_sums(runner, mode, story, ranks):
+    code, [first, *others] = train_together(runner, ranks, mode, story, "skip", timeout=200)
+    told = [[event for event in each if event["kind"] != "problem"] for each in events(runner, ranks)]
+    anomalies = sorted((each["step"], each["rank"]) for rank in told for each in rank if each["kind"] == "anomaly")
+    shared = [(step, -1) for step in (2, 3, 4)[: 3 if story == "links" else 2]]  # in halves one element may be rounding
+    assert (code, anomalies) == (0, [*shared, (5, 2 if ranks > 2 else -1)])
+    assert {(each["rule"], each["checkpoint"], each["refused"]) for each in told[0]} == {("link", "first.weight", True)}
+    digests = [step["digest"] for step in first]
+    assert [i + 1 for i in range(1, 6) if digests[i] == digests[i - 1]] == [step for step, _ in anomalies]
+    assert {step["digest"] for each in others for step in each} <= set(digests)
 
 
 @pytest.mark.slow
