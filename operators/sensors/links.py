@@ -26,6 +26,8 @@ _ROW, _SHORTEST = 128, 16
 _MARGIN = 32.0
 """Times that a difference may be as large as random rounding makes it, where no weight is larger than 1."""
 _UNIT, _LEAST = 2.0**-24, 2.0**-100
+_OF_FLOAT32, _OF_FLOAT16, _OF_BFLOAT16 = (_UNIT, 2.0**-126), (2.0**-11, 2.0**-25), (2.0**-8, 2.0**-126)
+"""Largest error of a rounded number: relative, and absolute where the number is tiny."""
 _ALIKE, _NEXT, _PARTS = float(CALLS_ALIKE), float(NEXT_CALL), float(PARTS)
 _STACK, _SUM, _CONCAT, _FLAT, _CAST, _GATHER = P.Stack(), P.ReduceSum(), P.Concat(), P.Reshape(), P.Cast(), P.Gather()
 _ABS, _MAX, _SQRT, _ASSIGN = P.Abs(), P.ReduceMax(keep_dims=True), P.Sqrt(), P.Assign()
@@ -115,7 +117,8 @@ class Links(CheckCell):
             one, other = self.take(gradients, k, turn), self.take(reduced, k, turn)
             before = (*before, self.sum(one, k))  # type: ignore[assignment]
             after = (*after, self.sum(other, k))  # type: ignore[assignment]
-            (unit, least), (of_one, of_sum, of_least) = _rounding(gradients[self.members[k][0]]), self.margins[k]
+            unit, least = _rounding(gradients[self.members[k][0]])
+            of_one, of_sum, of_least = self.margins[k]
             norm = _GATHER(norms, at[k], 0)
             if self.rows[k] == 1:
                 may = norm * (of_one * unit + of_sum) + of_least * least
@@ -148,10 +151,9 @@ class Links(CheckCell):
 
 
 def _rounding(x):
-    """Returns the largest error of a rounded number of the type of `x`: relative, and absolute if it is tiny."""
     if x.dtype == ms.float16:
-        return 2.0**-11, 2.0**-25
-    return (2.0**-8 if x.dtype == ms.bfloat16 else _UNIT), 2.0**-126
+        return _OF_FLOAT16
+    return _OF_BFLOAT16 if x.dtype == ms.bfloat16 else _OF_FLOAT32
 
 
 def _weights(count: int) -> np.ndarray:
