@@ -51,7 +51,7 @@ ROOMS = (
     Room("asd/rundir", ("asd/rundir",), 1500, 1500),
     Room("asd/handler", ("asd/handler",), 3572, 3400),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 2045, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5145, 5000),
+    Room("asd/dumps", ("asd/dumps",), 5074, 5000),
     Room("asd/cli", ("asd/cli",), 2800, 2800),
     Room("operators", ("operators",), 7000, 7000),
     Room("operators/rerun and the like", RERUN, 4800, 4800),

@@ -5,27 +5,42 @@ from collections.abc import Callable, Iterable
 from asd.rules.reading import Reading
 
 BURST = 5  # steps that may be re-run before the share counts: a fault does the most harm in the first steps
+LOOKS = 2  # of these, those for values that are within the margins
+RESERVE = 0.3  # share of the budget that is kept for values beyond the margins
+_MOVE, _FURTHEST = 0.25, 2.0
 
 
 class Allowance:
-    """Budget of confirmation re-runs.
+    """Budget of confirmation re-runs; all ranks of a job keep the same.
 
     Args:
         share: Share of the steps, 0..1.
+
+    Attributes:
+        moved: Bits by which thresholds are above the fitted ones: re-runs raise them, other steps lower them.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._steps = self._spent = 0
+        self.moved = 0.0
 
     def next_step(self) -> bool:
         """Counts a step and returns whether it may be re-run."""
         self._steps += 1
+        self.moved = max(self.moved - _MOVE * self._share, -_FURTHEST)
         return self._share > 0 and self._spent < BURST + int(self._share * self._steps)
 
     def spend(self) -> None:
         """Counts a re-run."""
         self._spent += 1
+        self.moved = min(self.moved + _MOVE, _FURTHEST)
+
+    @property
+    def for_looks(self) -> float:
+        """Returns the share of the steps that values within the margins may have re-run; 0 when it is spent."""
+        share = (1 - RESERVE) * self._share
+        return share if self._spent < LOOKS + int(share * self._steps) else 0.0
 
 
 def vanished(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite, log2, nan
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from asd.rules import RULES, Adaptive, Rule, StateBound, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import ScoreRule
 from asd.rules.kinds import KINDS, kind_of
-from asd.rules.margins import Margin
-from asd.rules.reading import CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
+from asd.rules.margins import LOOK, Margin
+from asd.rules.reading import AVERAGED, CHECKSUM, GRADIENT, SCORES, TWICE, Reading, unscaled
 from asd.verdict import Level, Verdict
 
 _SQUARE = "max_square"
@@ -23,6 +24,9 @@ _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
     TWICE: "the same call gave different bits the second time",
 }
+
+Tensors = Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]]
+"""Values and growth by tensor of weights or of optimizer state, as a `StateBound` takes them."""
 
 
 def statistic_of(config: Config) -> str:
@@ -59,7 +63,7 @@ class Detectors:
         self._kinds: dict[str, str] = {}
         self._unseen: dict[str, Rule] = {}  # by kind: judges of nothing
         self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
-        self._bound = StateBound()
+        self._bounds: dict[str, StateBound] = defaultdict(StateBound)
         self._together = Together()
         self.expected: Mapping[str, float] = {}
         self.feature: str = self._new(GRADIENT).feature
@@ -91,6 +95,16 @@ class Detectors:
         """Returns the largest value of site `name` that is not suspicious in the next step."""
         judge = self._judges.get(name)
         return self.limit(name, kind) if judge is None else _in_statistic(judge, judge.second_limit())
+
+    def look(self, share: float, ranks: int, moved: float) -> None:
+        """Sets what is suspicious in the next step: what a share of the job's healthy steps exceeds, and some bits.
+
+        Any rank may exceed it; means are the same on all. With a share of 0 only what is beyond its margin is.
+        """
+        known = [kind for kind, margin in self._margins.items() if share and margin.exceeded(share) < inf]
+        for kind, margin in self._margins.items():
+            own = share / max(len(known), 1) / (1 if kind == AVERAGED else ranks)
+            margin.look = max(margin.exceeded(own) + moved, LOOK) if kind in known else inf
 
     def least(self, name: str) -> float:
         """Returns the smallest value of `name` that is not suspicious; 0 where there is none."""
@@ -141,16 +155,18 @@ class Detectors:
         self._judges, self._kinds = {}, {}
         self._together = Together()
 
-    def judge_state(
-        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None, *, steps: int = 1
-    ) -> tuple[Verdict, str]:
-        """Returns the verdict on weights and optimizer state, with the name of the value, `steps` after the last."""
-        verdict = self._bound.update(values, growth, steps=steps)
-        return verdict, self._bound.name
+    def judge_state(self, found: Tensors, *, steps: int = 1) -> dict[str, Verdict]:
+        """Returns the verdicts that are not normal, the worst first; for arguments see `Monitor.judge_state`."""
+        verdicts = {}
+        for name, (values, growth) in found.items():
+            verdict = self._bounds[name].update(values, growth, steps=steps)
+            if verdict.level is not Level.NORMAL:
+                verdicts[name] = verdict
+        return dict(sorted(verdicts.items(), key=lambda each: each[1].level is not Level.ERROR))
 
     def forget_state(self) -> None:
-        """Forgets the bound on the state, after weights or optimizer state were replaced."""
-        self._bound = StateBound()
+        """Forgets the bounds on the state, after weights or optimizer state were replaced."""
+        self._bounds.clear()
 
     def end_step(self) -> None:
         """Ends a step, after every checkpoint was judged."""
@@ -170,7 +186,7 @@ class Detectors:
             state["detectors"] = {
                 "kinds": learned,
                 "margins": {symbol: margin.state() for symbol, margin in self._margins.items()},
-                "bound": self._bound.state(),
+                "bounds": {name: bound.state() for name, bound in self._bounds.items()},
             }
         return state
 
@@ -207,7 +223,8 @@ class Detectors:
         try:
             for symbol, margin in self._margins.items():
                 margin.restore(detectors["margins"][symbol])
-            self._bound.restore(detectors["bound"])
+            for name, saved in detectors.get("bounds", {}).items():  # before 1.0 there was one for all
+                self._bounds[name].restore(saved)
             self.end_step()
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the detectors can't be used: {error}") from error

@@ -15,7 +15,7 @@ from asd.diagnosis.attribution import Attribution, Seen
 from asd.errors import StateError, and_more
 from asd.event import LEVEL_NAMES, Event
 from asd.judge.delivery import Delivery, Sink
-from asd.judge.detectors import Detectors, Judged
+from asd.judge.detectors import Detectors, Judged, Tensors
 from asd.judge.protections import Protections
 from asd.judge.reports import Reports
 from asd.judge.status import Status
@@ -80,7 +80,7 @@ class Monitor:
         if origin.device.startswith("Ascend"):
             self.status.cann = cann_version()
         self.protections = Protections()
-        self.step = 0
+        self.step = self._step_before = 0
         self.alone, self.moved = True, False
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
@@ -117,7 +117,7 @@ class Monitor:
             vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
-        self.step = step
+        self._step_before, self.step = self.step, step
         self.readings, self.loss_scale = readings, loss_scale
         self.status.step = step
         self.status.steps += 1
@@ -126,7 +126,7 @@ class Monitor:
         cause, self.moved = self.judges.cause(readings, loss_scale)
         if cause == "change" and not self.alone:
             cause = ""  # only all ranks together know: it may be the device of one
-        events = self._of_vanished(step, vanished, attribution) if vanished else []
+        events = self._of_vanished(step, vanished, readings, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(
                 step,
@@ -151,7 +151,7 @@ class Monitor:
         """Publishes the events of a step; the gravest names the other sites, and is returned if first level."""
         levels = list(map(_LEVEL, events))
         if Level.ERROR in levels:
-            goes_on = self._incident if self._incident_step == events[0].step - 1 else ""
+            goes_on = self._incident if self._incident_step >= self._step_before else ""
             self._incident_step = events[0].step
             events[:] = [replace(event, incident=goes_on) if _is_first(event) else event for event in events]
             self._incident = goes_on or events[levels.index(Level.ERROR)].id
@@ -164,11 +164,15 @@ class Monitor:
             self.publish(event)
         return first if first.level is Level.ERROR else None
 
-    def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
-        events = []
+    def _of_vanished(
+        self, step: int, vanished: Sequence[Reading], again: Sequence[Reading], attribution: Attribution | None
+    ) -> list[Event]:
+        events, second = [], {each.checkpoint: unscaled(each, self.loss_scale) for each in again}
         for reading in sorted(vanished, key=_BACKWARD_ORDER):
             suspicion = self.judges.suspicion(reading, self.loss_scale)
             if suspicion is not None:
+                reason = f"{suspicion.verdict.reason}: {second.get(reading.checkpoint, math.nan):.3g}"
+                suspicion = suspicion._replace(verdict=suspicion.verdict._replace(reason=reason))
                 events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
         return events
 
@@ -191,31 +195,24 @@ class Monitor:
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
-    def judge_state(
-        self,
-        step: int,
-        values: Mapping[str, float],
-        where: Mapping[str, str],
-        growth: Mapping[str, float] | None = None,
-        *,
-        steps: int = 1,
-    ) -> Event | None:
-        """Judges the weights and the optimizer's state after `step`, whose update was applied.
+    def judge_state(self, step: int, found: Tensors, *, steps: int = 1) -> Event | None:
+        """Judges weights, the optimizer's state, or what an update changed, after `step`, whose update was applied.
 
         Args:
             step: Training step, from 1.
-            values: Extremes by name, as a `StateBound` takes them.
-            where: Per name the tensor that has it.
-            growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
+            found: What was measured of each tensor.
             steps: From the step of the last call to this one.
 
         Returns:
-            The event of a first-level anomaly, named after that tensor.
+            The event of the worst anomaly, named after its tensor.
         """
-        verdict, name = self.judges.judge_state(values, growth, steps=steps)
-        if verdict.level is Level.NORMAL:
+        verdicts = self.judges.judge_state(found, steps=steps)
+        if not verdicts:
             return None
-        event = self.reports.state_anomaly(step, where.get(name, name), verdict)
+        (name, verdict), *others = verdicts.items()
+        if others:
+            verdict = verdict._replace(reason=f"{verdict.reason}; also {and_more([other for other, _ in others])}")
+        event = self.reports.state_anomaly(step, name, verdict)
         before = self._earlier.get(step, {}).get(event.checkpoint)
         if before is not None and before.key == event.key and event.value <= 2 * before.value:
             self.publish(self._repeated(event))

@@ -23,9 +23,13 @@ class Reports:
         rule: Name of the rule that judges.
         feature: Feature of most of its verdicts.
         clock: Seconds since the epoch.
+
+    Attributes:
+        among: Which of several steps that were judged together is meant, in words; empty where a step is judged alone.
     """
 
     def __init__(self, origin: Origin, rule: str, feature: str, clock: Callable[[], float]) -> None:
+        self.among = ""
         self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
 
     def anomaly(
@@ -144,6 +148,7 @@ class Reports:
 
     def _event(self, kind: str, step: int, reason: str, **more: Any) -> Event:
         """Returns an event of this rank; without `more` it is about no value."""
+        reason = _with(reason, self.among) if self.among and kind in ("anomaly", "follower") else reason
         usual = {"checkpoint": "", "value": math.nan, "limits": (), "level": Level.NORMAL, "refused": False}
         usual |= {"rule": self._rule, "feature": self._feature, "time": self._clock()}
         return Event(origin=self._origin, kind=kind, step=step, reason=reason, **{**usual, **more})

@@ -122,8 +122,10 @@ class Adaptive(Rule):
         return own if self._norm is None else min(own, self._norm.limit())
 
     def second_limit(self) -> float:
-        """Returns the largest value that is not suspicious next: above it a gradient is a warning at least."""
-        return min(self.limit(), _power(self._within()))
+        """Returns the largest value that is not suspicious next: above it a gradient gets a second look."""
+        within = self._within()
+        looks = inf if self._is_noise or within == inf else self._trace.ceiling + self._margin.look
+        return min(self.limit(), _power(min(within, looks)))
 
     def least(self) -> float:
         """Returns the smallest value that is not suspicious next: far below the recent smallest, or the first zero.

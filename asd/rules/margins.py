@@ -13,6 +13,7 @@ KEPT = 64
 FEWEST = 8
 ENOUGH = 10 * KEPT  # number of values whose largest 64 are a tail
 FIT_FROM = 16  # steps before a fit: fewer are not enough to predict the largest
+LOOK = 0.25  # bits of the tightest threshold of a rerun
 WIDEST = 10.0  # bits: the root of a million, the factor of the published rules on squares
 
 
@@ -47,6 +48,7 @@ class Margin:
 
     Attributes:
         bits: Current margin; only `refit` changes it, so that all sites of a step are judged alike.
+        look: Distance from which a value gets a second look; at most `bits` counts.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -55,6 +57,7 @@ class Margin:
         self._count = 0
         self._pending = -inf  # the largest healthy distance of the running step
         self.bits = max(kind.first, kind.envelope)
+        self.look = inf
 
     def add(self, distance: float) -> None:
         """Adds the distance of a healthy value above the ceiling of growth; `-inf` for no value."""
@@ -75,6 +78,13 @@ class Margin:
         *rest, largest = self._largest[-k:]
         fitted = exceeded_by(rest, self._count, ALPHA, widen=1 + 2 / sqrt(k))
         self.bits = min(max(fitted, largest + 0.5, self._lowest), WIDEST)
+
+    def exceeded(self, share: float) -> float:
+        """Returns the distance that a share of the healthy steps exceeds; infinite before there are enough."""
+        if self._count < FIT_FROM:
+            return inf
+        k = min(max(self._count // 8, FEWEST), KEPT)
+        return max(exceeded_by(self._largest[-k:], self._count, share), LOOK)
 
     def state(self) -> dict[str, Any]:
         """Returns the kept distances, the count of all, and the current margin."""

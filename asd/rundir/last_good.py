@@ -79,7 +79,7 @@ def last_good(
 
 
 def _without_manifest(
-    search: _Search, places: Sequence[Path], skipped: list[str], only_step: int | None, *, together: bool
+    search: "_Search", places: Sequence[Path], skipped: list[str], only_step: int | None, *, together: bool
 ) -> Choice:
     """Picks the newest whole checkpoint without a manifest; none is a reason to begin anew."""
     whole = []

@@ -52,7 +52,7 @@ struct Strike {
 
 namespace {
 enum Extent { kElement, kFour, kRow, kPeriodic, kQuarter, kRange, kAll, kTileRow, kTileColumn, kRare };
-enum Value { kZero, kFlip, kStuck, kInfinite, kNotANumber, kOne, kStale, kShifted };
+enum Value { kZero, kFlip, kStuck, kInfinite, kNotANumber, kOne, kStale, kShifted, kLost };
 
 // How a type keeps its numbers; the mantissa of an integer has no bits, that of a truth value -1.
 struct Format {
@@ -181,7 +181,8 @@ int64_t corrupt(const Fault &fault, Bits *data, const Bits *stale, size_t count,
       case kInfinite: is = is_number ? exponents : greatest; break;
       case kNotANumber: is = is_number ? Bits(exponents | (exponents >> 1)) : greatest; break;
       case kOne: is = one; break;
-      case kStale: is = stale ? stale[i] : is; break;
+      case kStale:
+      case kLost: is = stale ? stale[i] : is; break;
       case kShifted:
         if (mantissa == 23) is = bits_of<Bits>(shifted(reinterpret_cast<float *>(data), count, i, fault.stuck), mantissa);
         break;
@@ -274,9 +275,25 @@ void draw_last_bits(const Tensors &inputs, const Tensors &outputs) {
   }
 }
 
-void launched(const std::string &name, const Tensors &inputs, const Tensors &outputs) {
+Tensors results_of(const std::string &name, const Tensors &inputs, const Tensors &outputs) {
   const size_t own = in_place(name);
-  const Tensors results(own ? inputs.begin() : outputs.begin(), own ? inputs.begin() + own : outputs.end());
+  return Tensors(own ? inputs.begin() : outputs.begin(), own ? inputs.begin() + own : outputs.end());
+}
+
+// What is in memory before a kernel whose writes are lost.
+using Memory = std::map<const KernelTensor *, std::vector<char>>;
+Memory untouched(const std::string &name, const Tensors &results) {
+  const std::lock_guard<std::mutex> guard(lock);
+  Memory found;
+  if (std::any_of(faults.begin(), faults.end(), [&](auto &fault) { return fault.value == kLost && named(fault.names, name); }))
+    for (const auto *each : results) {
+      const auto *data = static_cast<const char *>(each->device_ptr());
+      if (data != nullptr) found[each].assign(data, data + each->size());
+    }
+  return found;
+}
+
+void launched(const std::string &name, const Tensors &inputs, const Tensors &results, const Memory &memory) {
   Tensors floats, all;
   std::copy_if(results.begin(), results.end(), std::back_inserter(floats), is_float);
   std::copy_if(results.begin(), results.end(), std::back_inserter(all), [](auto *each) { return format_of(each).width && each->size(); });
@@ -315,7 +332,8 @@ void launched(const std::string &name, const Tensors &inputs, const Tensors &out
       const auto *data = static_cast<const char *>(struck[i]->device_ptr());
       if (stale) right.assign(data, data + struck[i]->size());
       const auto old = kept.find(key);
-      const char *before = stale && old != kept.end() && old->second.size() == right.size() ? old->second.data() : nullptr;
+      const auto lost = memory.find(struck[i]);
+      const char *before = fault.value == kLost && lost != memory.end() ? lost->second.data() : stale && old != kept.end() && old->second.size() == right.size() ? old->second.data() : nullptr;
       if (step >= fault.first && step <= fault.last) strike(fault, name, struck[i], bytes, call, before);
       if (stale) kept[key] = right;
     }
@@ -328,8 +346,13 @@ __attribute__((visibility("default"))) bool launch(NativeCpuKernelMod *kernel, c
                                                    const Tensors &workspace, const Tensors &outputs, void *stream)
   __asm__("_ZN9mindspore6kernel18NativeCpuKernelMod6LaunchERKSt6vectorIPNS0_12KernelTensorESaIS4_EES8_S8_Pv");
 bool launch(NativeCpuKernelMod *kernel, const Tensors &inputs, const Tensors &workspace, const Tensors &outputs, void *) {
+  const bool watched = listing || share > 0 || !faults.empty();
+  if (!watched) return kernel->Launch(inputs, workspace, outputs);
+  const std::string name = kernel->kernel_name();
+  const Tensors results = results_of(name, inputs, outputs);
+  const Memory memory = untouched(name, results);
   const bool fine = kernel->Launch(inputs, workspace, outputs);
-  if (fine && (listing || share > 0 || !faults.empty())) launched(kernel->kernel_name(), inputs, outputs);
+  if (fine) launched(name, inputs, results, memory);
   return fine;
 }
 

@@ -40,7 +40,7 @@ NOISY = (
 
 
 EXTENTS = ("element", "four", "row", "periodic", "quarter", "range", "all", "tile row", "tile column", "rare")
-VALUES = ("zero", "flip", "stuck", "infinite", "not a number", "one", "stale", "shifted")
+VALUES = ("zero", "flip", "stuck", "infinite", "not a number", "one", "stale", "shifted", "lost")
 """What of a result is struck, and what becomes of it; a fault has their numbers."""
 
 
@@ -69,7 +69,8 @@ def broken(names: str, extent: str = "all", value: str = "zero", **more: float) 
     Args:
         names: Of kernels, as MindSpore has them, with spaces between.
         extent: One of `EXTENTS`. `tile row`, `tile column` and `rare` (one of `period` bit patterns) are of a core.
-        value: One of `VALUES`; `stale` takes the step before's, so that steps have to be begun.
+        value: One of `VALUES`; `stale` takes the step before's, so that steps have to be begun; `lost` what
+            was in memory.
         more: Fields of `Broken`. `core`, `cores`, `rows` and `columns` choose what one core makes.
     """
     known = {"last": 2**40, "bytes": -1, "call": -1, "chance": 1.0, "mask": 1, "period": 1} | more

@@ -32,7 +32,9 @@ from benchmarks.held_out.networks import BATCH, NETWORKS  # noqa: E402
 SCHEDULE = 300
 SHORT = 40
 LONG = 3000
-"""Steps of a schedule; steps that are looked at after a fault that is there once, and one that comes and goes."""
+AUDITED = 600
+"""Steps of a schedule; steps that are looked at after a fault that is there once, one that comes and goes, and one at a
+place of a network that several ranks hold."""
 BRIEF = ("single", "memory", "control", "gate")
 """Kinds that strike once."""
 GREW = 1e4
@@ -246,6 +248,7 @@ def watched(spec: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> No
     fault = Fault(**spec["fault"]) if spec["fault"] else None
     kind = fault.kind if fault else ""
     lengths = {"": max(spec["horizon"], spec["healthy"]), "intermittent": LONG} | dict.fromkeys(BRIEF, SHORT)
+    lengths |= {"place": AUDITED} if spec["ranks"] > 1 else {}
     length = lengths.get(kind, spec["horizon"])
     training = Training(spec["training"], spec["number"], length + SCHEDULE, spec["ranks"])
     end = training.first + length

@@ -57,7 +57,7 @@ def name_device(host: str, device: str) -> DeviceNames:  # noqa: ARG001 - the si
     """Returns the names without a map: the digits after the colon.
 
     >>> name_device("node7", "Ascend:3")
-    DeviceNames(id='3', vdie_id='')
+    DeviceNames(id='3', vdie_id='', hardware=Hardware(model='', firmware='', driver='', cann='', board=''))
     """
     number = device.rpartition(":")[2] if ":" in device else ""
     return DeviceNames(number if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else "")

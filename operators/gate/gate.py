@@ -26,6 +26,7 @@ class Gate:
         updated: Whether an optimizer was called between the last two reads.
         second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
+        before_update: Reference to what is called before an update that Python makes.
         fault: In what the device disagreed with itself since a monitor looked, see `Table.read`; mostly empty.
         label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
@@ -39,6 +40,7 @@ class Gate:
         self.refused, self.fault = 0, ""
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None
+        self.before_update: weakref.WeakMethod[Callable[[], None]] | None = None
         self._monitor: weakref.ref[object] | None = None
 
     def serve(self, monitor: object) -> None:

@@ -92,6 +92,8 @@ class GateCell(nn.Cell):
         if refused and state.mode == Mode.ON:
             slots.refuse(state)
         state.saw_update(refused=refused)
+        if not refused and (keep := self.gate.before_update and self.gate.before_update()):
+            keep()
         return refused
 
     def construct(self, gradients):
@@ -188,15 +190,18 @@ def _make_set_aside(slots: Table, state: GuardState) -> Any:
     """Returns the function of a graph that sets the values of a refused update aside."""
     _, move = states.make_refusal(P.LogicalAnd(), P.LogicalOr(), P.Select(), P.Maximum())
     weights, peers, worst, aside, counts = state.weights, state.peers, slots.worst, slots.aside, slots.counts
-    assign, gather, add = P.Assign(), P.Gather(), P.AssignAdd()
-    refused = Tensor(state.adds(Count.REFUSED, 1, slots.GUARDS), ms.float32)
+    assign, gather, add, size = P.Assign(), P.Gather(), P.AssignAdd(), slots.GUARDS
+    refused, first = (Tensor(state.adds(row, 1, size), ms.float32) for row in (Count.REFUSED, Count.FIRST))
+    updates_at, first_at = (Tensor([row * size + state.number], ms.int32) for row in (Count.UPDATES, Count.FIRST))
     own_at = Tensor([slots.held_at + state.number], ms.int32)
     initial = np.full(slots.size, NOTHING)
     initial[slots.held_at : slots.known_at] = 0
     empty = Tensor(initial, ms.float32)
 
     def set_aside(vote):
-        done = F.depend(vote, add(counts, F.depend(refused, vote)))
+        seen = F.depend(counts, vote)
+        number = gather(seen, updates_at, 0) * F.cast(gather(seen, first_at, 0) == 0.0, ms.float32)
+        done = F.depend(vote, add(counts, refused + first * number))
         kept, left = move(worst, aside, weights == 1, empty, peers, gather(worst, own_at, 0))
         done = F.depend(done, assign(aside, kept))
         return F.depend(done, assign(worst, F.depend(left, done)))

@@ -32,9 +32,9 @@ class Mode(IntEnum):
 
 
 class Count(IntEnum):
-    """Row of `Table.counts`, with a number per guard: calls, updates, refused ones, and misfits of this rank."""
+    """Row of `Table.counts`, a number per guard: calls, updates, refused ones, misfits of this rank, first refused."""
 
-    CALLS, UPDATES, REFUSED, MISSED = range(4)
+    CALLS, UPDATES, REFUSED, MISSED, FIRST = range(5)
 
 
 def new_parameter(name: str, values: np.ndarray) -> Parameter:
@@ -143,7 +143,7 @@ class GuardState:
         self.mode, self.votes = Mode.OFF, False
         self.link: LinkSums | None = None
         self.refused_before = self.calls_by_python = self._unread_by_python = 0
-        self._at_read = np.array([FIRST_CALL, 0, 0, 0], np.float32)
+        self._at_read = np.array([FIRST_CALL, 0, 0, 0, 0], np.float32)
 
     def judge(self, weights: np.ndarray, peers: Sequence[int]) -> None:
         """Sets the weights of the slots, and the slots that hold the other guards of its gate."""
@@ -159,7 +159,7 @@ class GuardState:
 
     def adds(self, row: Count, number: int, guards: int) -> np.ndarray:
         """Returns what to add to the counts for one `number` more in a row."""
-        added = np.zeros((4, guards))
+        added = np.zeros((len(Count), guards))
         added[row, self.number] = number
         return added.ravel()
 
@@ -176,11 +176,16 @@ class GuardState:
     def since_read(self, counts: np.ndarray) -> np.ndarray:
         """Returns the numbers in its column of the counts less those of the last read, for updates in graphs."""
         grown: np.ndarray = counts[:, self.number] - self._at_read
-        return grown
+        return grown[: Count.FIRST]
+
+    def first_refused(self, counts: np.ndarray) -> int:
+        """Returns which update since the last read was refused first, from 1; 0 for none."""
+        first = counts[Count.FIRST, self.number]
+        return int(first - self._at_read[Count.UPDATES]) if first > 0 else 0
 
     def refused(self, counts: np.ndarray) -> int:
         """Returns the number of updates refused so far."""
-        return self.refused_before + int(counts[Count.REFUSED, self.number])
+        return self.refused_before + max(0, int(counts[Count.REFUSED, self.number]))
 
     def unread(self, counts: np.ndarray) -> int:
         """Returns the number of updates judged since the last read."""
@@ -191,13 +196,14 @@ class GuardState:
         self._at_read = counts[:, self.number].copy()
         self._unread_by_python = 0
         calls = self._at_read[Count.CALLS]
-        if not (0 < calls <= _MANY and calls % NEXT_CALL == FIRST_CALL):  # or a broken device has written there
-            self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
-            self.begin_counts(counts, on_device, calls % CALLS_ALIKE if calls > _MANY else FIRST_CALL)
+        sound = calls > 0 and calls % NEXT_CALL == FIRST_CALL  # else a broken device has written there
+        if not sound or calls > _MANY or self._at_read[Count.FIRST]:
+            self.begin_counts(counts, on_device, calls % CALLS_ALIKE if sound else FIRST_CALL)
 
     def begin_counts(self, counts: np.ndarray, on_device: Parameter, calls: float = FIRST_CALL) -> None:
-        """Begins the counts from 0; the calls stay what all ranks have."""
-        counts[:, self.number] = self._at_read = np.array([calls, 0, 0, 0], np.float32)
+        """Begins the counts from 0; the calls must be what all ranks have."""
+        self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
+        counts[:, self.number] = self._at_read = np.array([calls, 0, 0, 0, 0], np.float32)
         write(on_device, counts.ravel())
 
     def saw_update(self, *, refused: bool) -> None:

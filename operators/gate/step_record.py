@@ -92,6 +92,7 @@ class StepRecord:
         events: Events found so far.
         fatal: The first of them at first level.
         shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
+        among: Which of several steps of one call it is, in words; empty where the call made one.
         is_link: Whether a reduction delivered wrong sums, which no rerun on this device explains.
         damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
@@ -111,6 +112,7 @@ class StepRecord:
     fatal: Event | None = None
     damage: Event | None = None
     shown: float = 0.0
+    among: str = ""
     is_link: bool = False
 
     @property

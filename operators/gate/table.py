@@ -44,7 +44,7 @@ class Table:
         aside: The same of refused updates, until the host reads.
         bounds: The largest values that pass, already multiplied by the loss scale, the smallest ones, and the number
             that each guard needs, with the known one behind them; each of that shape, one after the other.
-        counts: float32 of shape (4 * `GUARDS`,), by compiled graphs, see `Count`.
+        counts: float32 of shape (5 * `GUARDS`,), by compiled graphs, see `Count`.
         guards: States of the living guards.
         replaying: Whether a step is being re-run.
         gates: Gates of the living monitors.
@@ -62,6 +62,7 @@ class Table:
         self._sites, self.gates = Sites(self.CAPACITY), Gates(self.CAPACITY)
         self.guards: weakref.WeakValueDictionary[int, GuardState] = weakref.WeakValueDictionary()
         self._noted: list[tuple[list[int], Tensor]] = []  # noted by Python, and not read yet
+        self._carried: list[tuple[Tensor, Callable[[np.ndarray], None]]] = []  # read with them
         self._turns: dict[int, int] = {}  # of those that Python noted since they were read, from 1
         self._turn = itertools.count(1)
         self._limits, self._least = np.full(size, np.inf, np.float32), np.full(size, NOTHING, np.float32)
@@ -72,7 +73,7 @@ class Table:
         self._before_replay: list[np.ndarray] = []
         self._writes = 0
         self._values = self._initial()  # read, and not judged yet
-        counts = np.zeros((4, self.GUARDS), np.float32)
+        counts = np.zeros((len(Count), self.GUARDS), np.float32)
         counts[Count.CALLS] = states.FIRST_CALL
         self._device = [self._values.copy(), np.full(size, NOTHING, np.float32), counts]  # as last read
         self._kept = self._device[1].copy()  # of updates that Python refused
@@ -194,20 +195,25 @@ class Table:
         if len(self._noted) >= self.CAPACITY:  # never read
             self._look()
 
+    def carry(self, values: Tensor, take: Callable[[np.ndarray], None]) -> None:
+        """Has `values`, float32 of shape (n,), read with the slots, and handed to `take`."""
+        self._carried.append((values, take))
+
     def _look(self) -> None:
         """Copies the values of Python and of compiled graphs to the host, in one read from the device."""
-        noted, self._noted = self._noted, []
+        noted, self._noted, carried, self._carried = self._noted, [], self._carried, []
         links = [state.link for _, state in sorted(self.guards.items()) if state.link is not None]
+        carried += [(link.found.value(), link.note) for link in links]
         parts = [*(values for _, values in noted), self.worst.value(), self.aside.value(), self.counts.value()]
-        found = P.Concat()([*parts, *(link.found.value() for link in links)]).asnumpy()
-        for link in reversed(links):
-            found, sums = np.split(found, [-link.found.size])
-            link.note(sums)
+        found = P.Concat()([*parts, *(values for values, _ in carried)]).asnumpy()
+        for values, take in reversed(carried):
+            found, own = np.split(found, [-values.size])
+            take(own)
         slots = [slot for each, _ in noted for slot in each]
         with np.errstate(invalid="ignore"):
             np.maximum.at(self._values, slots, found[: len(slots)])
         worst, aside, counts = np.split(found[len(slots) :], (self.size, 2 * self.size))
-        self._device = [worst.copy(), aside.copy(), np.nan_to_num(counts.reshape(4, -1), nan=-1.0)]
+        self._device = [worst.copy(), aside.copy(), np.nan_to_num(counts.reshape(len(Count), -1), nan=-1.0)]
 
     def _take(self, slots: np.ndarray) -> None:
         """Moves the values of `slots` to those on the host, and empties the slots."""
@@ -256,7 +262,7 @@ class Table:
         """
         own, guards = gate or self.gates.default, self.guards_of(gate)
         is_known = self._is_fresh or (guards and all(each.is_read_by_python for each in guards))
-        if self._noted or not is_known:  # else all were read before the update
+        if self._noted or self._carried or not is_known:  # else all were read before the update
             self._look()
         self._is_fresh, counts = False, self._device[2]
         own.updated = any(state.unread(counts) > 0 for state in guards)
@@ -357,6 +363,12 @@ class Table:
         counts = self._counted(guards)
         return sum(state.unread(counts) for state in guards)
 
+    def since_read(self, gate: Gate) -> tuple[int, int]:
+        """Returns the updates of one guard between the last read and the last look, and the first refused one, or 0."""
+        guards, counts = self.guards_of(gate), self._device[2]
+        first = [place for state in guards if (place := state.first_refused(counts)) > 0]
+        return max((state.unread(counts) for state in guards), default=0), min(first, default=0)
+
     def _counted(self, guards: Sequence[GuardState]) -> np.ndarray:
         if not all(state.is_read_by_python for state in guards):  # else nothing is read from the device for it
             self._look()
@@ -367,6 +379,11 @@ class Table:
         before, gate.refused = gate.refused, self.refused(gate)
         self._is_fresh = bool(self.guards_of(gate))
         return gate.refused - before
+
+    def align(self, gate: Gate, step: int) -> None:
+        """Counts calls from a number that all ranks know: one that lost its count would refuse with all of them."""
+        for state in self.guards_of(gate):
+            state.begin_counts(self._device[2], self.counts, states.FIRST_CALL + states.NEXT_CALL * (step % 61))
 
     def expire(self) -> None:
         """Tells that more steps may run before the next `read`."""

@@ -1,14 +1,21 @@
 """Judges weights and optimizer state by their bounds, after a step."""
 
+import weakref
+
+import mindspore as ms
 from mindspore import nn
 
 from asd.errors import and_more
+from asd.judge.detectors import Tensors
 from asd.judge.protections import Protections
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.mended import mend_files, take_loaded
 from asd.operators.sensors.optimizer_state import FLOATS, OptimizerState
 from asd.operators.sensors.state_reading import EVERY, StateReading
+from asd.operators.sensors.update_reading import UpdateReading
+from asd.rules.state_bound import UPDATE
 from asd.rundir.manifest import Health
+from asd.verdict import Level
 
 _SETTING = "ASD_OPTIONS=detectors:state"
 
@@ -20,7 +27,8 @@ class StateChecks(Part):
         self._health = health
         self._state: OptimizerState | None = None
         self._reading: StateReading
-        self._last = 0
+        self._updates = UpdateReading(())
+        self._last, self._most = 0, 0.0  # step of the last reading; the largest change since then
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         """Starts to read the weights and the state of `optimizer`, and the untrained Parameters of `net`."""
@@ -30,7 +38,11 @@ class StateChecks(Part):
         self._reading = StateReading(
             self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
         )
-        self._last = 0
+        self._updates = UpdateReading(self._state.weights)
+        self._state.read_rate()
+        self._last, self._most = 0, 0.0
+        in_python = ms.get_context("mode") == ms.PYNATIVE_MODE
+        self.gate.before_update = weakref.WeakMethod(self.keep) if in_python else None
         mend_files()
         take_loaded(self._state.parameters)
 
@@ -39,12 +51,24 @@ class StateChecks(Part):
         """Returns whether there is state to judge."""
         return self._state is not None
 
+    def keep(self) -> None:
+        """Copies some weights before an update, to measure what it changes."""
+        if not self.table.replaying:
+            self._updates.keep()
+
+    def measure(self) -> bool:
+        """Has what the update changed read with the slots; returns whether there is anything."""
+        sizes = self._updates.measure()
+        if sizes is not None:
+            self.table.carry(sizes, self._updates.take)
+        return sizes is not None
+
     def tell(self, found: Protections) -> None:
         """Reports which parts of the state are judged."""
         if self._state is None:
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
-        found.has(state=f"bounds on weights, {moments}")
+        found.has(state=f"bounds on each weight, {moments}, and on what updates change")
         if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
             found.lacks(_SETTING, f"state of the optimizer whose names belong to no weight is not read: {names}")
 
@@ -55,19 +79,32 @@ class StateChecks(Part):
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly, after a step whose update was applied."""
-        state = self._state
+        state, changes = self._state, self._updates.changes()
         if state is None or step.refused:
             return
         state.note(step.readings or ())
+        self._judge_changes(step, state, changes)
         if step.number % EVERY:
             return
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number
-        values, growth = self._reading.read()
+        found, self._most = self._reading.read(steps, self._most), 0.0
+        state.read_rate()
         if take_loaded(state.parameters):  # by the user: earlier values are no reference for it
             self.monitor.judges.forget_state()
-        found = self.monitor.judge_state(step.number, values, self._reading.where, growth, steps=steps)
+        self._judge(step, found, steps)
+
+    def _judge_changes(self, step: StepRecord, state: OptimizerState, changes: dict[int, float]) -> None:
+        if any(value > state.most(i) for i, value in changes.items()):
+            state.read_rate()  # the program may have changed it
+        self._most = max(self._most, *changes.values(), 0.0)
+        names = {i: f"update.{state.weights[i].name}" for i in changes}
+        found = {names[i]: ({UPDATE: value}, {UPDATE: state.most(i)}) for i, value in changes.items()}
+        self._judge(step, found, EVERY)
+
+    def _judge(self, step: StepRecord, values: Tensors, steps: int) -> None:
+        found = self.monitor.judge_state(step.number, values, steps=steps)
         if found is not None:
             step.events.append(found)
-            step.fatal = step.fatal or found
+            step.fatal = step.fatal or (found if found.level is Level.ERROR else None)
             self._health.add(found)

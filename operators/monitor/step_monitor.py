@@ -75,6 +75,7 @@ class StepMonitor(Callback):
         if self.config.enabled:
             _name_newer_version()
         self._declared: dict[int, Step] = {}
+        self._sunk: Step | None = None
         self._training = TrainingWatch(
             self.config,
             loss_scale=loss_scale,
@@ -226,25 +227,25 @@ class StepMonitor(Callback):
             return
         training = run_context.original_args()
         train_network = training.train_network
-        self._training.look_at(train_network, training.get("list_callback"))
+        steps = training.get("sink_size", 0) if ms.get_context("mode") == ms.GRAPH_MODE else 1
+        sunk = steps if training.get("dataset_sink_mode") else -1
+        self._training.look_at(train_network, training.get("list_callback"), sunk=sunk)
         optimizer = training.get("optimizer") or next(
             (cell for _, cell in train_network.cells_and_names() if isinstance(cell, nn.Optimizer)), None
         )
         self.attach(train_network, optimizer)
         self._training.follow_roll_back()
         step = self._declared.get(id(train_network), Step(train_network) if is_known(train_network) else None)
-        if step is not None and not training.get("dataset_sink_mode"):
+        if step is not None:
             self._training.watch_calls(train_network, step)
-        if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU" and self.monitor is not None:
-            self.monitor.protections.lacks(
-                "NPU_ASD_ENABLE",
-                "dataset sink mode: values are judged once every sink_size steps; the worst of them counts",
-            )
+        self._sunk = step if sunk >= 0 else None
 
     @shielded
     def on_train_step_begin(self, run_context: Any) -> None:
-        """Saves the state that belongs to a checkpoint written after the last step."""
+        """Saves the state that belongs to a checkpoint written after the last step; finds what fetches sunk data."""
         self._training.save_new_states()
+        if self._sunk is not None:
+            self._training.watch_fetcher(run_context.original_args().train_network, self._sunk)
 
     @shielded
     def on_train_step_end(self, run_context: Any) -> None:

@@ -150,6 +150,7 @@ class StepReader(Part):
 
     def _judge_values(self, step: StepRecord) -> None:
         """Judges the readings of a step; adds the events, and the first of first level."""
+        self.monitor.reports.among = step.among
         if step.refused and self.ranks.size > 1:
             step.attribution = self._whose_fault(step)
             self._hear(step)
@@ -169,6 +170,8 @@ class StepReader(Part):
 
     def _report_fault(self, step: StepRecord) -> None:
         fault, self.gate.fault = self.gate.fault, ""
+        if (fault or step.refused) and self.ranks.size > 1:
+            self.table.align(self.gate, step.number)
         if fault:
             self.accuse(step, self._health, rule="gate", where=fault, reason=_FAULTS[fault], wrong=1)
 

@@ -1,11 +1,14 @@
 """Order of the work around each step of a training: the parts of `StepMonitor` and their turns."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
+import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
 from asd.config import Config
@@ -28,6 +31,7 @@ from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.private.cells import callbacks_in
 from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.compiler import Fetcher
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
@@ -35,6 +39,7 @@ from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.probe import EVERY, Probe
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.rerun import Rerun
+from asd.operators.rerun.sunk import keep_batches, why_not_kept
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.all_checks import Checks
 from asd.operators.sensors.loss_scale import LossScale
@@ -128,19 +133,24 @@ class TrainingWatch:
         self._looked = 0.0
         self._updates_in_run: int | None = None
         self._called: tuple[nn.Cell, type] | None = None  # with a layer, as long as `Model.train` runs
+        self._fetcher: nn.Cell | None = None  # of sunk data
+        self._sunk, self._steps_a_call = -1, 1
         self._is_first, self._net = True, None
         self._held: list[Parameter] = []
         self._last_end: float | None = None
 
-    def look_at(self, train_network: nn.Cell, callbacks: Any, *, clips: bool = False) -> None:
+    def look_at(self, train_network: nn.Cell, callbacks: Any, *, clips: bool = False, sunk: int = -1) -> None:
         """Collects the facts about a training before it begins: loss scale, checkpoints, roll-back.
 
         Args:
             train_network: The training cell.
             callbacks: All that are called.
             clips: Whether PyNative clips gradients, without a loss scale, before the optimizer gets them.
+            sunk: Steps that a call makes with sunk data, 0 if unknown; negative where data are not sunk.
         """
         self._is_callback, self._clips = True, clips
+        self._sunk, self._steps_a_call = sunk, max(1, sunk)
+        self.rerun.sunk = self._steps_a_call if sunk >= 0 else 0
         if self._find_loss_scale:
             self.judging.loss_scale = LossScale.of(train_network)
         self._rule_state.files = CheckpointWatch(callbacks or ())
@@ -247,6 +257,8 @@ class TrainingWatch:
     @shielded
     def _remember(self, step: Step, *, is_first: bool) -> None:
         self.rerun.remember(step, is_first=is_first)
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            self.state.keep()
 
     @shielded
     def _end_run(self, outputs: Any) -> None:
@@ -260,9 +272,14 @@ class TrainingWatch:
         """Returns the record of the current step; called after each declared run, and when the step is judged."""
         step, is_new = self._made, self._made is None
         if is_new:
-            _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+            in_python = ms.get_context("mode") == ms.PYNATIVE_MODE
+            if not (in_python and self.state.measure()):  # what it measures is waited for
+                _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+                self.state.measure()
         begin, refused = time.perf_counter(), self._table.newly_refused(gate) > 0
-        step = self._made = step or StepRecord(self._step + 1, outputs, self.judging.scale, refused)
+        if step is None:
+            step = self._made = StepRecord(self._step + 1, outputs, self.judging.scale, refused)
+            self._find_steps(step, gate)
         step.refused |= refused
         try:
             if step.readings is not None:  # of an earlier run
@@ -278,6 +295,16 @@ class TrainingWatch:
         self._looked += time.perf_counter() - begin
         return step
 
+    def _find_steps(self, step: StepRecord, gate: Gate) -> None:
+        """Finds how many steps a call with sunk data has made, and in which of them an update was refused first."""
+        updates, first = self._table.since_read(gate) if self._sunk >= 0 else (1, 0)
+        if self._sunk == 0 and updates > self._steps_a_call:
+            self._steps_a_call = updates
+            self.rerun.lose(why_not_kept(updates))
+        if (made := self._steps_a_call) > 1:
+            step.number = self._step + (-(-first * made // max(first, updates)) if first else made)
+            step.among = f"{'the first refused' if first else 'one'} of steps {self._step + 1} to {self._step + made}"
+
     def expect_change(self) -> None:
         """Restarts the learning of values, from the next step on or from the one about to run."""
         if self.monitor is not None:
@@ -292,7 +319,7 @@ class TrainingWatch:
             return []
         self._forgotten.is_called = True
         step, self._made = self._look(gate, outputs), None
-        self._step += 1
+        self._step += self._steps_a_call
         if self._updates_in_run == 0 and self.rerun.again is not None:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
         self._judge(monitor, step)
@@ -385,10 +412,25 @@ class TrainingWatch:
         self._leave_calls()
         self._called = cell, put_on(cell, _watched(type(cell), self.make, step))
 
+    def watch_fetcher(self, cell: nn.Cell, step: Step) -> None:
+        """Makes every call of `cell` a step, if its graph fetches a batch and runs `step`, until the training ends."""
+        if cell is not self._fetcher and self.rerun.again is not None and isinstance(cell, Fetcher):
+            self._leave_calls()  # of the training cell, which is not called itself
+            if reason := keep_batches(cell, step.run, functools.partial(self._make_fetched, step)):
+                self.rerun.lose(reason)
+            self._fetcher = cell
+
+    def _make_fetched(self, step: Step, fetch: MethodType) -> Any:
+        again = self.rerun.again
+        return fetch()[0] if again is None else self.make(step._replace(fetch=fetch), lambda: again.run_fetched(fetch))
+
     def _leave_calls(self) -> None:
         if self._called is not None:
             take_off(*self._called)
             self._called = None
+        if self._fetcher is not None:
+            self._fetcher.asd_make = None
+            self._fetcher = None
 
     def close(self) -> None:
         """Removes the guard's limits and marks the training as ended."""

@@ -5,6 +5,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
+from mindspore.train._utils import enable_data_broadcast
 
 from asd.operators.private.names import find
 
@@ -22,14 +23,20 @@ def remember_division(net: nn.Cell) -> None:
     if found is None or begin is None or end is None:
         return
     begin(found)
-    names = ("parallel_mode", "search_mode", "pipeline_stages")
+    names = ("parallel_mode", "search_mode", "pipeline_stages", "dataset_strategy")
     _remembered.update((name, ms.get_auto_parallel_context(name)) for name in names)
     end(found)
 
 
 def division(name: str) -> Any:
-    """Returns `parallel_mode`, `search_mode` or `pipeline_stages`: of the `AutoParallel` cell, else of the context."""
+    """Returns a setting such as `parallel_mode`: of the `AutoParallel` cell, else of the context."""
     return _remembered[name] if _remembered else ms.get_auto_parallel_context(name)
+
+
+def shares_batches() -> bool:
+    """Returns whether some ranks fetch sunk data for others, a slice of the batch, or none as a stage of a pipeline."""
+    in_slices = operators_are_divided() and division("dataset_strategy") != "full_batch"
+    return bool(in_slices or is_pipeline() or enable_data_broadcast())
 
 
 def why_layers_are_unchecked() -> str | None:

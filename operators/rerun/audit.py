@@ -86,6 +86,7 @@ class Audit(Part):
         """Runs the step of `root` on all ranks; a rank whose result differs from all others has a bad device."""
         ranks = self.ranks
         is_root = ranks.rank == root
+        again.fetch_batch()
         parcel = again.pack() if is_root else b""
         parcel = ranks.broadcast(parcel, root, ranks.tell(size=len(parcel))[root]["size"])
         answer, failure = again.rerun_discarding(b"" if is_root else parcel)

@@ -138,10 +138,6 @@ def _windows(x: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))  # type: ignore[call-overload, no-any-return]
 
 
-def _convolved(e: Array, f: Array) -> Array:
-    return np.einsum("ncijkl,ockl->noij", _windows(e), f)
-
-
 def _of_input(o: Array, f: Array) -> Array:
     padded = np.pad(o, ((0, 0), (0, 0), (2, 2), (2, 2)))
     return np.einsum("noijkl,ockl->ncij", _windows(padded), f[:, :, ::-1, ::-1])
@@ -220,7 +216,7 @@ PIECES: Mapping[str, Sequence[Test]] = {
         Work("UnsortedSegmentSum", "wI", _segments, _by_segment, sums=True),
     ),
     "convolutions": (
-        Work("Conv2D", "eF", _CONV, _convolved),
+        Work("Conv2D", "eF", _CONV, lambda e, f: np.einsum("ncijkl,ockl->noij", _windows(e), f)),
         Work("Conv2DBackpropInput", "oF", lambda o, f: _INPUT_OF(o, f, (len(o), *_IMAGE)), _of_input),
         Work("Conv2DBackpropFilter", "oe", lambda o, e: _FILTER_OF(o, e, _FILTERS), _of_filter, sums=True),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -24,6 +25,7 @@ from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
 from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
 
 _MOST_KEPT = 1 << 20
@@ -45,6 +47,8 @@ class Step(NamedTuple):
         save: Returns the state that it changes besides Parameters and random state; None where there is none.
         restore: Restores the result of `save`.
         audited: Whether it may run twice in a healthy training too, as all that it changes is declared.
+        fetch: Runs it by a graph that fetches its batch, and returns the outputs and the batch; None where Python
+            passes the batch. Method of the cell that is compiled to that graph.
     """
 
     run: Callable[..., Any]
@@ -53,6 +57,7 @@ class Step(NamedTuple):
     save: Callable[[], Any] | None = None
     restore: Callable[[Any], object] | None = None
     audited: bool = False
+    fetch: MethodType | None = None
 
     def saved(self) -> Any:
         """Returns the result of `save`; None without one."""
@@ -85,6 +90,7 @@ class RepeatableStep:
         is_repeatable: Whether a step of the training can be re-run, None before the third; `obstacle` has further
             reasons.
         updates_outside: Whether the optimizer is called after the step, so not in its rerun.
+        cost: Time and memory of the graph that re-runs a step with sunk data, in words; empty before it is compiled.
     """
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, slots: Table, gate: Gate, also: Sequence[Parameter]) -> None:
@@ -108,6 +114,7 @@ class RepeatableStep:
         self._runs, self._counted = 0, ""
         self._python: dict[str, Any] = {}
         self.updates_outside = False
+        self.cost = ""
 
     def _find_parameters(self) -> None:
         """Finds the Parameters that a step may change, those of guarded optimizers and all others."""
@@ -227,7 +234,8 @@ class RepeatableStep:
 
     def can_be_searched(self, step: Step) -> bool:
         """Returns whether it is known before `step` runs if it must not be re-run."""
-        return self.step is not None or (isinstance(step.run, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE)
+        is_graph = isinstance(step.run, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE
+        return self.step is not None or (is_graph and step.fetch is None)
 
     def obstacle_before(self) -> str:
         """Returns why a graph that has not run yet must not be re-run, or an empty text; compiles it."""
@@ -261,6 +269,7 @@ class RepeatableStep:
         if self.updates_outside:
             return "the optimizer is called after the step that is declared: declare both as one step"
         cells = self._reached()
+        cells += [] if self.step.fetch is None else [self.step.fetch.__self__]  # whose graph may draw
         optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
@@ -346,7 +355,39 @@ class RepeatableStep:
         self._put(self._read, state)
         random_state.restore(streams)
         self.step.put_back(self._users_before)
-        return run(*args, **kwargs)
+        if self.step.fetch is None:
+            return run(*args, **kwargs)
+        return run(*args) if args else self.run_fetched(self.step.fetch)
+
+    def run_fetched(self, fetch: MethodType) -> Any:
+        """Returns the outputs of the step whose graph fetches its batch, which is kept.
+
+        A batch that was fetched already, as an audit ran the step before, is run by the graph of reruns.
+        """
+        step = self.step
+        if step is None or step.fetch is not fetch:  # it was not remembered
+            return fetch()[0]
+        if step.args:
+            return step.run(*step.args)
+        outputs, batch = fetch()
+        self.step = step._replace(args=batch)
+        return outputs
+
+    def compile_rerun(self) -> str:
+        """Compiles the graph that re-runs a step with sunk data, for batches as the last; returns why not, if so."""
+        step = self.step
+        if step is None or step.fetch is None or self.cost:
+            return ""
+        try:
+            self.cost = compile_for(step.run, step.args)
+        except Exception as error:  # whatever it is: the training itself needs no such graph
+            return f"the graph that re-runs a step with sunk data can't be compiled: {error!r}"
+        return ""
+
+    def fetch_batch(self) -> None:
+        """Fetches the batch of a step that has not run yet, where its graph does that, by a run that leaves nothing."""
+        if self.step is not None and self.step.fetch is not None:
+            self.rerun_discarding()
 
     def pack(self) -> bytes:
         """Returns the step and its initial state, for another rank that runs it."""

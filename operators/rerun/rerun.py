@@ -23,6 +23,7 @@ from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_own, run_together
 from asd.operators.rerun.step_tensors import numbers_of_first
+from asd.operators.rerun.sunk import why_not_kept
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.sensors.own_gradients import weights_in
@@ -69,6 +70,7 @@ class Rerun(Part):
     Attributes:
         state: Current state.
         again: The step that may be re-run; None in state `UNKNOWN`.
+        sunk: Steps of a call with sunk data; 0 where data are not sunk.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Rerun(Part):
         self.state = State.UNKNOWN
         self.again: RepeatableStep | None = None
         self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
+        self.sunk = 0
 
     def _note(self, occurs: str) -> State:
         """Changes the state by `TRANSITIONS`, and the gate's limits with it; returns the state before."""
@@ -104,8 +107,8 @@ class Rerun(Part):
         self.again, self.state = None, State.UNKNOWN
         if not (self.attributes or self.confirms):
             return
-        if net is None:
-            self._why_not = "the network is not known"
+        self._why_not = "the network is not known" if net is None else why_not_kept(self.sunk) if self.sunk else ""
+        if self._why_not or net is None:
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         also = [value for value in held if isinstance(value, Parameter)]
@@ -127,6 +130,11 @@ class Rerun(Part):
             replay="of refused steps" if self.attributes and not reason else "",
         )
 
+    def lose(self, reason: str) -> None:
+        """Re-runs no step from now on, for `reason`."""
+        self.again, self.state, self._why_not = None, State.UNKNOWN, reason
+        self.gate.second_level = False
+
     # A step begins.
 
     def remember(self, step: Step, *, is_first: bool) -> None:
@@ -142,7 +150,7 @@ class Rerun(Part):
 
     def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
         is_new = again.step is None
-        obstacle = again.obstacle_to_such() if audits and not is_new else ""
+        obstacle = (again.obstacle_to_such() or self._compile(again)) if audits and not is_new else ""
         again.remember(step)
         self._note("remember")
         if audits:
@@ -150,7 +158,17 @@ class Rerun(Part):
         if self.confirms:
             if arms and self._allowance.next_step() and again.is_repeatable:
                 self._note("arm")
+                looks = self._allowance
+                self.monitor.judges.look(looks.for_looks, self.ranks.size, looks.moved)
             self._write_limits()
+
+    def _compile(self, again: RepeatableStep) -> str:
+        """Compiles the graph of reruns where data are sunk, and reports its cost; returns why it can't, if so."""
+        reason = again.compile_rerun()
+        if again.cost:
+            self.monitor.protections.has(sunk_data=f"the graph that re-runs a step was {again.cost}")
+            self.monitor.status.protections = self.monitor.protections.to_json()
+        return reason
 
     # It was made.
 
@@ -174,7 +192,7 @@ class Rerun(Part):
         armed |= step.shown > 0
         try:
             told = self.ranks.tell(
-                obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
+                obstacle=again.obstacle_for_good() or self._compile(again) if armed and again else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
                 suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
@@ -202,7 +220,9 @@ class Rerun(Part):
             return failures
         step.shown *= LossScale.are_alike(step.shown, LossScale.shown_by(second, self._config.upper))
         step.scale = step.shown or step.scale
-        gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
+        judges, wild = self.monitor.judges, self.audit.spread.wild  # healthy runs differ there
+        first_known = [each for each in first if each.checkpoint not in wild]
+        gone = vanished(first_known, second, lambda each: judges.suspicion(each, step.scale) is not None)
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True
@@ -267,7 +287,7 @@ class Rerun(Part):
     def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         """Returns the verdict about this rank, None if it has no anomaly."""
         if self.again is None:
-            return Diagnosis("undetermined", "the network is unknown, so its steps cannot be re-run")
+            return Diagnosis("undetermined", f"no step can be re-run: {self._why_not}")
         try:
             return self._made_without_a_trace(self.again, step, anomaly)
         except RankLostError:
@@ -278,7 +298,8 @@ class Rerun(Part):
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         original = StepResult.of(numbers_of_first(step.outputs), self.monitor.readings)
-        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle(), moved=self.monitor.moved)
+        obstacle = again.obstacle() or self._compile(again)
+        told = self.ranks.tell(suspect=anomaly is not None, obstacle=obstacle, moved=self.monitor.moved)
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None

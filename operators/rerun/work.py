@@ -43,12 +43,13 @@ class Sizes(NamedTuple):
     def of(cls, shapes: Sequence[Sequence[int]]) -> Sizes:
         """Returns the sizes for a training with weights of these shapes, each of two dimensions or more."""
         sides = [(shape[0], math.prod(shape[1:])) for shape in shapes]
-        elements = max(_LEAST, min(_MOST, sum(map(math.prod, sides)) // _SHARE))
+        share = sum(map(math.prod, sides)) // _SHARE
+        elements = max(_LEAST, min(_MOST, share))
         largest = max(sides, key=math.prod)
         columns = min(max(192, *largest), elements // _NARROWEST)
         rows = min(elements // columns, _TALLEST) // 6 * 6 - 3
         terms = min(max(64, min(largest)), _TERMS)
-        return cls(rows, columns, terms, min(elements, _MOST_VECTOR) // math.prod(BLOCK))
+        return cls(rows, columns, terms, max(2, min(share, _MOST_VECTOR) // math.prod(BLOCK)))
 
 
 class KnownAnswer(NamedTuple):
@@ -200,11 +201,9 @@ class DeviceUnderTest:
 
     def operand(self, letter: str) -> Tensor:
         """Returns an operand on the device."""
-        block = self._blocks[letter]
-        made = lambda: Tensor(block)  # noqa: E731
-        if letter.islower():
-            made = lambda: _TILE(Tensor(block[None]), (self.sizes.copies,) + (1,) * block.ndim)  # noqa: E731
-        return self.keep(letter, made)
+        block, copies = self._blocks[letter], self.sizes.copies
+        tiled = lambda: _TILE(Tensor(block[None]), (copies,) + (1,) * block.ndim)  # noqa: E731
+        return self.keep(letter, tiled if letter.islower() else lambda: Tensor(block))
 
     def on_host(self, letter: str, *, all_copies: bool) -> Array:
         """Returns an operand in float64, repeated once, or as often as on the device."""

@@ -128,7 +128,8 @@ def use_device(device: str, mode: str) -> str:
         if target != "CPU" or ms.get_context("device_target") != "CPU":
             ms.set_device(target, *(() if target == "CPU" else (number,)))
     except (RuntimeError, ValueError) as error:
-        raise ConfigError("--device", device, f"MindSpore has none here ({_first_sentence(error)})") from error
+        why = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise ConfigError("--device", device, f"MindSpore has none here ({why})") from error
     if target != "CPU":
         ms.set_deterministic(True)
     return f"{target}:{number}"
@@ -190,7 +191,3 @@ def _try(device: DeviceUnderTest, test: Test) -> None:
     if device.lacks(test):
         raise Absent(next(why for name, why in device.absent.items() if name in (test.name, test.group)))
     expect(not findings, "".join(each.words for each in findings))
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".") or type(error).__name__

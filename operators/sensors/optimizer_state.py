@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from math import inf
+from typing import Any, NamedTuple
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from asd.operators.private.layout import local
-from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+from asd.operators.sensors.optimizers import members_of
+from asd.rules.reading import Reading
+from asd.rules.state_bound import KEPT
 
+_FIRST_MOMENT = re.compile(r"(moments?1?|(^|_)m|exp_avg)$")
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _JOINT = re.compile(r"(?<=.)[._]")
+_ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}
+"""Last places of 1: a small step changes a weight by one of its own, or not."""
 FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
-_REMEMBERED = 64
-"""Steps whose largest gradient is kept: more than between two readings of the state."""
 
 
 class Group(NamedTuple):
@@ -26,12 +30,13 @@ class Group(NamedTuple):
     Attributes:
         name: `weight`, or the prefix of the weights' names.
         second_moment: Whether its values are sums of squares.
-        parameters: Parameters of floating-point types.
+        parameters: Parameters of floating-point types, with the number of the weight of each in `weights`.
     """
 
     name: str
     second_moment: bool
     parameters: list[Parameter]
+    weights: list[int]
 
 
 class OptimizerState:
@@ -46,18 +51,19 @@ class OptimizerState:
     Attributes:
         groups: The weights first.
         unknown: Other tensors that the optimizer keeps, which nothing reads.
-        updates: Number of updates noted.
+        weights: All of its weights; `largest` has the largest magnitude of each, at the last reading.
+        rate: Largest learning rate when it was last read; None where it is not known.
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
-        weights = list(getattr(optimizer, "parameters", ()))
-        trained = {id(weight) for weight in weights}
-        floats = [weight for weight in weights if weight.dtype in FLOATS]
-        groups: dict[str, Group] = {"weight": Group("weight", second_moment=False, parameters=floats)}
+        self.weights = weights = list(getattr(optimizer, "parameters", ()))
+        number = {id(weight): i for i, weight in enumerate(weights)}
+        floats = [i for i, weight in enumerate(weights) if weight.dtype in FLOATS]
+        groups = {"weight": Group("weight", False, [weights[i] for i in floats], floats)}
         self.unknown: list[str] = []
         # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
         kept = dict(optimizer.parameters_and_names())
-        sizes = {name: local(parameter).size for name, parameter in kept.items() if id(parameter) in trained}
+        sizes = {name: local(parameter).size for name, parameter in kept.items() if id(parameter) in number}
         for name, parameter in kept.items():
             if name in sizes or parameter.dtype not in FLOATS:
                 continue
@@ -67,17 +73,22 @@ class OptimizerState:
             if not group:
                 self.unknown.append(parameter.name)
                 continue
-            empty = Group(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[])
+            empty = Group(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[], weights=[])
             groups.setdefault(group, empty).parameters.append(parameter)
+            groups[group].weights.append(number[id(kept[weight])])
         self.unknown += _hidden(optimizer, weights, {id(parameter) for parameter in kept.values()})
         self.groups = list(groups.values())
-        self.updates = 0
-        self._largest: deque[float | None] = deque(maxlen=_REMEMBERED)
-        self._shares = _shares(optimizer)
+        gates = [getattr(each, "asd_gate", None) for each in members_of(optimizer)]
+        self._names = [site.name for gate in gates for site in getattr(gate, "sites", ())]
+        self._names = self._names if len(self._names) == len(weights) else [""] * len(weights)
+        self._optimizer = optimizer
+        self._shares, self._step_of_rate = _shares(optimizer), _step_of_rate(optimizer)
         self._scale = float(getattr(optimizer, "loss_scale", 1.0))
-        self._rprop = (
-            (float(optimizer.etaplus), float(optimizer.step_size_max)) if isinstance(optimizer, nn.Rprop) else None
-        )
+        self._recent = np.zeros(len(weights))  # the largest norm of each gradient
+        self._sums = np.zeros((3, len(weights)))  # since the last reading: how many, their sum, their squares'
+        self._steps, self.largest = 0, np.full(len(weights), inf)
+        self._ulps = np.array([_ULPS.get(weight.dtype, 0.0) for weight in weights])
+        self.rate: float | None = None
 
     @property
     def moments(self) -> list[str]:
@@ -91,38 +102,54 @@ class OptimizerState:
 
     def note(self, readings: Iterable[Reading]) -> None:
         """Adds the gradients of a step whose update was applied."""
-        readings = list(readings)
-        kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else WEIGHT_GRADIENT
+        values = {reading.checkpoint: reading.value for reading in readings}
         # A norm is at least as large as the largest element.
-        largest = [reading.value / self._scale for reading in readings if reading.kind == kind]
-        self.updates += 1
-        self._largest.append(max(largest, default=None))
+        norms = np.array([values.get(name, np.nan) for name in self._names]) / self._scale
+        known, norms = np.isfinite(norms), np.nan_to_num(norms)
+        self._sums += known, norms, norms * norms
+        self._recent = np.maximum(norms, KEPT * self._recent)
+        self._steps += 1
 
-    def growth(self, since: int, step_size: float | None = None) -> dict[str, float] | None:
-        """Returns the largest amount by which gradients can have raised each moment; None if unknown.
+    def growth(self, move: float) -> Iterator[dict[str, float]]:
+        """Yields for each tensor, in the order of `parameters`, by how much steps can have raised its largest number.
 
         An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one. Another
-        optimizer may add all of either. An Rprop moves a weight by its step size, which grows by a factor per step.
-
-        Args:
-            since: Number of updates noted at the previous reading of the moments.
-            step_size: Largest step size of an Rprop at that reading.
+        optimizer may add all of either. The step sizes of an Rprop grow by themselves. The gradients since the last
+        call count; moments of a weight of which one is not known are left out. A weight can have moved by `move`.
         """
-        count = min(len(self._largest), self.updates - since)
-        if count == 0 or self._largest[-1] is None:
-            return None
-        recent = [each for each in list(self._largest)[-count:] if each is not None]
-        total, squares = sum(recent), sum(each * each for each in recent)
-        moments = [group for group in self.groups if group.name != "weight"]
-        if self._shares is None:
-            grown = {f"max_{group.name}": max(total, squares) for group in moments}
-            if self._rprop is not None and step_size is not None:
-                factor, most = self._rprop
-                sizes = [min(step_size * factor**i, most) for i in range(1, count + 1)]
-                grown |= {"max_weight": sum(sizes), "max_step_size": sizes[-1]}
-            return grown
-        first, second = self._shares
-        return {f"max_{group.name}": second * squares if group.second_moment else first * total for group in moments}
+        (counts, sums, squares), steps = self._sums, self._steps
+        self._sums, self._steps = np.zeros_like(self._sums), 0
+        known = (counts == max(steps, 1)) & (not isinstance(self._optimizer, nn.Rprop))
+        if self._shares is not None:
+            sums, squares = self._shares[0] * sums, self._shares[1] * squares
+        for group in self.groups:
+            added = squares if group.second_moment else sums
+            if self._shares is None:
+                added = np.maximum(sums, squares)
+            elif not (group.second_moment or _FIRST_MOMENT.search(group.name)):
+                added = sums + move
+            for i in group.weights:
+                is_known = known[i] or group.name == "weight"
+                yield {f"max_{group.name}": move if group.name == "weight" else float(added[i])} if is_known else {}
+
+    def read_rate(self) -> None:
+        """Reads the largest learning rate; None where it is not known."""
+        try:
+            rates = [np.max(np.asarray(each)) for member in members_of(self._optimizer) for each in _rates(member)]
+            self.rate = float(max(rates))
+        except Exception:  # a schedule is the user's
+            self.rate = None
+
+    def most(self, i: int) -> float:
+        """Returns twice the most by which a step changes weight `i`, but for weight decay; infinite if unknown.
+
+        The step of an Adam or an RMSProp is at most its rate times a factor, that of an SGD follows the gradients.
+        """
+        if self.rate is None or self._step_of_rate is None:
+            return inf
+        factor, follows = self._step_of_rate
+        exact = 2 * self.rate * factor * (float(self._recent[i]) if follows else 1.0)
+        return exact + float(self._ulps[i] * self.largest[i])
 
 
 def _split(name: str, weights: Container[str]) -> tuple[str, str]:
@@ -142,12 +169,43 @@ def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[i
             yield name
 
 
+def _number(optimizer: nn.Cell, name: str) -> float:
+    return float(np.asarray(getattr(optimizer, name)).reshape(-1)[0])
+
+
 def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
     """Returns the shares of a gradient and of its square that an Adam adds to its moments per step, else None."""
     if "Adam" not in type(optimizer).__name__:
         return None
     try:
-        betas = [float(Tensor(getattr(optimizer, name)).asnumpy().reshape(-1)[0]) for name in ("beta1", "beta2")]
-    except (AttributeError, TypeError, ValueError):
+        groups = getattr(optimizer, "param_groups", ())
+        first, second = groups[0]["betas"] if groups else (_number(optimizer, name) for name in ("beta1", "beta2"))
+        return 1 - float(first), 1 - float(second)
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return 1 - betas[0], 1 - betas[1]
+
+
+def _step_of_rate(optimizer: nn.Cell) -> tuple[float, bool] | None:
+    """Returns the most that a step is, in rates, and whether it is that times the gradients' size; None if unknown."""
+    shares, kinds = _shares(optimizer), {each.__name__ for each in type(optimizer).__mro__}
+    if shares is not None:
+        return max(1.0, shares[0] / shares[1] ** 0.5), False
+    try:
+        if "RMSProp" in kinds and not getattr(optimizer, "centered", False):
+            return (1 - _number(optimizer, "decay")) ** -0.5 / (1 - _number(optimizer, "momentum")), False
+        return (1 + 1 / (1 - _number(optimizer, "momentum")), True) if kinds & {"Momentum", "SGD"} else None
+    except (AttributeError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _rates(optimizer: nn.Cell) -> Iterator[Any]:
+    """Yields the rates of all groups, those of schedules for the last step and the next."""
+    groups, found = getattr(optimizer, "param_groups", ()), getattr(optimizer, "learning_rate", ())
+    yield from (group["lr"] for group in groups)
+    for each in found if isinstance(found, (tuple, list, nn.CellList, ms.ParameterTuple)) else (found,):
+        if not isinstance(each, nn.Cell):
+            yield each
+        elif isinstance(getattr(each, "learning_rate", None), Parameter):  # one of each step
+            yield each.learning_rate
+        else:
+            yield from (each.construct(optimizer.global_step - back) for back in (0, 1))

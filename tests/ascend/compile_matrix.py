@@ -42,6 +42,8 @@ LAYOUTS = {
     "pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2),
     "pipeline-inlined": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, inline=True),
     "wrapped": _FOUR._replace(wrapped=True),
+    "sunk": _FOUR._replace(sunk="fetch"),
+    "sunk-rerun": _FOUR._replace(sunk="rerun"),
     "search": Layout("auto_parallel", ranks=8, data=8, search="recursive_programming"),
     "own": _FOUR._replace(own=True),
     "own-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, own=True),

@@ -24,6 +24,7 @@ class Layout(NamedTuple):
         wrapped: Whether an `AutoParallel` cell says how the network is divided, and not the context.
         search: How MindSpore searches for strategies in `auto_parallel`.
         dynamic_scale: Whether there is a dynamic loss scale.
+        sunk: Which graph of a training with sunk data is compiled last, `fetch` or `rerun`; empty without.
     """
 
     parallel: str = "stand_alone"
@@ -45,6 +46,7 @@ class Layout(NamedTuple):
     wrapped: bool = False
     search: str = ""
     dynamic_scale: bool = False
+    sunk: str = ""
 
     @property
     def micro_batches(self) -> int:

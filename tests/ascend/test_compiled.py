@@ -51,6 +51,8 @@ def check(cell, found, without):
         ("blocks", "accumulate", "document"),
         ("blocks", "wrapped", "full"),
         ("blocks", "search", "full"),
+        ("blocks", "sunk", "full"),
+        ("blocks", "sunk-rerun", "full"),
         ("convolutions", "data", "full"),
         ("llama", "tensor-data", "full"),
         ("llama", "pipeline", "document"),
@@ -62,7 +64,9 @@ def check(cell, found, without):
     ),
 )
 def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout, protection):
-    check(Cell(net, layout, protection), compiled(net, layout, protection), compiled(net, layout, "none"))
+    found, without = compiled(net, layout, protection), compiled(net, layout, "none")
+    check(Cell(net, layout, protection), found, without)
+    assert ("GetNext" in found["kinds"]) is (layout == "sunk") is ("GetNext" in without["kinds"])
 
 
 @pytest.mark.parametrize("protection", on_ascend(("document",)))

@@ -1,6 +1,8 @@
 """Small networks with norms and embeddings, ways to train them, and the truth about their gradients."""
 
 from functools import cache
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 from zlib import crc32
 
 import mindspore as ms
@@ -8,6 +10,9 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.train import Callback, Model
+from mindspore.train import model as model_module
+from mindspore.train.callback import _CallbackManager, _InternalCallbackParam
+from mindspore.train.dataset_helper import _DataWrapper
 
 from asd import Config
 from asd.operators.gate.slots import table
@@ -71,6 +76,43 @@ def dataset(numbers, bad=(), factor=1e6):
 def train_model(net, optimizer, data, *callbacks):
     """By MindSpore's `Model`."""
     Model(net, optimizer=optimizer).train(1, data, callbacks=[*callbacks], dataset_sink_mode=False)
+
+
+class Queue(nn.Cell):
+    """Does what `GetNext` does on a device: each run of a graph gets the next batch."""
+
+    def __init__(self, rows):
+        super().__init__(auto_prefix=False)
+        self.at = Parameter(Tensor([0], ms.int32), name="queue", requires_grad=False)
+        self.one, self.columns = Tensor([1], ms.int32), [Tensor(np.stack(column)) for column in zip(*rows, strict=True)]
+
+    def construct(self):
+        at = ops.assign_add(self.at, self.one) - self.one
+        return tuple([ops.gather(column, at, 0)[0] for column in self.columns])
+
+
+class Fetching(_DataWrapper):
+    """Runs its graph several times a call, as MindSpore does on a device."""
+
+    def __call__(self, *args):
+        for _ in range(self.steps):
+            outputs = super().__call__(*args)
+        return outputs
+
+
+def train_sunk(net, optimizer, data, *callbacks, steps=1):
+    """Trains by MindSpore's loop and cell for sunk data, with a queue in place of the device's; `steps` a call."""
+    rows, model = list(data.create_tuple_iterator(output_numpy=True)), Model(net, optimizer=optimizer)
+    cell = Fetching(model._train_network, [ms.int32, ms.float32], [list(each.shape) for each in rows[0]], "")
+    cell.get_next, cell.steps = Queue(rows), steps
+    helper = MagicMock()
+    helper.sink_size.return_value, helper.__iter__.side_effect = steps, lambda: iter([()] * (len(rows) // steps))
+    source = SimpleNamespace(get_dataset_size=lambda: len(rows), _dataset_helper=helper)
+    given = _InternalCallbackParam(train_network=model._train_network, optimizer=optimizer, cur_step_num=0)
+    given |= {"batch_num": steps, "list_callback": callbacks, "train_dataset": source}
+    with pytest.MonkeyPatch.context() as patch, _CallbackManager([*callbacks]) as called:
+        patch.setattr(model_module, "connect_network_with_dataset", lambda *_: cell)
+        model._train_dataset_sink_process(1, source, called, given, steps, 0, (None, 1, False))
 
 
 def batch(seed=0):

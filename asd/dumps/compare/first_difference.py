@@ -37,7 +37,6 @@ class Answer(str, Enum):
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
 _UNKNOWN = "the dumps do not say all of what they were made on"
-_CUT = "parts of tensors were dumped, by the key slice, so what a call was given is not all known"
 _HIDDEN = "statistics may hide an earlier difference: dump tensors or CRC32s (summary_mode md5) to name an operator"
 _SUMS = "check sums alone do not tell by how much"
 _REDUCED = "it differs as TF32 or HF32 leaves it, and the dumps do not say whether that was on"
@@ -280,7 +279,6 @@ class FirstDifference:
         reasons = (
             (self._other, self._other),
             (self._mode == "statistics", _HIDDEN),
-            (self._tested.cut or self._trusted.cut, _CUT),
             (not taken, "its inputs are not known"),
             (any(row.same is None for row in taken), "its inputs are not all known"),
             (unequal is not None, f"{unequal and unequal.name} is not equal"),

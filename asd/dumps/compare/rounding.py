@@ -153,6 +153,8 @@ class Rounding:
         if apart is None:
             self._agreed[id(row)] = None if row.same is False else row.same
             return
+        if not _is_float(row):
+            row.difference = row.bound = None  # an index has no scale
         factor = _factor_of(row)
         if factor > bound:
             row.difference = apart = max(apart, factor)
@@ -167,7 +169,7 @@ class Rounding:
                 self.unclear.append(row)
         self._agreed[id(row)] = agrees
         if agrees:
-            self._take(row, apart, row.bound)
+            self._take(row, apart, row.bound or bound)
 
     def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
         """Records a row that is explained: its difference may be handed on, and be enlarged by others."""
@@ -224,7 +226,8 @@ def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, fl
         apart = max(abs(high - mine), abs(deep - least), abs(factor * mean - middle))
         found.append((apart / size, factor))
     # Where largest and smallest are nearly opposite both signs fit: the sign is told where one does not.
-    beside, factor = found[0] if found[0][0] < _FITS else min(found)
+    fits = max(_FITS, *(ALWAYS * _UNITS.get(slot.kind, 0.0) for slot in (tested, trusted)))
+    beside, factor = found[0] if found[0][0] < fits else min(found)
     return factor, beside
 
 

@@ -40,7 +40,6 @@ class Dump:
         tool: Program that wrote it; empty when the file does not name it.
         environment: Versions and switches of the run, by name; empty when the file has none.
         optimizer: Settings of the optimizers that ran in the step; None when the file has none.
-        cut: Whether only parts of tensors were recorded.
     """
 
     path: Path
@@ -52,7 +51,6 @@ class Dump:
     tool: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     optimizer: dict[str, str] | None = None
-    cut: bool = False
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
@@ -142,8 +140,6 @@ def _take_head(dump: Dump, name: str, value: object) -> None:
         dump.environment = _environment(printable(value))
     elif name == "optimizer":
         dump.optimizer = settings_in(value)
-    elif name == "slice":
-        dump.cut = bool(value)
 
 
 def _read_lines(path: Path, data_dir: Path | None) -> Dump:

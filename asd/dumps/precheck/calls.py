@@ -80,10 +80,6 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
             raise ConfigError("api_info", str(path), f"a dump of MindSpore is needed, and this one is of {value!r:.40}")
         elif name == "task":
             task = str(value)
-        elif name == "slice" and value:
-            raise ConfigError(
-                "api_info", str(path), "a dump of whole tensors is needed, and this one has parts of them"
-            )
     if not has_data and not task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     # A call from before the recording has no forward pass to re-run.

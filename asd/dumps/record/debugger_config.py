@@ -17,7 +17,6 @@ from typing import Any
 
 from asd.dumps.record.config_object import ConfigObject
 from asd.dumps.record.not_done import COUNTS, NO_LEVEL, NOT_DONE, not_done
-from asd.dumps.record.slices import Slice, read_slices
 from asd.errors import ConfigError
 
 TASKS = ("statistics", "tensor", "md5", "overflow_check", "grad_probe")
@@ -32,7 +31,6 @@ _INNER = (
     "data_mode",
     "summary_mode",
     "tensor_list",
-    "slice",
     "overflow_nums",
     "check_mode",
     "grad_level",
@@ -73,7 +71,6 @@ class DebuggerConfig:
         data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
         md5: Whether the CRC-32 of each tensor is recorded.
         tensor_list: Tensors of entries whose name contains one of these are written although the task is `statistics`.
-        slices: The key `slice`: parts of tensors that are recorded in their place.
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
@@ -93,7 +90,6 @@ class DebuggerConfig:
     data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
     md5: bool = False
     tensor_list: tuple[str, ...] = ()
-    slices: tuple[Slice, ...] = ()
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
@@ -203,7 +199,6 @@ def _of_task(inner: ConfigObject, task: str, level: str) -> dict[str, Any]:
         mode = inner.one_of("check_mode", tuple(CHECK_MODES), "all")
         return {**found, "overflow_nums": inner.limit("overflow_nums", 1), "check_mode": CHECK_MODES[mode]}
     found["md5"] = task == "md5" or any(each in _SUMS for each in _summaries(inner))
-    found["slices"] = read_slices(inner)
     return found if task == "tensor" else {**found, "tensor_list": inner.texts("tensor_list")}
 
 

@@ -21,6 +21,7 @@ NOT_DONE = {
     "structure": "statistics are dumped too; stacks and parents are in each dump",
     "async_dump": "a tensor is written before the training goes on, which may change it",
     "custom_op_namespaces": "an operator of your own is recorded at no level",
+    "slice": "whole tensors are recorded",
     "load": "inputs are not put in the place of a module's own",
     "risk_level": "all APIs are recorded, whatever their risk",
     "request_id": "a training has no requests",

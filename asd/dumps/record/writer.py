@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import numpy as np
 from asd.dumps.formats.new_file import move_aside
 from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.slices import cut
 from asd.rundir.disk import write_whole
 
 _LOG = logging.getLogger("asd")
@@ -34,7 +32,7 @@ class DumpWriter:
 
     Args:
         folder: Where; what an earlier run left there is moved aside.
-        config: Its `task`, `level`, `md5`, `high`, `slices` and `tensor_list` count.
+        config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
         environment: Version and device that it is computed with: sound runs of one are equal bit for bit.
         problem: Called once with a sentence when nothing more can be written.
 
@@ -76,7 +74,6 @@ class DumpWriter:
             "level": self._config.level,
             "framework": "mindspore",
             "tool": "mindspore-asd",
-            **({"slice": [asdict(each) for each in self._config.slices]} if self._config.slices else {}),
             **({"environment": self._environment} if self._environment else {}),
             **({"optimizer": self.optimizer} if self.optimizer else {}),
             "dump_data_dir": str(self._tensors.resolve()) if self._saves else None,
@@ -102,7 +99,6 @@ class DumpWriter:
             dtype: As MindSpore names it, such as `BFloat16`.
             entry: Name of the entry it belongs to.
         """
-        array = cut(array, self._config.slices)
         fields, _ = statistics(array, high=self._config.high)
         told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
         if self._config.md5:

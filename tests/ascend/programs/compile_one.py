@@ -14,6 +14,9 @@ from mindspore import nn
 from mindspore.communication import init
 from mindspore.nn.wrap.cell_wrapper import _TrainGradAccuStepCell
 from mindspore.parallel.auto_parallel import AutoParallel
+from mindspore.train import RunContext
+from mindspore.train.callback import _InternalCallbackParam
+from mindspore.train.dataset_helper import _DataWrapper
 
 MODULES = {
     "llama": "llama",
@@ -60,12 +63,28 @@ def compile_step(make, layout, *, guarded):
     if layout.wrapped:
         step = AutoParallel(step, "semi_auto")
         step.dataset_strategy("full_batch")
-    if guarded:
-        StepMonitor().attach(step, optimizer)
-    step.set_train()
+    monitor = StepMonitor() if guarded else None
     began = time.process_time()
+    if layout.sunk:
+        _compile_sunk(step, optimizer, batch, monitor, layout.sunk)
+        return time.process_time() - began
+    if guarded:
+        monitor.attach(step, optimizer)
+    step.set_train()
     step(*[batch] * (2 if layout.own else 1))  # there a batch and its answers
     return time.process_time() - began
+
+
+def _compile_sunk(step, optimizer, batch, monitor, last):
+    cell = _DataWrapper(step, [batch.dtype], [list(batch.shape)], "queue").add_flags(sink_mode=True).set_train()
+    training = _InternalCallbackParam(optimizer=optimizer, dataset_sink_mode=True, sink_size=1)
+    for part, name in ((step, "on_train_begin"), (cell, "on_train_step_begin")):
+        training.train_network = part
+        if monitor is not None:
+            getattr(monitor, name)(RunContext(training))
+    cell.compile()
+    if last == "rerun":
+        step.set_train().compile(batch)
 
 
 def _step(net, optimizer, layout):

@@ -147,6 +147,30 @@ PAIRS = {
     "another tool": ({"unit": 2e-7}, {}, ({"tool": ""}, HERE), {SAME, TELL}),
     "float16 elsewhere": ({"half": True}, {}, (X64, HERE), {ASKED, TELL}),
     "Ascend twice": ({"unit": 2e-7}, {}, ({"environment": MACHINE.replace("CPU", "Ascend")},) * 2, {SAME, TELL}),
+    "an adapter in the trusted run": ({}, {"adapter": True}, HERE2, {ASKED}),
+    "an adapter after a call more": ({"adapter": True, "extra": True}, {}, HERE2, {ASKED}),
+    "an activation in the trusted run": ({}, {"act": "gelu"}, HERE2, {ASKED}),
+    "an activation on another CPU": ({"act": "tanh", "unit": 2e-7}, {}, (X64, HERE), {ASKED}),
+    "another even exponent": ({"power": 2}, {"power": 4}, HERE2, {ASKED}),
+    "k before q and another epsilon": ({"order": "kqv", "eps": 1e-3}, {}, HERE2, {ASKED}),
+    "k before q on another CPU": ({"order": "kqv", "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL}),
+    "b * a on another CPU": ({"operands": "kq", "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL, SAME}),
+    "a larger batch on another CPU": ({"shape": (16, 16), "unit": 2e-7}, {}, (X64, HERE), {ASKED}),
+    "other weights and batch": ({"weights": 30, "batch": 5}, {}, HERE2, {ASKED, TELL}),
+    "other weights on another CPU": ({"weights": 30, "unit": 2e-7}, {}, (X64, HERE), {ASKED, TELL}),
+    "float16 and epsilon": ({"half": True, "eps": 1e-3}, {}, HERE2, {ASKED, TELL}),
+    "both float16 elsewhere": ({"half": True, "unit": 5e-4}, {"half": True}, (X64, HERE), {SAME, TELL}),
+    "dropout in one": ({"drop": 7}, {}, HERE2, {ASKED}),
+    "dropout of one seed elsewhere": ({"drop": 7, "unit": 2e-7}, {"drop": 7}, (X64, HERE), {SAME, TELL}),
+    "another optimizer": ({"optimizer": {"optimizer": "Lamb"}}, {"optimizer": {"optimizer": "Adam"}}, HERE2, {ASKED}),
+    "another momentum elsewhere": ({"optimizer": {"m": 0.9}}, {"optimizer": {"m": 0.8}}, (X64, HERE), {ASKED}),
+    "small gradients elsewhere": ({"size": 1e-7, "unit": 2e-7}, {"size": 1e-7}, (X64, HERE), {SAME, TELL}),
+    "large gradients elsewhere": ({"size": 1e4, "unit": 2e-7}, {"size": 1e4}, (X64, HERE), {SAME, TELL}),
+    "an epsilon, nobody knows where": ({"unit": 2e-7, "eps": 1e-3}, {}, (UNSAID, UNSAID), {ASKED, TELL}),
+    "another tool and epsilon": ({"eps": 1e-3}, {}, ({"tool": ""}, HERE), {ASKED, TELL}),
+} | {
+    f"{was} became {now}": ({"unit": 2e-7}, {}, ({"environment": MACHINE.replace(was, now)}, HERE), {SAME, TELL})
+    for was, now in {"2.9.0": "2.10.0", "none": "8.1", "=OFF": "=ON", "threads=2": "threads=8", "=own": "=hf32"}.items()
 }
 
 
@@ -193,12 +217,17 @@ def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_pat
         assert ".backward" in outcome.first.divergence.call
 
 
-@pytest.mark.parametrize(("factor", "allowed"), [(1 + 1e-7, SAME), (-1.0, TELL), (1.5, TELL)])
-def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tmp_path, factor, allowed):
-    x = np.linspace(-1, 1, 33, dtype=np.float32)
+@pytest.mark.parametrize(
+    ("factor", "kind", "top", "allowed"),
+    [(1 + 1e-7, "f4", 0, SAME), (-1.0, "f4", 0, TELL), (1.5, "f4", 0, TELL), (1, "f2", 2e-3, SAME)],
+)
+def test_the_sign_of_a_factor_is_told_where_largest_and_smallest_are_opposite(tmp_path, factor, kind, top, allowed):
+    x = np.linspace(-1, 1, 33).astype(kind) + np.array(0.01 * (kind == "f4"), kind)
     for side, of in (("run", factor), ("golden", 1.0)):
         dump = DumpWriter(tmp_path / side, task="statistics", head={"tool": ""})
-        dump.forward("Functional.sin.0.forward", [x], [(np.float64(of) * (x + 0.01)).astype(np.float32)]).write()
+        y = (np.float64(of) * x).astype(kind)
+        y[-1] += top * (side == "run")
+        dump.forward("Functional.sin.0.forward", [x], [y]).write()
     assert compared(tmp_path).answer is allowed
 
 

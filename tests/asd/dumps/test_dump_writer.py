@@ -103,18 +103,6 @@ def test_a_finished_dump_has_the_documented_files_and_fields(tmp_path):
     assert np.load(tmp_path / "dump_tensor_data" / tensor["data_name"]).tolist() == VALUES
 
 
-def test_of_a_tensor_the_part_that_slice_asks_for_is_recorded(tmp_path):
-    slices = [{"dim": 1, "begin": 1}, {"dim": 0, "end": -1, "size": 3}, {"dim": 5, "end": 0}]
-    writer = DumpWriter(tmp_path, DebuggerConfig.of({"task": "tensor", "tensor": {"slice": slices}}))
-    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
-    parts = [writer.tensor(str(number), each, "Float32", "x") for number, each in enumerate((whole, whole[:2]))]
-    writer.finish()
-    assert [part["shape"] for part in parts] == [[2, 3], [2, 3]]
-    assert (parts[0]["Max"], parts[0]["Min"]) == (7.0, 1.0)
-    assert np.load(tmp_path / "dump_tensor_data" / parts[0]["data_name"]).tolist() == [[1, 2, 3], [5, 6, 7]]
-    assert json.loads((tmp_path / "dump.json").read_text())["slice"][1] == {"dim": 0, "begin": 0, "end": -1, "size": 3}
-
-
 def test_what_was_found_to_be_outside_the_scope_is_forgotten_with_its_tensors(tmp_path):
     writer = DumpWriter(tmp_path, DebuggerConfig.of({"task": "tensor", "level": "L0"}))
     for name in ("a", "b"):

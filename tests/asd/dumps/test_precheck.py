@@ -13,7 +13,7 @@ from asd.dumps.formats.slots import Slot
 from asd.dumps.precheck.calls import Call, DtypeArgument, leaves, read_calls
 from asd.dumps.precheck.rules import Judgement, judge
 from asd.dumps.precheck.tables import ApiResult, Detail, Tables
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from tests.asd.dumps.dumps import tensor
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -81,11 +81,6 @@ def test_a_call_that_cannot_be_understood_is_there_with_its_problem(tmp_path, en
 def test_a_name_that_is_none_of_an_api_is_refused(tmp_path):
     with pytest.raises(StateError, match="the name of a call"):
         read_calls(write_dump(tmp_path, {"__import__('os').0.forward": {}}))
-
-
-def test_a_dump_of_parts_of_tensors_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="whole tensors"):
-        read_calls(write_dump(tmp_path, {}, slice=[{"dim": 0}]))
 
 
 def test_the_limits_of_the_seeds_rule_are_strict():

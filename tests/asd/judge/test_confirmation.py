@@ -1,13 +1,15 @@
 """How often a second look is taken, and what it says."""
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level
-from asd.judge.confirmation import BURST, Allowance, vanished
+from asd.judge.confirmation import BURST, LOOKS, Allowance, vanished
+from asd.judge.detectors import Detectors
 from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules import Adaptive
@@ -72,6 +74,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     watch = taught(a="W", b="B")
     first = [reading("a", value), reading("b", 1.0, "B")]
     before = watch.state()
+    assert watch.judges.suspicion(reading("a", 1.1), 1.0) is watch.judges.suspicion(reading("new", 1e30), 1.0) is None
     (gone,) = vanished(first, [reading("a", 1.0)], lambda seen: watch.judges.suspicion(seen, 1.0) is not None)
     assert watch.state() == before
     outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
@@ -84,7 +87,23 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     assert watch.judges.state() == healthy.judges.state()  # the first run taught it nothing
 
 
-def test_a_value_within_its_limits_is_not_suspicious():
-    watch = taught(a="W")
-    assert watch.judges.suspicion(reading("a", 1.1), 1.0) is None
-    assert watch.judges.suspicion(reading("never seen", 1e30), 1.0) is None
+@pytest.mark.parametrize(("ranks", "steps"), [(1, 2000), (16, 400)])
+def test_looks_spend_their_part_of_the_share_of_a_job_and_are_rarer_by_chance_the_more_ranks_there_are(ranks, steps):
+    random, share, made = Random(3), Allowance(0.01), 0
+    job = [Detectors(Config(protection="document", enable=1, rule="adaptive")) for _ in range(ranks)]
+    for _ in range(steps):
+        may, suspicious = share.next_step(), False
+        for judges in job:
+            judges.look(share.for_looks, ranks, share.moved)
+            for name in "abcdefgh":
+                value = reading(name, 2.0 ** random.gauss(0, 0.3))
+                suspicious |= judges.suspicion(value, 1.0) is not None
+                judges.update(name, "W", value.value)
+            judges.end_step()
+        if may and suspicious:
+            share.spend()
+            made += 1
+    assert 0.5 * 0.007 * steps <= made <= LOOKS + 0.007 * steps
+    margin = judges._margins["W"]
+    looks = [*(judges.look(0.01, many, 0.0) or margin.look for many in (2, 64, 1000)), margin.bits]
+    assert looks == sorted(set(looks))

@@ -23,7 +23,7 @@ def suspicion(judges, value):
 def step(judges, random, number):
     """One healthy step that every detector sees, and what they said."""
     own = judges.update("layer", "B", random.uniform(0.8, 1.2))
-    state = judges.judge_state({"max_weight": random.uniform(0.8, 1.2)})
+    state = judges.judge_state({"w": ({"max_weight": random.uniform(0.8, 1.2)}, {})})
     judges.end_step()
     return own, state
 
@@ -76,7 +76,7 @@ def test_a_bias_that_was_rounding_may_become_a_gradient_as_large_as_its_weights(
         assert detectors.update(name, "W", later * 2.0**20).verdict.level is Level.ERROR
 
 
-@pytest.mark.parametrize(("key", "damaged"), [(part, wrong) for part in ("margins", "bound") for wrong in (None, 3)])
+@pytest.mark.parametrize(("key", "damaged"), [("margins", None), ("margins", 3), ("bounds", 3)])
 def test_a_damaged_saved_state_of_detectors_or_one_without_a_part_is_refused(key, damaged):
     state = trained(3).state()
     state["detectors"][key] = damaged

@@ -89,7 +89,7 @@ def test_flagged_and_refused_steps_say_so_also_when_the_event_comes_after_the_st
     for step, size in enumerate((1.0, 1e5, 1e7, 1.0, 1.0), 1):
         monitor.judge(step, [reading("a", size)], refused=step in (3, 4))
         if step == 5:
-            monitor.judge_state(step, {"max v": math.inf}, {})
+            monitor.judge_state(step, {"v": ({"max_v": math.inf}, {})})
     monitor.end()
     assert [step.left_out for step in steps_of(tmp_path)] == ["", "second", "first", "refused", "first"]
 

@@ -13,7 +13,8 @@ from network import made  # noqa: E402
 ms.set_context(mode=ms.PYNATIVE_MODE)
 net, step = made()
 debugger = PrecisionDebugger(config_path=sys.argv[1])
-debugger.start(net)
-step()
-debugger.stop()
-debugger.step()
+for _ in range(2):
+    debugger.start(net)
+    step()
+    debugger.stop()
+    debugger.step()

@@ -20,15 +20,17 @@ from checked_nets import (
     state_of,
     targets,
     train_model,
+    train_sunk,
     value_and_grad_loop,
 )
 from mindspore import nn, ops
 
-from asd import AnomalyDetected, ConfigError
+from asd import AnomalyDetected, Config, ConfigError
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.gate import slots
+from asd.operators.rerun import audit
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.operators.start import autostart
 
@@ -45,7 +47,7 @@ def settings(**more):
 class Training:
     """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
 
-    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, make=Moving):
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, make=Moving, train=train_model):
         ms.set_seed(3)
         np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
         self.events, self.runs, self.losses = [], 0, Losses()
@@ -62,7 +64,7 @@ class Training:
         with monkeypatch.context() as patch:
             patch.setattr(RepeatableStep, "rerun_for_good", count)
             callbacks = [self.monitor, self.losses, *([injector] if injector else [])]
-            train_model(self.net, self.optimizer, dataset(range(1, STEPS + 1), [BAD], factor), *callbacks)
+            train(self.net, self.optimizer, dataset(range(1, STEPS + 1), [BAD], factor), *callbacks)
 
     def state(self):
         return state_of(self.net, self.optimizer)
@@ -81,15 +83,18 @@ def healthy(_mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "fault"),
+    ("mode", "fault", "train"),
     [
-        *(pytest.param("graph", each, marks=SLOW) for each in (SUSPICIOUS, f"output:norm_out:set=nan:step={BAD}")),
-        ("pynative", f"gradient:norm_out:flip=30:step={BAD}"),
+        pytest.param("graph", SUSPICIOUS, train_model, marks=SLOW),
+        ("graph", SUSPICIOUS, train_sunk),
+        pytest.param("graph", f"output:norm_out:set=nan:step={BAD}", train_model, marks=SLOW),  # which the loss shows
+        ("pynative", f"gradient:norm_out:flip=30:step={BAD}", train_model),
+        pytest.param("pynative", SUSPICIOUS, train_sunk, marks=SLOW),
     ],
     indirect=["mode"],
 )
-def test_what_happened_once_is_told_and_leaves_no_trace(mode, fault, monkeypatch):
-    healed = Training(monkeypatch, fault)
+def test_what_happened_once_is_told_and_leaves_no_trace(mode, fault, train, monkeypatch):
+    healed = Training(monkeypatch, fault, train=train)
     told = healed.told()
     assert {line[:3] for line in told} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
     assert [line[3] for line in told if line[1] == "replay"] == ["transient"]
@@ -100,6 +105,35 @@ def test_what_happened_once_is_told_and_leaves_no_trace(mode, fault, monkeypatch
     assert "norm_out" in {event.checkpoint for event in healed.events}
     assert all(event.refused for event in healed.events)
     assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
+
+
+@pytest.mark.parametrize("on_anomaly", ["log", "skip", pytest.param("stop", marks=SLOW)])
+def test_sunk_data_train_to_the_same_bits_with_audits_and_without_detection(on_anomaly, graph, monkeypatch):
+    monkeypatch.setattr(audit, "EVERY", 2)
+    monkeypatch.setattr(audit, "FIRST", {})
+    for settings in (Config(enable=1, on_anomaly=on_anomaly), Config(enable=0)):
+        training = Training(monkeypatch, config=settings, train=train_sunk)
+        assert training.losses.bits == healthy("graph")[0]
+        assert_same_bits(training.state(), healthy("graph")[1])
+        told = str(training.monitor.monitor.protections.on) if settings.enabled else ""
+        assert ("alike bit for bit" in told) is ("compiled in" in told) is (settings.enabled and on_anomaly != "log")
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_where_a_call_makes_several_steps_the_event_names_the_refused_one(refuses, graph, monkeypatch):
+    strike = FaultInjector._strike  # the runs of a graph are the steps
+
+    def by_runs(injector, array, *, where):
+        injector._step = injector.runs = getattr(injector, "runs", 0) + 1
+        return strike(injector, array, where=where)
+
+    monkeypatch.setattr(FaultInjector, "_strike", by_runs)
+    config = settings() if refuses else settings(on_anomaly="log", confirm=0.0)
+    train, fault = functools.partial(train_sunk, steps=3), "gradient:norm_out:set=inf:step=8"
+    training = Training(monkeypatch, fault, config=config, train=train)
+    assert ("sink_size=1" in str(training.monitor.monitor.protections.missing)) is refuses
+    named = {(each.step, each.level.name, each.refused, "of steps 7 to 9" in each.reason) for each in training.events}
+    assert named == {(8 if refuses else 9, "ERROR", refuses, True)}
 
 
 class Recurrent(Decoder):
@@ -175,33 +209,26 @@ def own_loop(config, watch, bad=(BAD,)):
     return events, monitor.monitor.status
 
 
-@pytest.mark.parametrize("on_anomaly", ["skip", pytest.param("stop", marks=SLOW)])
-def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly):
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [("skip", "not again"), pytest.param("stop", "not again", marks=SLOW), ("skip", "once already")],
+)
+def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(action, why):
     def watch(monitor, step):
         def once(x, y):
             if slots.table().replaying:
                 raise RuntimeError("not again")
+            if why == "once already":
+                step(x, targets())
             return step(x, y)
 
         return monitor.watch_step(once)
 
-    events, status = own_loop(settings(on_anomaly=on_anomaly), watch, bad=(BAD, BAD + 1))
-    assert ["not again" in event.reason for event in events if event.kind == "problem"] == [True]
+    events, status = own_loop(settings(on_anomaly=action), watch, bad=(BAD, BAD + 1))
+    assert [why in event.reason for event in events if event.kind == "problem"] == [True]
     told = {(event.step, event.kind) for event in events}
     assert told == {(BAD, "problem"), (BAD, "anomaly"), (BAD + 1, "anomaly")}
     assert (status.steps, status.refused) == (STEPS, 1)  # the next suspicious one was applied
-
-
-def test_a_step_with_two_updates_is_not_made_again():
-    def watch(monitor, step):
-        def twice(x, y):
-            step(x, targets())
-            return step(x, y)
-
-        return monitor.watch_step(twice)
-
-    events, _ = own_loop(settings(), watch)
-    assert ["once already" in event.reason for event in events if event.kind == "problem"] == [True]
 
 
 def test_an_optimizer_behind_the_declared_step_is_an_obstacle_and_no_update_is_lost():

@@ -1,9 +1,10 @@
 """The detectors in a training: what is checked, what it changes, and what a fault in each place is called."""
 
+import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import Decoder, assert_same_bits, document, fill, ids, one_step_cell, state_of, targets
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Level
 from asd.operators import StepMonitor
@@ -14,14 +15,16 @@ pytestmark = pytest.mark.usefixtures("clean")
 class Training:
     """A decoder that is trained by Adam, with the detectors of `config` or unchecked."""
 
-    def __init__(self, config=None):
+    def __init__(self, config=None, make=nn.Adam):
         self.net = fill(Decoder())
-        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.optimizer = make(self.net.trainable_params(), 1e-3)
         self.monitor = None
         if config is not None:
             self.monitor = StepMonitor(config, sinks=[])
             self.monitor.attach(self.net, self.optimizer)
         self._step = one_step_cell(self.net, self.optimizer)
+        if self.monitor is not None:
+            self._step = self.monitor.watch_step(self._step)
         self.steps = 0
 
     def step(self):
@@ -38,28 +41,47 @@ def adaptive(tmp_path, **more):
     return document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path), **more)
 
 
-def test_every_kind_is_checked_and_nothing_is_changed(mode, tmp_path):
-    plain, checked = Training(), Training(adaptive(tmp_path))
+class WrongAdam(nn.Adam):
+    """An Adam whose updates also add `wrong` to every weight."""
+
+    def __init__(self, weights, rate):
+        super().__init__(weights, rate)
+        self.wrong, self.add = Parameter(Tensor(0.0, ms.float32), name="wrong"), ops.AssignAdd()
+
+    def construct(self, gradients):
+        done = super().construct(gradients)
+        for each in self.parameters:
+            done = ops.depend(done, self.add(each, self.wrong * ops.ones_like(ops.depend(each, done))))
+        return done
+
+
+def test_an_update_that_changes_weights_by_more_than_it_can_is_found_in_its_step(mode, tmp_path):
+    training = Training(adaptive(tmp_path, on_anomaly="log"), WrongAdam)
+    for _ in range(20):
+        training.optimizer.wrong.set_data(Tensor(0.001, ms.float32))  # as far as an Adam can go
+        assert [event for event in training.step() if event.level is Level.ERROR] == []
+    training.optimizer.wrong.set_data(Tensor(0.03, ms.float32))
+    (event,) = training.step()
+    assert (event.step, event.feature, event.level) == (21, "max", Level.ERROR)
+    assert event.checkpoint in {f"update.{weight.name}" for weight in training.net.trainable_params()}
+    training.optimizer.wrong.set_data(Tensor(0.0, ms.float32))
+    moment = training.optimizer.moment2[3]
+    moment.set_data(Tensor(np.full(moment.shape, 1e6, np.float32)))
+    found = [each for _ in range(11) for each in training.step() if each.level is Level.ERROR]
+    assert [(each.step, each.checkpoint, each.refused) for each in found] == [(32, moment.name, False)]
+
+
+@pytest.mark.parametrize("on_anomaly", ["skip", "log"])
+def test_every_kind_is_checked_and_nothing_is_changed_and_a_later_training_may_refuse(on_anomaly, mode, tmp_path):
+    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly=on_anomaly))
     for _ in range(8):
         plain.step()
-        assert [event for event in checked.step() if event.level is Level.ERROR] == []
-    assert_same_bits(checked.values(), plain.values())
-    kinds = {reading.checkpoint: reading.kind for reading in checked.monitor.monitor.readings}
-    assert kinds["blocks.0.norm"] == "B"
-    assert {name for name, kind in kinds.items() if kind == "W"} == {
-        weight.name for weight in checked.net.trainable_params()
-    }
-
-
-def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(tmp_path):
-    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly="log"))
-    for _ in range(5):
-        plain.step()
-        logged.step()
+        assert [event for event in logged.step() if event.level is Level.ERROR] == []
     assert_same_bits(logged.values(), plain.values())
+    kinds = {reading.checkpoint: reading.kind for reading in logged.monitor.monitor.readings}
     names = {weight.name for weight in logged.net.trainable_params()}
-    assert {each.checkpoint for each in logged.monitor.monitor.readings if each.kind == "W"} == names
-
+    assert kinds["blocks.0.norm"] == "B"
+    assert {name for name, kind in kinds.items() if kind == "W"} == names
     weight = logged.net.blocks[0].up.weight
     logged.monitor.close()
     again = StepMonitor(adaptive(tmp_path), sinks=[])

@@ -169,7 +169,8 @@ def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set
     table.set_limits([(site, 1.0)], 1.0)
     table.arm(True)
     observe((Tensor(np.full(2, 5.0, np.float32)),)).asnumpy()
-    assert applied(0, 1, 2) == [False, False, False]
+    refused = table.refused()
+    assert (applied(0, 1, 2), table.refused()) == ([False, False, False], refused + 3)
     assert applied(0, 1, 2) == [True, True, True]
     observe((Tensor(np.full(2, 5.0, np.float32)),)).asnumpy()
     assert applied(0, 1) == [False, False, False]

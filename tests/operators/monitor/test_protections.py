@@ -85,25 +85,21 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert all(words in line for words in found["on"].values())
 
 
-def half_weights():
-    return nn.SequentialCell(nn.Dense(8, 8, dtype=ms.float16), nn.Dense(8, 1))
+HALVES = {
+    "casts": lambda: Decoder().to_float(ms.float16),
+    "weights": lambda: nn.Dense(8, 8, dtype=ms.float16),
+    "written": lambda: amp.auto_mixed_precision(nn.SequentialCell(nn.Dense(8, 8), nn.Dense(8, 1)), "O1", ms.float16),
+}
 
 
+@pytest.mark.parametrize("halves", HALVES)
 @pytest.mark.parametrize("refuses", [True, False])
-@pytest.mark.parametrize("make", [lambda: Decoder().to_float(ms.float16), half_weights])
-def test_half_precision_is_told_to_round_elsewhere_where_updates_can_be_refused(make, refuses):
-    net, config = make(), Config(protection="document", enable=1, on_anomaly="skip" if refuses else "log")
-    monitor = StepMonitor(config, sinks=[])
-    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
-    assert ("updates that can be refused" in str(monitor.monitor.protections.on)) is refuses
-
-
-def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_path, monkeypatch):
+def test_half_precision_is_told_to_round_elsewhere_beside_a_gate(refuses, halves, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where MindSpore writes the code
-    net = amp.auto_mixed_precision(nn.SequentialCell(nn.Dense(8, 8), nn.Dense(8, 1)), "O1", ms.float16)
-    monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive"), sinks=[])
-    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
-    assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
+    halves = HALVES[halves]()
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip" if refuses else "log"), sinks=[])
+    monitor.attach(halves, nn.Adam(halves.trainable_params(), 1e-3))
+    assert ("rounding" in monitor.monitor.protections.on) is refuses
 
 
 def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
@@ -153,19 +149,14 @@ def test_a_place_that_the_first_step_does_not_reach_is_told(said):
     assert said(logging.WARNING) == []
 
 
-def test_where_nothing_is_checked_it_never_looks_protected(said):
-    found = train(Config(protection="document", enable=1), net=Plain())
-    assert found["places"] == {}
-    assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
-    assert said(logging.INFO) == []
-    assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
-
-
-def test_where_only_gradients_of_parameters_can_be_checked_that_is_no_problem(said):
-    found = train(Config(enable=1), net=Plain())
-    assert found["places"]["gradients of parameters"] == 1
-    assert "NPU_ASD_ENABLE" not in found["missing"]
-    assert said(logging.WARNING) == []
+@pytest.mark.parametrize("protection", ["document", "full"])
+def test_where_nothing_is_checked_it_never_looks_protected(protection, said):
+    found = train(Config(protection=protection, enable=1), net=Plain())
+    is_checked = protection == "full"  # gradients of parameters
+    assert found["places"] == ({"gradients of parameters": 1} if is_checked else {})
+    assert len(found["missing"].get("NPU_ASD_ENABLE", [])) == (0 if is_checked else 2)  # none to check, and none seen
+    assert is_checked or said(logging.INFO) == []
+    assert bool(said(logging.WARNING)) is not is_checked
 
 
 def test_the_command_line_tells_it_from_the_status_file(graph, tmp_path, capsys):

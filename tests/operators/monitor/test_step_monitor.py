@@ -128,13 +128,16 @@ def test_switched_off_it_does_nothing_at_all():
     assert run.events == []
 
 
-def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never(caplog, monkeypatch):
-    step_monitor._say_that_it_is_off.cache_clear()
+def test_switched_off_or_mistyped_in_the_environment_is_said_once_and_by_its_config_never(caplog, monkeypatch):
+    for said in (step_monitor._say_that_it_is_off, step_monitor._name_unknown_variables):
+        said.cache_clear()
     monkeypatch.setenv("NPU_ASD_ENABLE", "0")
+    monkeypatch.setenv("ASD_RUL", "adaptive")
     for settings in (Config(protection="document", enable=0), None, None):
         run = Run(settings)
         assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
     assert sum("NPU_ASD_ENABLE is 0" in message for message in caplog.messages) == 1  # and MindSpore's own, once
+    assert [line.endswith(" ASD_RULE") for line in caplog.messages if "ASD_RUL " in line] == [True]
 
 
 def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(ahead):

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, dataset, fill, train_model
+from checked_nets import Decoder, dataset, fill, train_model, train_sunk
 from mindspore import nn
 from mindspore.train import Callback, Model
 
 from asd import Config, RankLostError
 from asd.operators import StepMonitor
 from asd.operators.gate import guard_state
-from asd.operators.monitor import step_monitor
 from asd.rundir.names import status_file
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -84,11 +83,12 @@ def test_a_training_of_which_a_rank_is_lost_ends_without_a_word_to_the_device_th
     assert not monitor.monitor.status.active
 
 
-def test_the_status_says_that_model_train_has_ended_by_an_exception(tmp_path):
+@pytest.mark.parametrize("train", [train_model, train_sunk])
+def test_the_status_says_that_model_train_has_ended_by_an_exception(train, graph, tmp_path):
     net = fill(Decoder())
     monitor = StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)))
     with pytest.raises(ZeroDivisionError):
-        train_model(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), monitor, Ends(2))
+        train(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), monitor, Ends(2))
     assert (status(tmp_path)["active"], status(tmp_path)["steps"]) == (False, 2)
     assert not monitor.monitor.status.active
 
@@ -131,13 +131,3 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
         net, optimizer
     )
     assert [event.reason.startswith("resumed at step 7 ") for event in events] == [True]
-
-
-def test_a_mistyped_variable_is_named_once_with_the_one_to_use(monkeypatch, caplog):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
-    monkeypatch.setenv("ASD_RUL", "adaptive")
-    step_monitor._name_unknown_variables.cache_clear()
-    StepMonitor(sinks=[])
-    StepMonitor(sinks=[])
-    (line,) = [line for line in caplog.messages if "ASD_RUL " in line]
-    assert line.endswith(" ASD_RULE")

@@ -1,5 +1,9 @@
 """Known-answer tests between steps: a sound device is never blamed, one that is wrong is named with the place."""
 
+import itertools
+import math
+from types import SimpleNamespace
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -16,6 +20,12 @@ from asd.operators.rerun.work import DeviceUnderTest, Sizes
 TESTS = [test for tests in PIECES.values() for test in tests]
 SIZES = Sizes(9, 32, 64, 3)
 ROUND = 60
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch):
+    """Turns take whatever time they need."""
+    monkeypatch.setattr(probe, "SHARE", math.inf)
 
 
 class Training:
@@ -115,7 +125,7 @@ def test_a_device_that_can_not_compare_or_count_fails(monkeypatch, clean, operat
 
 @pytest.mark.parametrize(
     ("shapes", "sizes"),
-    [([(1, 16)], (123, 191, 64, 6)), ([(4096, 1376)] * 150 + [(4000, 4096)], (2043, 4096, 1024, 128))],
+    [([(1, 16)], (123, 191, 64, 2)), ([(4096, 1376)] * 150 + [(4000, 4096)], (2043, 4096, 1024, 128))],
 )
 def test_sizes_follow_the_weights_of_the_training_within_bounds(shapes, sizes):
     assert Sizes.of(shapes) == sizes
@@ -131,6 +141,24 @@ def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path):
     due = {test.name for kind, tests in PIECES.items() if kind != "convolutions" for test in tests}
     assert {name for name in due - device._tried if "bfloat16" not in name} == set()
     assert told.on["weight comparison"] == "none, 0 % of memory between updates"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "turns", "names"),
+    [(1000, {step: 4 for step in range(3, 49, 3)}, 57), (0, {3: 4, 6: 2, 12: 2, 24: 2, 48: 2}, 4)],
+)
+def test_turns_are_rare_and_load_no_operator_while_they_take_a_larger_share_of_the_time(
+    monkeypatch, tmp_path, clean, seconds, turns, names
+):
+    training, clock = Training(tmp_path), itertools.count()
+    known = training.monitor._training._probe
+    now = SimpleNamespace(perf_counter=lambda: next(clock) + seconds * training.steps)
+    monkeypatch.setattr(probe, "time", now)
+    monkeypatch.setattr(probe, "SHARE", 0.02)
+    known._ended = 0
+    run = [known._runs.total() for _ in range(49) if training.step() == []]
+    assert {step: more - less for step, (less, more) in enumerate(itertools.pairwise(run), 2) if more > less} == turns
+    assert len(known._runs) == names
 
 
 def test_an_operator_that_is_always_wrong_is_found_within_60_steps_and_ends_the_training(monkeypatch, tmp_path, clean):
