@@ -1,7 +1,5 @@
 """Gate cell of a guarded optimizer: decides whether an update may be applied."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any

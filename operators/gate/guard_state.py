@@ -1,7 +1,5 @@
 """State of one guard in a `Table`: the Parameters that its gate in a compiled graph reads, and its counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Any
@@ -12,17 +10,13 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.gate.gate import Gate
 
-NOTHING, UNSEEN = -1.0, -2.0
-"""Values of a slot that was not written; `UNSEEN` where an update needs one."""
+NOTHING, UNSEEN = -1.0, -2.0  # values of a slot that was not written; `UNSEEN` where an update needs one
 FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
 """A guard counts its calls by fours from 3 on: what is left of a division by 256 is never 0, 1 or that of the last."""
-_MANY = 1 << 20
-"""Calls after which the counts begin from 0, before float32 can hold them no longer."""
+_MANY = 1 << 20  # calls after which the counts begin from 0, before float32 can hold them no longer
 _UNHELD = np.float32(-9)
-_OVERFLOWS = 1e30
-"""Differences that rounding may make of numbers whose weighted sums may leave the range of float32."""
-_MOST_UNREAD = 10
-"""Unread updates after which the gate's listener is called."""
+_OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
+_MOST_UNREAD = 10  # unread updates after which the gate's listener is called
 
 
 class Mode(IntEnum):

@@ -19,19 +19,12 @@ from asd.verdict import Level, Verdict
 
 
 class Part:
-    """Part of a training; `TrainingWatch` calls it in its turn of each step.
+    """Part of a training; `TrainingWatch` calls it in its turn of each step."""
 
-    Attributes:
-        monitor: Judges, and publishes events.
-        table: The slots.
-        gate: This training's share of the table.
-        ranks: The ranks.
-    """
-
-    monitor: Monitor
-    table: Table
-    gate: Gate
-    ranks: Exchange
+    monitor: Monitor  # judges, and publishes events
+    table: Table  # the slots
+    gate: Gate  # this training's share of the table
+    ranks: Exchange  # the ranks
 
     def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
         """Sets the objects that this part works with from now on."""

@@ -23,8 +23,7 @@ from asd.rules.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divi
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_GATE = (WEIGHT_GRADIENT, AVERAGED)
 _LATER = 1 << 40
-_NEAR = 2.0
-"""Distance to the known number below which a guard has measured it."""
+_NEAR = 2.0  # distance to the known number below which a guard has measured it
 _MOST_GIVEN = 32
 
 

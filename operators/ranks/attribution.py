@@ -1,7 +1,5 @@
 """Gathers what all ranks saw in a refused step, to name the rank at fault."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,15 +14,10 @@ from asd.errors import and_more
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.reading import AVERAGED, Reading
 
-PART = "part."
-"""Prefix of a gradient that was summed over ranks and of which each rank holds one shard."""
+PART = "part."  # prefix of a gradient that was summed over ranks and of which each rank holds one shard
 
 
-def attribution_of(
-    exchange: Exchange,
-    own: Mapping[str, Seen],
-    averaged: Mapping[str, Seen],
-) -> Attribution | None:
+def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mapping[str, Seen]) -> Attribution | None:
     """Returns the ranks at fault; None when there is no other rank. All ranks must call it.
 
     Args:

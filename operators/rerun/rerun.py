@@ -1,7 +1,5 @@
 """Reruns of a step, to confirm an anomaly or to attribute it: a state machine, with its table of transitions below."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum

@@ -1,7 +1,5 @@
 """Installs every check of a training: on the network, before its reducer, and around the optimizer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Check of a reducer: what goes in on all ranks must sum to what comes out, within rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import gcd, sqrt
 from typing import Any
@@ -20,11 +18,9 @@ from asd.operators.gate.tap import hidden
 from asd.operators.private.boundary import shielded
 from asd.operators.private.mixed_precision import CheckCell
 
-PARTS = 20
-"""Turns in which all of a gradient is read; one of at most `SMALL` elements is read in each turn."""
+PARTS = 20  # turns in which all of a gradient is read; one of at most `SMALL` elements is read in each turn
 _ROW, _SHORTEST = 128, 16
-_MARGIN = 32.0
-"""Times that a difference may be as large as random rounding makes it, where no weight is larger than 1."""
+_MARGIN = 32.0  # times that a difference may be as large as random rounding makes it, where no weight is larger than 1
 _UNIT, _LEAST = 2.0**-24, 2.0**-100
 _OF_FLOAT32, _OF_FLOAT16, _OF_BFLOAT16 = (_UNIT, 2.0**-126), (2.0**-11, 2.0**-25), (2.0**-8, 2.0**-126)
 """Largest error of a rounded number: relative, and absolute where the number is tiny."""

@@ -1,7 +1,5 @@
 """Gradients of parameters while they are still this rank's own: before a reducer takes their mean over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any

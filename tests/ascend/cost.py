@@ -156,14 +156,7 @@ def _count_all(cann: Path, net: str, layout: Layout, protections: Sequence[str])
     settings = json.dumps([PROTECTIONS[each] for each in protections])
     with tempfile.TemporaryDirectory() as folder:
         code, printed = compile_on(
-            cann,
-            Path(folder),
-            PROGRAM,
-            net,
-            json.dumps(layout._asdict()),
-            settings,
-            ranks=layout.ranks,
-            seconds=3000,
+            cann, Path(folder), PROGRAM, net, json.dumps(layout._asdict()), settings, ranks=layout.ranks, seconds=3000
         )
         lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"error"')]
         if len(lines) != len(protections) or any(line["error"] for line in lines):
