@@ -6,8 +6,6 @@ to import and without MindSpore. `asd.operators` has everything that touches Min
 leaves the process.
 """
 
-from __future__ import annotations
-
 from asd import rules
 from asd.config import Config
 from asd.errors import (

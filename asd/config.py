@@ -80,9 +80,7 @@ class Config:
             raise ConfigError("ASD_OPTIONS: confirm", self.confirm, "only ASD_RULE=adaptive suspects a gradient")
         if self.confirm and not self.refuses:
             raise ConfigError(
-                "ASD_OPTIONS: confirm",
-                self.confirm,
-                "it needs updates that can be refused: ASD_ON_ANOMALY=skip, stop",
+                "ASD_OPTIONS: confirm", self.confirm, "it needs updates that can be refused: ASD_ON_ANOMALY=skip, stop"
             )
 
     @classmethod
@@ -192,19 +190,12 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str
 
 
 class Setting(NamedTuple):
-    """One setting as it is in force, for people.
+    """One setting as it is in force, for people."""
 
-    Attributes:
-        name: The environment variable, for an option `ASD_OPTIONS:` and its name.
-        value: The value in force, as it is written there.
-        source: `environment`, `ASD_PROTECTION` or `default`.
-        meaning: What the setting is for.
-    """
-
-    name: str
-    value: str
-    source: str
-    meaning: str
+    name: str  # the environment variable, for an option `ASD_OPTIONS:` and its name
+    value: str  # the value in force, as it is written there
+    source: str  # `environment`, `ASD_PROTECTION` or `default`
+    meaning: str  # what the setting is for
 
 
 def describe(environ: Mapping[str, str]) -> list[Setting]:

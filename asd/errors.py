@@ -13,8 +13,6 @@
 Each message has the place, the wrong value, and what would be valid, in one sentence.
 """
 
-from __future__ import annotations
-
 import copyreg
 from collections.abc import Sequence
 from typing import Any

@@ -1,38 +1,24 @@
 """Fault codes of the Ascend driver for a device that computed wrongly, and their meaning."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
-CHECK_FAIL = "80818C00"
-"""An accuracy-sensitive feature value was abnormal."""
-COMPUTING_HIGH = "80818C05"
-"""The hardware's computing check failed, high risk."""
-COMPUTING_LOW = "80818C06"
-"""The hardware's computing check failed, low risk."""
-NO_FAULT = "00000000"
-"""No fault of a device: searches for the other codes must not find it."""
+CHECK_FAIL = "80818C00"  # an accuracy-sensitive feature value was abnormal
+COMPUTING_HIGH = "80818C05"  # the hardware's computing check failed, high risk
+COMPUTING_LOW = "80818C06"  # the hardware's computing check failed, low risk
+NO_FAULT = "00000000"  # no fault of a device: searches for the other codes must not find it
 
 _PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
 
 
 class FaultCode(NamedTuple):
-    """Meaning of a code.
+    """Meaning of a code."""
 
-    Attributes:
-        node_type: Part of the machine, for example `SoC`; empty for a code that is not listed.
-        sensor_type: Sensor, for example `Check Sensor`.
-        state: State that the sensor reported, for example `check fail`.
-        severity: Severity by the driver's documents: `minor`; empty for others.
-        handling: Reaction of the device plugin to a listed code, for example `SeparateNPU`; empty for others.
-    """
-
-    node_type: str
-    sensor_type: str
-    state: str
-    severity: str
-    handling: str
+    node_type: str  # part of the machine, for example `SoC`; empty for a code that is not listed
+    sensor_type: str  # sensor, for example `Check Sensor`
+    state: str  # state that the sensor reported, for example `check fail`
+    severity: str  # severity by the driver's documents: `minor`; empty for others
+    handling: str  # reaction of the device plugin to a listed code, for example `SeparateNPU`; empty for others
 
 
 def is_code(text: str) -> bool:

@@ -1,7 +1,5 @@
 """Isolator of devices: the one interface between the fault handler and the schedulers."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple, Protocol
 

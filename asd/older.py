@@ -1,7 +1,5 @@
 """Sentences and names that earlier versions stored: read once and converted, and understood nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

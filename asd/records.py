@@ -4,8 +4,6 @@ The types of a dataclass's fields define valid values, for `msgspec` in its term
 parser is Python's own: file names may not be valid Unicode, and `msgspec.json` refuses that.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -16,8 +16,6 @@ A sink may have more than `__call__(event)`:
 An exception in any of these is counted and reported as a problem of the detector, and the other sinks go on.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import entry_points
 

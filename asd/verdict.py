@@ -1,7 +1,5 @@
 """Verdict of a rule on one value."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

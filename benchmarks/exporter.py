@@ -185,11 +185,7 @@ def agent_memory(events: int) -> dict[str, Any]:
         counted = sum(each.anomalies["second"] for each in agent.ledger.counts().values())
         agent.close()
     assert counted == events // rounds * rounds, f"{events} events written, {counted} counted"
-    return {
-        "events": counted,
-        "megabytes at a tenth": resident[0],
-        "megabytes at the end": resident[-1],
-    }
+    return {"events": counted, "megabytes at a tenth": resident[0], "megabytes at the end": resident[-1]}
 
 
 def resident_megabytes() -> float:

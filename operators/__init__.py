@@ -13,8 +13,6 @@
 Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the document of feature value detection requires.
 """
 
-from __future__ import annotations
-
 from asd.config import Config
 from asd.dumps.compare.similarity import GradComparator
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig, dump_config_of

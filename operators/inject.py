@@ -1,7 +1,5 @@
 """Documented import path of `FaultInjector`: see `asd.operators.drill.inject`."""
 
-from __future__ import annotations
-
 from asd.operators.drill.inject import FaultInjector, gradient_fault, numpy_operator
 
 __all__ = ["FaultInjector", "gradient_fault", "numpy_operator"]

@@ -14,8 +14,6 @@ They are names for one `PrecisionDebugger` of the process. Everything between ON
 those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads them and older ones.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documented import path of the functions for resuming a training: see `asd.operators.monitor.resume`."""
 
-from __future__ import annotations
-
 from asd.operators.monitor.resume import (
     CheckpointWatch,
     checkpoint_to_resume,

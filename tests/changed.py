@@ -13,10 +13,7 @@ ALWAYS = ("tests/test_layout.py", "tests/test_size.py")
 
 def changed_files(base: str) -> list[Path]:
     """Files that differ from a commit, and those that git does not know yet, from the root of the checkout."""
-    names = [
-        *_git("diff", "--name-only", base),
-        *_git("ls-files", "--others", "--exclude-standard"),
-    ]
+    names = [*_git("diff", "--name-only", base), *_git("ls-files", "--others", "--exclude-standard")]
     return [Path(name) for name in names]
 
 

@@ -38,13 +38,7 @@ class Room(NamedTuple):
         return self.most + SLACK
 
 
-RERUN = (
-    "operators/rerun",
-    "operators/sensors/sampled",
-    "operators/selftest",
-    "operators/drill",
-    "asd/injection",
-)
+RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest", "operators/drill", "asd/injection")
 ROOMS = (
     Room("asd", ("asd",), 1705, 1700),
     Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3406, 3300),

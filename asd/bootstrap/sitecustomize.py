@@ -3,8 +3,6 @@
 It does what `mindspore_asd.pth` does, which has done it before where the package is installed in this Python.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder

@@ -1,7 +1,5 @@
 """Result of an attribution, and the values that ranks exchange for it."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from array import array
@@ -11,17 +9,11 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """Values of one rank at one checkpoint in one step.
+    """Values of one rank at one checkpoint in one step."""
 
-    Attributes:
-        order: Orders the checkpoints of the rank by the backward pass; smaller is earlier.
-        value: Feature value, from 0 on, or `inf` or `nan`.
-        broken: Whether the value broke its first-level limit.
-    """
-
-    order: int
-    value: float
-    broken: bool
+    order: int  # orders the checkpoints of the rank by the backward pass; smaller is earlier
+    value: float  # feature value, from 0 on, or `inf` or `nan`
+    broken: bool  # whether the value broke its first-level limit
 
 
 class Attribution(NamedTuple):

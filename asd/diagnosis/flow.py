@@ -1,7 +1,5 @@
 """Names the rank at fault among those that broke a limit in the same step."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

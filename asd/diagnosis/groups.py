@@ -1,7 +1,5 @@
 """Replica groups: ranks that can be compared, have the same weights, and can re-run one another's steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

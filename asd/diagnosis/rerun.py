@@ -11,8 +11,6 @@
 Answers are the same within what healthy runs differ by, see `asd.diagnosis.spread`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import isnan
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Result of one check of the self-test, as a child process prints it and the command line reads it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 
@@ -12,23 +10,14 @@ _MARK = "ASD-SELFTEST "
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
+    """Result of one check."""
 
-    Attributes:
-        area: Area of the check, such as `statistics`.
-        name: Function under test, such as `ReduceMax`.
-        state: One of `OK`, `WRONG`, `ABSENT`, `BEGUN`.
-        mode: `graph` or `pynative`.
-        dtype: `float32`, `float16` or `bfloat16`; empty where it does not matter.
-        detail: Expected and actual value, or why it is absent; may be empty.
-    """
-
-    area: str
-    name: str
-    state: str
-    mode: str
-    dtype: str = ""
-    detail: str = ""
+    area: str  # area of the check, such as `statistics`
+    name: str  # function under test, such as `ReduceMax`
+    state: str  # one of `OK`, `WRONG`, `ABSENT`, `BEGUN`
+    mode: str  # `graph` or `pynative`
+    dtype: str = ""  # `float32`, `float16` or `bfloat16`; empty where it does not matter
+    detail: str = ""  # expected and actual value, or why it is absent; may be empty
 
 
 def line_of(finding: Finding) -> str:

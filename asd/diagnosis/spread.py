@@ -20,15 +20,10 @@ _SMALL = 2.0**-10  # of the largest value; a smaller one may be what rounding le
 
 
 class StepResult(NamedTuple):
-    """Result of one run of a step.
+    """Result of one run of a step."""
 
-    Attributes:
-        loss: The numbers of its first output; empty when it has none.
-        readings: Readings of the checkpoints, in backward order.
-    """
-
-    loss: tuple[float, ...]
-    readings: tuple[Reading, ...]
+    loss: tuple[float, ...]  # the numbers of its first output; empty when it has none
+    readings: tuple[Reading, ...]  # readings of the checkpoints, in backward order
 
     @classmethod
     def of(cls, loss: Iterable[float], readings: Iterable[Reading]) -> StepResult:

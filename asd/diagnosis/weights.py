@@ -1,7 +1,5 @@
 """Finds ranks with wrong weights: replicas have equal bits, and their majority counts as right."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,17 +10,11 @@ _NAMED = 3
 
 
 class Difference(NamedTuple):
-    """Difference between the weights of replicas.
+    """Difference between the weights of replicas."""
 
-    Attributes:
-        odd: Ranks that differ from the majority; empty without a majority.
-        weights: Names of the weights that differ, in their order.
-        reason: Reason as text, without a full stop.
-    """
-
-    odd: tuple[int, ...]
-    weights: tuple[str, ...]
-    reason: str
+    odd: tuple[int, ...]  # ranks that differ from the majority; empty without a majority
+    weights: tuple[str, ...]  # names of the weights that differ, in their order
+    reason: str  # reason as text, without a full stop
 
 
 def compare(

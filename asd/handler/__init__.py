@@ -7,8 +7,6 @@
 It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any scheduler.
 """
 
-from __future__ import annotations
-
 from asd.handler.act.executor import NoIsolator
 from asd.handler.db.store import Store
 from asd.handler.handler import FaultHandler

@@ -1,7 +1,5 @@
 """Record of each device, for people and programs to look at."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any

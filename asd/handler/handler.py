@@ -1,7 +1,5 @@
 """The fault handler: events in, isolations out."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,8 +20,7 @@ from asd.handler.model.identity import whole
 from asd.handler.model.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
 
-LED_BY = "led by"
-"""Under this name the store keeps which other handler acts; empty or missing when this one does."""
+LED_BY = "led by"  # under this name the store keeps which other handler acts; empty or missing when this one does
 _RECONCILE_SECONDS = 600.0  # between two questions whether isolated devices still are
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20

@@ -1,7 +1,5 @@
 """Counts of a fault handler since it began, for its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from asd.handler.db.fleet import Fleet, Used

@@ -3,8 +3,6 @@
 `fault` has time, place and chance; `patterns` has the changes of an array.
 """
 
-from __future__ import annotations
-
 from asd.injection.fault import TARGETS, Change, Fault
 from asd.injection.patterns import PATTERNS
 

@@ -25,23 +25,14 @@ TARGETS = {
 
 
 class Change(NamedTuple):
-    """Change of a tensor by a fault, for the log.
+    """Change of a tensor by a fault, for the log."""
 
-    Attributes:
-        step: Training step.
-        where: Name of the tensor.
-        elements: Number of elements whose bits changed; 0 when the fault changed nothing.
-        at: Index of the first changed element.
-        before: Value of that element before.
-        after: Value of that element after.
-    """
-
-    step: int
-    where: str
-    elements: int
-    at: tuple[int, ...]
-    before: float
-    after: float
+    step: int  # training step
+    where: str  # name of the tensor
+    elements: int  # number of elements whose bits changed; 0 when the fault changed nothing
+    at: tuple[int, ...]  # index of the first changed element
+    before: float  # value of that element before
+    after: float  # value of that element after
 
 
 @dataclass(frozen=True, slots=True)

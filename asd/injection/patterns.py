@@ -1,7 +1,5 @@
 """Patterns of corruption: changes of single elements, a column, all elements, or a grid of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -110,5 +108,4 @@ SHAPES: Mapping[str, Pattern] = MappingProxyType(
     }
 )
 """All patterns by name."""
-PATTERNS = {name: pattern.meaning for name, pattern in SHAPES.items()}
-"""Description of each pattern."""
+PATTERNS = {name: pattern.meaning for name, pattern in SHAPES.items()}  # description of each pattern

@@ -128,12 +128,7 @@ class Monitor:
             cause = ""  # only all ranks together know: it may be the device of one
         events = self._of_vanished(step, vanished, readings, attribution) if vanished else []
         for reading in sorted(readings, key=_BACKWARD_ORDER):
-            judged = self._judge_one(
-                step,
-                reading,
-                loss_scale,
-                overflow_expected=overflow_expected,
-            )
+            judged = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if judged.verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
         if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
@@ -309,14 +304,7 @@ class Monitor:
         self.step = self._incident_step = step
         self._incident = str(state.get("incident", ""))
 
-    def _judge_one(
-        self,
-        step: int,
-        reading: Reading,
-        loss_scale: float,
-        *,
-        overflow_expected: bool,
-    ) -> Judged:
+    def _judge_one(self, step: int, reading: Reading, loss_scale: float, *, overflow_expected: bool) -> Judged:
         """Returns the verdict on one checkpoint, counted and kept."""
         name, value = reading.checkpoint, unscaled(reading, loss_scale)
         if not reading.finite and overflow_expected and loss_scale > 1 and reading.kind not in SCORES:

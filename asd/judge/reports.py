@@ -1,7 +1,7 @@
 """Events of a rank: anomalies, anomalies that follow another rank's, and problems of the detector."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -120,19 +120,26 @@ class Reports:
 
         Where no majority is, rank 0 has one that names no device.
         """
-        anomaly = self._origin.rank in (found.odd or (0,))
-        event = self._event(
-            "anomaly" if anomaly else "follower",
-            step,
-            f"the weights of the ranks are not alike: {found.reason}",
-            checkpoint="weights",
-            value=float(len(found.weights)),
-            limits=(0.0,),
-            level=Level.ERROR if anomaly else Level.NORMAL,
-            rule="weight_hash",
-            feature="differing",
-            key="weight_hash",  # so many in the same step of another attempt are no sign of software
-        )
+        reason = f"the weights of the ranks are not alike: {found.reason}"
+        return self._of_some(step, "weight_hash", "differing", found, reason, checkpoint="weights")
+
+    def link_fault(self, step: int, found: Difference, ranks: Sequence[int], *, refused: bool) -> Event:
+        """Returns the event of a reduction over `ranks` whose results are not the sums of what went in.
+
+        It names the ranks with other results than the majority, else no device.
+        """
+        words = {"checkpoint": found.weights[0], "refused": refused}
+        return self._of_some(step, "link", "wrong_sums", found, found.reason, first=min(ranks), **words)
+
+    def _of_some(
+        self, step: int, rule: str, feature: str, found: Difference, reason: str, *, first: int = 0, **more: Any
+    ) -> Event:
+        """Returns an anomaly on the ranks that differ, or on the `first` where none is known; else a follower."""
+        anomaly = self._origin.rank in (found.odd or (first,))
+        more |= {"rule": rule, "feature": feature, "value": float(len(found.weights)), "limits": (0.0,)}
+        level = Level.ERROR if anomaly else Level.NORMAL
+        # So many in the same step of another attempt are no sign of software.
+        event = self._event("anomaly" if anomaly else "follower", step, reason, level=level, key=rule, **more)
         return _of_nobody(event) if anomaly and not found.odd else event
 
     def problem(self, step: int, checkpoint: str, reason: str) -> Event:

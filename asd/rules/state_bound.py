@@ -19,8 +19,7 @@ FALLS_FROM = 64  # steps
 UPDATE = "max_update"
 MINIMUM = "min_"  # prefix of names of smallest values, which must not be negative
 MAXIMUM = "max_"
-NORM = "l2_"
-"""Prefix of names of norms, which must not fall suddenly."""
+NORM = "l2_"  # prefix of names of norms, which must not fall suddenly
 
 
 class StateBound:

@@ -27,12 +27,7 @@ OPTIONS = (
         "share of the steps, for example `0.01`, that may be re-run before their update, to confirm an anomaly; a "
         "transient fault is healed bit for bit",
     ),
-    Variable(
-        "replay",
-        "replay",
-        FLAG,
-        "`1` re-runs a step whose update was refused, to tell hardware from software",
-    ),
+    Variable("replay", "replay", FLAG, "`1` re-runs a step whose update was refused, to tell hardware from software"),
     Variable(
         "weight_hash",
         "weight_hash",
@@ -45,12 +40,7 @@ OPTIONS = (
         FLAG,
         "`1` writes a manifest beside each file of a `ModelCheckpoint`; for others call `StepMonitor.save_manifest`",
     ),
-    Variable(
-        "record",
-        "record",
-        FLAG,
-        "`1` records the feature values of every step for `asd tune`",
-    ),
+    Variable("record", "record", FLAG, "`1` records the feature values of every step for `asd tune`"),
 )
 
 

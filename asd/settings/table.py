@@ -62,18 +62,8 @@ VARIABLES = (
         "`full` turns on everything that changes no number: the document's thresholds, learned ranges, state, "
         "checksums, confirmation, replay and manifests; other settings override it. `document` is that rule alone",
     ),
-    Variable(
-        "ASD_RULE",
-        "rule",
-        choice(RULES),
-        f"rule that judges: {', '.join(f'`{name}`' for name in RULES)}",
-    ),
-    Variable(
-        "ASD_RUN_DIR",
-        "run_dir",
-        FOLDER,
-        "folder of the events, counts, state and evidence of a run",
-    ),
+    Variable("ASD_RULE", "rule", choice(RULES), f"rule that judges: {', '.join(f'`{name}`' for name in RULES)}"),
+    Variable("ASD_RUN_DIR", "run_dir", FOLDER, "folder of the events, counts, state and evidence of a run"),
     Variable(
         "ASD_RUN",
         "run",
@@ -88,10 +78,7 @@ VARIABLES = (
         "name of the machine in events, if it is not the host name: in a container, the scheduler's name of the node",
     ),
     Variable(
-        "ASD_DEVICE",
-        "device",
-        DIGITS,
-        "number of the device of this process in events, if it is not MindSpore's",
+        "ASD_DEVICE", "device", DIGITS, "number of the device of this process in events, if it is not MindSpore's"
     ),
 )
 """All but `ASD_OPTIONS`, which has a table of its own."""
@@ -114,9 +101,5 @@ def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
         brought["detectors"] = _DETECTORS
     refuses = given.get("on_anomaly") != "log"
     looks_again = full and refuses and rule == "adaptive"
-    brought |= {
-        "replay": full and refuses,
-        "manifest": full,
-        "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0,
-    }
+    brought |= {"replay": full and refuses, "manifest": full, "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0}
     return {field: value for field, value in brought.items() if field not in given}

@@ -168,7 +168,7 @@ def _check(act: str, told: Told, clean: Told) -> dict[str, bool]:
     }
     checks = {
         f"found in step {_FAULT_STEP} on rank {culprit}, and the update refused": first is not None
-        and (first.step, first.rank, first.refused) == (_FAULT_STEP, culprit, True),
+        and (first.step, first.rank, first.refused) == (_FAULT_STEP, culprit, True)
     }
     if act == "persistent":
         return checks | {

@@ -47,8 +47,7 @@ def drawn_values(points: Sequence[Point]) -> list[Html]:
     low, high = _decades(points)
     first, last = min(point.step for point in points), max(point.step for point in points)
     area = Area(
-        Scale(first, max(last, first + 1), _LEFT, _RIGHT),
-        Scale(10.0**low, 10.0**high, _BOTTOM, _TOP, log=True),
+        Scale(first, max(last, first + 1), _LEFT, _RIGHT), Scale(10.0**low, 10.0**high, _BOTTOM, _TOP, log=True)
     )
 
     def place(step: int, value: float) -> tuple[float, float]:

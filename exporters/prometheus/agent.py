@@ -30,16 +30,7 @@ from asd.judge.status import Status
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 
-PROBLEMS = (
-    "event_log",
-    "status_file",
-    "cursor",
-    "bad_line",
-    "long_line",
-    "lost_lines",
-    "disk_full",
-    "read_only",
-)
+PROBLEMS = ("event_log", "status_file", "cursor", "bad_line", "long_line", "lost_lines", "disk_full", "read_only")
 """Failures of the agent itself, values of the label `reason`."""
 
 _AT_ONCE = 500  # lines between two saves; about 0.5 s of work where all are anomalies

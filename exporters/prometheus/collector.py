@@ -38,11 +38,7 @@ _STATUS_GAUGES = (
         "last_check",
         "When a value was last judged, in seconds since the epoch; 0 before the first.",
     ),
-    (
-        "asd_status_timestamp_seconds",
-        "written",
-        "When the rank last wrote its counts, in seconds since the epoch.",
-    ),
+    ("asd_status_timestamp_seconds", "written", "When the rank last wrote its counts, in seconds since the epoch."),
 )
 """Name, field of the status, and help text."""
 

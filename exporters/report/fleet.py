@@ -1,7 +1,5 @@
 """Rates of faulty devices by group of a fleet, such as firmware, and the groups that stand out."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -10,8 +8,7 @@ from typing import NamedTuple
 from asd.handler.db.fleet import Used
 from asd.handler.model.policy import BREAKER_SECONDS
 
-BY = ("model", "firmware", "driver", "cann", "board", "node")
-"""Properties by which devices are grouped."""
+BY = ("model", "firmware", "driver", "cann", "board", "node")  # properties by which devices are grouped
 _SIGNIFICANCE, _FEWEST = 0.01, 2
 _PER = 1000.0  # device-days
 _NORMAL = 1.959964  # quantile of 95 %, two-sided

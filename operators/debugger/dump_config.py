@@ -1,7 +1,5 @@
 """Settings of overflow collection under the names of the TensorFlow adapter: an estimator's and a session's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

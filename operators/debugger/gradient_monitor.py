@@ -1,7 +1,5 @@
 """`GradientMonitor`: what the gradients of each parameter are like, step by step."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

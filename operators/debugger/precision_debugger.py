@@ -1,7 +1,5 @@
 """`PrecisionDebugger`: records what a network computes, step by step."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import logging

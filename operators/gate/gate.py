@@ -1,7 +1,5 @@
 """A monitor's share of the table: its sites, its guards, and the state of its gate."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any

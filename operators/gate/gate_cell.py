@@ -1,7 +1,5 @@
 """Gate cell of a guarded optimizer: decides whether an update may be applied."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
@@ -53,8 +51,13 @@ class GateCell(nn.Cell):
         self.state = state = slots.new_guard(sites)
         state.votes = self.ranks > 1
         self.look = _look_at_each(sites, slots, state)
-        self.decide = _make_decide(slots, state, self.ranks, self.sum_over_ranks, lower=lower)
+        self.lower = lower
+        self.compile_decision()
         self.set_aside = _make_set_aside(slots, state)
+
+    def compile_decision(self) -> None:
+        """Makes the function of graphs that decides; once more when it is to compare the sums of a reducer too."""
+        self.decide = _make_decide(table(), self.state, self.ranks, self.sum_over_ranks, lower=self.lower)
 
     def belong_to(self, gate: Gate) -> None:
         """Hands this guard over to `gate`."""
@@ -70,13 +73,19 @@ class GateCell(nn.Cell):
         missing = [site for site, each in zip_longest(self.sites, gradients) if each is None or local(each).size == 0]
         known = slots.expect(state, [site for site in missing if site is not None])
         noted = note(self.sites, gradients, (slots.known_at + state.number, known) if self.sites else None)
-        if self.sites and not noted:  # an exception of ours, which is reported: it is no finding about the device
+        if self.sites and noted is None:  # an exception of ours, which is reported: it is no finding about the device
             slots.excuse(state, self.sites, known)
         misfits = slots.misfits(state)
         if self.ranks > 1:
             call = state.next_call()
-            found = self.sum_over_ranks(Tensor([call - misfits], ms.float32)).asnumpy()[0]
-            misfits = int(found != self.ranks * call)
+            vote, link = Tensor([call - misfits], ms.float32), state.link
+            vote = vote if link is None else P.Concat()((vote, link.shares.value()))
+            found = self.sum_over_ranks(vote).asnumpy().copy()
+            found[0] -= self.ranks * call
+            misfits = int(found[0] != 0)
+            if link is not None:
+                link.note(found)
+                misfits += np.count_nonzero(link.misfits(found[1:])) * (state.mode == Mode.ON)
         refused = state.mode == Mode.REPLAY or misfits > 0
         if refused and state.mode == Mode.ON:
             slots.refuse(state)
@@ -128,6 +137,7 @@ def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: An
     call_at, number_at = Tensor([Count.CALLS * size + state.number], ms.int32), Tensor([state.number], ms.int32)
     counted = Tensor(state.adds(Count.CALLS, states.NEXT_CALL, size) + state.adds(Count.UPDATES, 1, size), ms.float32)
     missed = Tensor(state.adds(Count.MISSED, 1, size), ms.float32)
+    sum_with_link = _make_sum(slots, state, sum_over_ranks)
 
     def decide(ready):
         call = rest(gather(F.depend(counts, ready), call_at, 0), float(states.CALLS_ALIKE))
@@ -135,12 +145,43 @@ def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: An
         fit = fits(F.depend(worst, ready), limits, least, lower=lower)
         vote = reduce(F.cast(fit, ms.float32) * weights) + call - gather(numbers, number_at, 0)
         needed = call if ranks == 1 else call * ranks
-        found = vote if ranks == 1 else sum_over_ranks(vote)
+        found = vote if ranks == 1 else sum_with_link(vote, needed, ready)
         added = F.depend(counted, vote) if ranks == 1 else counted + missed * (vote - call)
         found = F.depend(found, add(counts, added))
         return found, found == needed, found != needed
 
     return decide
+
+
+def _make_sum(slots: Table, state: GuardState, sum_over_ranks: Any) -> Any:
+    """Returns the function of a graph that sums votes over the ranks, and with them what a reducer's check has found.
+
+    The differences that fit are counted, and planted ones, as the values are: the host knows what that comes to.
+    """
+    link = state.link
+
+    def sum_alone(vote, needed, ready):
+        return sum_over_ranks(vote)
+
+    if link is None:
+        return sum_alone
+    shares, found_of_all, bounds, count = link.shares, link.found, slots.bounds, len(link.names)
+    reduce, concat, gather, cut, assign, size = P.ReduceSum(), P.Concat(), P.Gather(), P.Slice(), P.Assign(), P.Abs()
+    first = np.arange(slots.planted_at, slots.planted_at + slots.PLANTED)
+    planted, planted_at = Tensor(np.full(slots.PLANTED, slots.PLANTED_VALUE, np.float32)), Tensor(first, ms.int32)
+    at = [2 * slots.size + slots.link_at + state.number + more for more in (0, slots.GUARDS)]
+    armed_at, needed_at = Tensor(at[:1], ms.int32), Tensor(at[1:], ms.int32)
+
+    def sum_both(vote, needed, ready):
+        found = sum_over_ranks(concat((vote, F.depend(shares, ready))))
+        head = cut(found, (0,), (1,))
+        differences = concat((size(cut(found, (1,), (count,))), planted))
+        allowed = concat((cut(found, (1 + count,), (count,)), gather(bounds, planted_at, 0)))
+        fit = reduce(F.cast(differences <= allowed, ms.float32)) * gather(bounds, armed_at, 0)
+        told = assign(found_of_all, concat((head - needed, cut(found, (1,), (2 * count,)))))
+        return F.depend(head + (fit - gather(bounds, needed_at, 0)), told)
+
+    return sum_both
 
 
 def _make_set_aside(slots: Table, state: GuardState) -> Any:

@@ -1,7 +1,5 @@
 """Gates of a table: one number per monitor, free again when the monitor no longer exists."""
 
-from __future__ import annotations
-
 import weakref
 
 from asd.errors import UnsupportedError
@@ -25,11 +23,7 @@ class Gates:
         self.living: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary({0: self.default})
 
     def new(self) -> Gate:
-        """Returns a new gate.
-
-        Raises:
-            UnsupportedError: All numbers are in use.
-        """
+        """Returns a new gate; raises UnsupportedError if all numbers are in use."""
         number = next((i for i in range(self._capacity) if i not in self.living), None)
         if number is None:
             raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")

@@ -1,7 +1,5 @@
 """The guard: an optimizer that does not apply an update while a checked value breaks its limit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

@@ -1,7 +1,5 @@
 """State of one guard in a `Table`: the Parameters that its gate in a compiled graph reads, and its counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Any
@@ -12,15 +10,13 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.gate.gate import Gate
 
-NOTHING, UNSEEN = -1.0, -2.0
-"""Values of a slot that was not written; `UNSEEN` where an update needs one."""
+NOTHING, UNSEEN = -1.0, -2.0  # values of a slot that was not written; `UNSEEN` where an update needs one
 FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
 """A guard counts its calls by fours from 3 on: what is left of a division by 256 is never 0, 1 or that of the last."""
-_MANY = 1 << 20
-"""Calls after which the counts begin from 0, before float32 can hold them no longer."""
+_MANY = 1 << 20  # calls after which the counts begin from 0, before float32 can hold them no longer
 _UNHELD = np.float32(-9)
-_MOST_UNREAD = 10
-"""Unread updates after which the gate's listener is called."""
+_OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
+_MOST_UNREAD = 10  # unread updates after which the gate's listener is called
 
 
 class Mode(IntEnum):
@@ -70,6 +66,52 @@ def make_refusal(both: Callable[..., Any], either: Callable[..., Any], select: C
 fits, set_aside = make_refusal(np.logical_and, np.logical_or, np.where, np.maximum)
 
 
+class LinkSums:
+    """Sums of a reducer, of this rank and over all of them.
+
+    Attributes:
+        names: Names of its n gradients.
+        shares: float32 of shape (2n,): this rank's shares of the differences between what goes in and what comes out,
+            and what rounding may make of them.
+        outputs: float32 of shape (n,): sums of what comes out.
+        found: float32 of shape (1 + 2n,), in graphs: misfits of all ranks, and `shares` summed over them.
+    """
+
+    def __init__(self, weights: Sequence[Parameter], group: str) -> None:
+        self.names, self.group, count = [weight.name for weight in weights], group, len(weights)
+        self.halves = np.array([weight.dtype == ms.float16 for weight in weights])
+        sizes = {"shares": 2 * count, "outputs": count, "found": 1 + 2 * count}
+        self.shares, self.outputs, self.found = (new_parameter(name, np.zeros(size)) for name, size in sizes.items())
+        self.seen: np.ndarray | None = None  # `found` of the last update, until it is judged
+
+    def note(self, found: np.ndarray) -> None:
+        """Keeps what an update has found; not of a rerun, nor where values refused it, which may overflow in sums."""
+        if found[0] == 0 and found[1:].any():
+            self.seen = found
+
+    @staticmethod
+    def misfits(shares: np.ndarray) -> np.ndarray:
+        """Returns for each difference whether rounding does not explain it."""
+        differences, allowed = np.split(shares, 2)
+        with np.errstate(invalid="ignore"):
+            fits: np.ndarray = np.abs(differences) <= allowed
+        return ~fits
+
+    def take(self) -> list[int]:
+        """Returns the numbers of the gradients that the last update got wrong sums of; each update is judged once."""
+        seen, self.seen = self.seen, None
+        if seen is None:
+            return []
+        differences, allowed = np.split(seen[1:], 2)
+        is_overflow = ~(allowed < _OVERFLOWS) | (self.halves & ~np.isfinite(differences))
+        return [int(i) for i in np.flatnonzero(self.misfits(seen[1:]) & ~is_overflow)]
+
+    def words(self, wrong: Sequence[int]) -> dict[str, Any]:
+        """Returns what ranks tell one another of the gradients with these numbers."""
+        shares, bits = self.shares.asnumpy().reshape(2, -1), self.outputs.asnumpy().view(np.int32)
+        return {"group": self.group, "shares": shares[:, wrong].tolist(), "outputs": bits[wrong].tolist()}
+
+
 class GuardState:
     """State of one guard.
 
@@ -84,6 +126,7 @@ class GuardState:
         is_alone: Whether its gate has no other guard.
         mode: Its mode.
         votes: Whether other ranks may refuse its updates.
+        link: Sums of the reducer before it; None where none is checked.
         refused_before: Refused updates that are no longer in the counts.
     """
 
@@ -92,6 +135,7 @@ class GuardState:
         self.counted, self.held, self.is_alone = np.zeros(size, np.float32), np.full(size, _UNHELD), True
         self.weights, self.peers = new_parameter("judged", self.counted), new_parameter("peers", self.held)
         self.mode, self.votes = Mode.OFF, False
+        self.link: LinkSums | None = None
         self.refused_before = self.calls_by_python = self._unread_by_python = 0
         self._at_read = np.array([FIRST_CALL, 0, 0, 0, 0], np.float32)
 

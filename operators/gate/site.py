@@ -12,7 +12,7 @@ from asd.errors import UnsupportedError
 
 def is_ours(path: str) -> bool:
     """Returns whether the cell at `path` of a network is a check, and no part of the network itself."""
-    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
+    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients", "asd_links"))
 
 
 class Site:
@@ -74,11 +74,7 @@ class Sites:
         self.made = 0
 
     def new(self, name: str, kind: str) -> Site:
-        """Returns a site in a free slot.
-
-        Raises:
-            UnsupportedError: None is free.
-        """
+        """Returns a site in a free slot; raises UnsupportedError if none is free."""
         slot = next((i for i in range(self.capacity) if i not in self.living), None)
         if slot is None:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")

@@ -1,7 +1,5 @@
 """The table of slots of this process."""
 
-from __future__ import annotations
-
 from asd.operators.gate.table import Table
 
 __all__ = ["Table", "renew", "table"]

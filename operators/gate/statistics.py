@@ -1,7 +1,5 @@
 """The one number a tensor is measured by, in one read; the only place where devices differ."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +13,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.private.layout import local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 
-SMALL = 1 << 18
-"""Most elements of a tensor that is read more than once, as a launch takes longer than a read."""
+SMALL = 1 << 18  # most elements of a tensor that is read more than once, as a launch takes longer than a read
 _LEAST = 2.0**-100
 _CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
 _HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()

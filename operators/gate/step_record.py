@@ -19,19 +19,12 @@ from asd.verdict import Level, Verdict
 
 
 class Part:
-    """Part of a training; `TrainingWatch` calls it in its turn of each step.
+    """Part of a training; `TrainingWatch` calls it in its turn of each step."""
 
-    Attributes:
-        monitor: Judges, and publishes events.
-        table: The slots.
-        gate: This training's share of the table.
-        ranks: The ranks.
-    """
-
-    monitor: Monitor
-    table: Table
-    gate: Gate
-    ranks: Exchange
+    monitor: Monitor  # judges, and publishes events
+    table: Table  # the slots
+    gate: Gate  # this training's share of the table
+    ranks: Exchange  # the ranks
 
     def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
         """Sets the objects that this part works with from now on."""
@@ -93,6 +86,7 @@ class StepRecord:
         fatal: The first of them at first level.
         shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
         among: Which of several steps of one call it is, in words; empty where the call made one.
+        is_link: Whether a reduction delivered wrong sums, which no rerun on this device explains.
         damage: Event that reports damaged weights, where refusing an update no longer helps.
     """
 
@@ -112,6 +106,7 @@ class StepRecord:
     damage: Event | None = None
     shown: float = 0.0
     among: str = ""
+    is_link: bool = False
 
     @property
     def broken(self) -> list[str]:

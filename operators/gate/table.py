@@ -23,9 +23,7 @@ from asd.rules.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divi
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_GATE = (WEIGHT_GRADIENT, AVERAGED)
 _LATER = 1 << 40
-_PLANTED, _PLANTED_VALUE = 6, 3.0
-_NEAR = 2.0
-"""Distance to the known number below which a guard has measured it."""
+_NEAR = 2.0  # distance to the known number below which a guard has measured it
 _MOST_GIVEN = 32
 
 
@@ -53,11 +51,13 @@ class Table:
 
     CAPACITY = 4096
     GUARDS = 64
+    PLANTED, PLANTED_VALUE = 6, 3.0
 
     def __init__(self) -> None:
         self.held_at, self.known_at = self.CAPACITY, self.CAPACITY + self.GUARDS
-        self._planted_at = self.known_at + self.GUARDS
-        size = self.size = self._planted_at + 2 * _PLANTED
+        self.planted_at = self.known_at + self.GUARDS
+        size = self.size = self.planted_at + 2 * self.PLANTED
+        self.link_at = self.GUARDS + 1
         self._sites, self.gates = Sites(self.CAPACITY), Gates(self.CAPACITY)
         self.guards: weakref.WeakValueDictionary[int, GuardState] = weakref.WeakValueDictionary()
         self._noted: list[tuple[list[int], Tensor]] = []  # noted by Python, and not read yet
@@ -121,7 +121,8 @@ class Table:
         state.gate = gate
         self._weigh()
 
-    def _guards_of(self, gate: Gate | None) -> list[GuardState]:
+    def guards_of(self, gate: Gate | None) -> list[GuardState]:
+        """Returns the states of the guards of `gate`."""
         own = gate or self.gates.default
         return [state for state in self.guards.values() if state.gate is own]
 
@@ -130,11 +131,11 @@ class Table:
         for state in self.guards.values():
             state.mode = Mode.REPLAY if self._is_replay else Mode(state.gate.armed)
             weights = np.zeros(self.size, np.float32)
-            weights[self._planted_at :] = self.size
+            weights[self.planted_at :] = self.size
             if state.mode != Mode.OFF:
                 weights[self._own(state)] = 1
                 weights[self.known_at + state.number] *= self.size  # else limits that are all 1 would let it pass
-            others = [other.number for other in self._guards_of(state.gate) if other is not state]
+            others = [other.number for other in self.guards_of(state.gate) if other is not state]
             state.judge(weights, [self.held_at + number for number in others])
         write(self.bounds, self._new_bounds())
 
@@ -157,7 +158,7 @@ class Table:
                 initial[[slot for slot in state.awaited if self._judged[slot] == state.gate.number]] = UNSEEN
         initial[self.held_at : self.known_at] = 0
         initial[self.known_at :] = UNSEEN
-        initial[self._planted_at :] = _PLANTED_VALUE
+        initial[self.planted_at :] = self.PLANTED_VALUE
         return initial
 
     def _expect_known(self, slots: Any) -> float:
@@ -169,14 +170,17 @@ class Table:
 
     def _new_bounds(self) -> np.ndarray:
         numbers = np.zeros(self.size, np.float32)
-        numbers[self.GUARDS] = self._expect_known(slice(self.known_at, self._planted_at))
-        fitting = 1 + self._writes % (_PLANTED - 1)
-        misses = np.arange(_PLANTED) >= fitting
-        self._limits[self._planted_at :] = *(_PLANTED_VALUE - misses), *[np.inf] * _PLANTED
-        self._least[self._planted_at :] = *[NOTHING] * _PLANTED, *(_PLANTED_VALUE + misses)
+        numbers[self.GUARDS] = self._expect_known(slice(self.known_at, self.planted_at))
+        fitting = 1 + self._writes % (self.PLANTED - 1)
+        misses = np.arange(self.PLANTED) >= fitting
+        self._limits[self.planted_at :] = *(self.PLANTED_VALUE - misses), *[np.inf] * self.PLANTED
+        self._least[self.planted_at :] = *[NOTHING] * self.PLANTED, *(self.PLANTED_VALUE + misses)
         for number, state in self.guards.items():
-            needed = state.counted[: self._planted_at].sum() + 2 * fitting * self.size
+            needed = state.counted[: self.planted_at].sum() + 2 * fitting * self.size
             numbers[number] = -1 if state.mode == Mode.REPLAY else needed
+            if state.link is not None and state.mode == Mode.ON:
+                numbers[self.link_at + number] = 1
+                numbers[self.link_at + self.GUARDS + number] = len(state.link.names) + fitting
         self._given.append((self._limits.copy(), self._least.copy()))
         return np.concatenate([self._limits, self._least, numbers])
 
@@ -197,6 +201,8 @@ class Table:
     def _look(self) -> None:
         """Copies the values of Python and of compiled graphs to the host, in one read from the device."""
         noted, self._noted, carried, self._carried = self._noted, [], self._carried, []
+        links = [state.link for _, state in sorted(self.guards.items()) if state.link is not None]
+        carried += [(link.found.value(), link.note) for link in links]
         parts = [*(values for _, values in noted), self.worst.value(), self.aside.value(), self.counts.value()]
         found = P.Concat()([*parts, *(values for values, _ in carried)]).asnumpy()
         for values, take in reversed(carried):
@@ -212,7 +218,7 @@ class Table:
         """Moves the values of `slots` to those on the host, and empties the slots."""
         worst, initial = self._device[0], self._initial()
         self._values[slots] = _larger(self._values[slots], worst[slots])
-        slots = np.append(slots, np.arange(self._planted_at, self.size))  # a broken device may have written there too
+        slots = np.append(slots, np.arange(self.planted_at, self.size))  # a broken device may have written there too
         if (worst[slots] != initial[slots]).any():
             worst[slots] = initial[slots]
             write(self.worst, worst)
@@ -253,7 +259,7 @@ class Table:
 
         What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
         """
-        own, guards = gate or self.gates.default, self._guards_of(gate)
+        own, guards = gate or self.gates.default, self.guards_of(gate)
         is_known = self._is_fresh or (guards and all(each.is_read_by_python for each in guards))
         if self._noted or self._carried or not is_known:  # else all were read before the update
             self._look()
@@ -346,19 +352,19 @@ class Table:
 
     def refused(self, gate: Gate | None = None) -> int:
         """Updates refused so far, by all gates if none is given."""
-        guards = list(self.guards.values()) if gate is None else self._guards_of(gate)
+        guards = list(self.guards.values()) if gate is None else self.guards_of(gate)
         counts = self._counted(guards)
         return sum(state.refused(counts) for state in guards)
 
     def updates(self, gate: Gate) -> int:
         """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""
-        guards = self._guards_of(gate)
+        guards = self.guards_of(gate)
         counts = self._counted(guards)
         return sum(state.unread(counts) for state in guards)
 
     def since_read(self, gate: Gate) -> tuple[int, int]:
         """Returns the updates of one guard between the last read and the last look, and the first refused one, or 0."""
-        guards, counts = self._guards_of(gate), self._device[2]
+        guards, counts = self.guards_of(gate), self._device[2]
         first = [place for state in guards if (place := state.first_refused(counts)) > 0]
         return max((state.unread(counts) for state in guards), default=0), min(first, default=0)
 
@@ -370,12 +376,12 @@ class Table:
     def newly_refused(self, gate: Gate) -> int:
         """Updates of `gate` that were refused since the last call; a `read` before any other step costs no wait."""
         before, gate.refused = gate.refused, self.refused(gate)
-        self._is_fresh = bool(self._guards_of(gate))
+        self._is_fresh = bool(self.guards_of(gate))
         return gate.refused - before
 
     def align(self, gate: Gate, step: int) -> None:
         """Counts calls from a number that all ranks know: one that lost its count would refuse with all of them."""
-        for state in self._guards_of(gate):
+        for state in self.guards_of(gate):
             state.begin_counts(self._device[2], self.counts, states.FIRST_CALL + states.NEXT_CALL * (step % 61))
 
     def expire(self) -> None:

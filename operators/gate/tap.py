@@ -192,8 +192,10 @@ def _hook_on(site: Site) -> ops.HookBackward:
 
 
 @shielded
-def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, float] | None = None) -> bool:
+def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, float] | None = None) -> Tensor | None:
     """Measures gradients that Python has for `sites` of one monitor, those of a network's last parameters first.
+
+    Returns what it measured, in that order; None where there is nothing.
 
     Args:
         sites: The sites.
@@ -203,10 +205,12 @@ def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, floa
     pairs = [(site.slot, each) for site, each in zip(sites, gradients, strict=False) if local(each).size > 0][::-1]
     if known is not None:
         pairs.append((known[0], Tensor([known[1]], ms.float32)))
-    if pairs:
-        slots, tensors = zip(*pairs, strict=True)
-        table().note(slots, statistics(tensors, largest=sites[0].largest))
-    return True
+    if not pairs:
+        return None
+    slots, tensors = zip(*pairs, strict=True)
+    values = statistics(tensors, largest=sites[0].largest)
+    table().note(slots, values)
+    return values
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

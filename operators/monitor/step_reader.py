@@ -12,7 +12,7 @@ from asd.diagnosis.attribution import Attribution
 from asd.errors import RankLostError
 from asd.event import Event
 from asd.operators.gate.step_record import Part, Problems, StepRecord
-from asd.operators.ranks.attribution import attribution_of
+from asd.operators.ranks.attribution import attribution_of, whose_link
 from asd.operators.sensors.loss_scale import LossScale
 from asd.rules.reading import GRADIENT, SCORES, Reading
 from asd.rundir.manifest import Health
@@ -105,6 +105,8 @@ class StepReader(Part):
         if step.readings is None:
             step.readings = self.table.read(self.gate.sites, self.gate)
         self._report_fault(step)
+        if self.ranks.size > 1 and self.gate.updated:
+            self._report_links(step)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
         if step.shown and self._held is None and not step.again:
@@ -172,6 +174,19 @@ class StepReader(Part):
             self.table.align(self.gate, step.number)
         if fault:
             self.accuse(step, self._health, rule="gate", where=fault, reason=_FAULTS[fault], wrong=1)
+
+    def _report_links(self, step: StepRecord) -> None:
+        """Reports reductions that delivered wrong sums; all ranks see the same ones."""
+        for link in {state.link: None for state in self.table.guards_of(self.gate) if state.link is not None}:
+            if wrong := link.take():
+                try:
+                    found, ranks = whose_link(self.ranks, [link.names[i] for i in wrong], **link.words(wrong))
+                except RankLostError:  # the exchange keeps it, which ends the step
+                    return
+                reports = self.monitor.reports
+                event = self.monitor.publish(reports.link_fault(step.number, found, ranks, refused=step.refused))
+                step.fatal, step.is_link = step.fatal or event, True
+                self._add(step, [event])
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)

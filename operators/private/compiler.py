@@ -12,8 +12,7 @@ try:
 except ImportError:
     api = pynative_api
 
-Fetcher = _DataWrapper
-"""Cell that MindSpore puts around a training cell, to fetch its batches in the same graph."""
+Fetcher = _DataWrapper  # cell that MindSpore puts around a training cell, to fetch its batches in the same graph
 
 
 def executors() -> tuple[Any, Any]:

@@ -1,25 +1,23 @@
 """Gathers what all ranks saw in a refused step, to name the rank at fault."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
 from asd.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
-from asd.diagnosis.groups import Groups
+from asd.diagnosis.groups import Groups, named
+from asd.diagnosis.weights import Difference, compare
+from asd.errors import and_more
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.reading import AVERAGED, Reading
 
-PART = "part."
-"""Prefix of a gradient that was summed over ranks and of which each rank holds one shard."""
+PART = "part."  # prefix of a gradient that was summed over ranks and of which each rank holds one shard
 
 
-def attribution_of(
-    exchange: Exchange,
-    own: Mapping[str, Seen],
-    averaged: Mapping[str, Seen],
-) -> Attribution | None:
+def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mapping[str, Seen]) -> Attribution | None:
     """Returns the ranks at fault; None when there is no other rank. All ranks must call it.
 
     Args:
@@ -92,6 +90,32 @@ def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequen
     rank = exchange.rank
     word = report_of(rank, {rank: own}, {rank: {}})
     return _told(exchange, word._replace(mean=mean))
+
+
+def whose_link(exchange: Exchange, names: Sequence[str], **sums: Any) -> tuple[Difference, list[int]]:
+    """Returns what differs in a reduction with wrong sums, and its ranks. All ranks must call it.
+
+    Args:
+        exchange: All ranks.
+        names: Names of the n wrong gradients.
+        sums: `group`, in which this rank takes part; `shares` of shape (2, n) and bits of `outputs`, see `LinkSums`.
+
+    Raises:
+        RankLostError: A rank did not answer.
+    """
+    words = exchange.tell(**sums)
+    groups = [[i for i, word in enumerate(words) if word["group"] == each["group"]] for each in words]
+    wrong = (each for each in groups if not _is_sum([words[rank]["shares"] for rank in each]))
+    ranks = next(wrong, groups[exchange.rank])
+    about = f"what a reduction over {named(ranks)} delivered is not the sum of what went in"
+    found = compare([words[rank]["outputs"] for rank in ranks], names, ranks)
+    alike = Difference((), tuple(names), f"alike on all of them: {and_more(names)}")
+    return (found or alike)._replace(reason=f"{about}, {(found or alike).reason}"), ranks
+
+
+def _is_sum(shares: Sequence[Any]) -> bool:
+    difference, allowed = np.sum(shares, 0)
+    return bool((np.abs(difference) <= allowed).all())
 
 
 def _told(exchange: Exchange, word: RankReport) -> list[RankReport]:

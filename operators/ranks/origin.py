@@ -1,7 +1,5 @@
 """Origin of the values of this process."""
 
-from __future__ import annotations
-
 import mindspore as ms
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
@@ -10,8 +8,7 @@ from asd.errors import RankLostError
 from asd.operators.ranks.exchange import Exchange
 from asd.origin import Origin, device_name, mounted_chips
 
-_agreed: dict[str, str] = {}
-"""Names that the ranks of this job agreed on, by run folder."""
+_agreed: dict[str, str] = {}  # names that the ranks of this job agreed on, by run folder
 
 
 def origin_of_process(config: Config) -> Origin:

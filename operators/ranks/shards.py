@@ -1,7 +1,5 @@
 """Finds the replica groups: by MindSpore's layout, by `tell_shard`, or by the initial weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Compares the weights of a replica group, bit by bit through hashes."""
 
-from __future__ import annotations
-
 import functools
 import struct
 from collections.abc import Iterable

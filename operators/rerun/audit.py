@@ -1,7 +1,5 @@
 """Duplicate execution of some steps, with the gate closed: each rank's own step, or the step of one rank by all."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

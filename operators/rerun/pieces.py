@@ -1,7 +1,5 @@
 """Table of known-answer tests: products, convolutions, and the vector operators that trainings use."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A wrong answer is the device's fault, whatever the training shows. No rank waits for another one's tests.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

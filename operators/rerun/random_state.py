@@ -1,7 +1,5 @@
 """Random streams: MindSpore's generator, NumPy's and Python's can be restored, those of single operators cannot."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Sequence

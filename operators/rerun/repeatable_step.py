@@ -1,7 +1,5 @@
 """A step that can be re-run from its initial state: its changes are declared, and restored."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,8 +27,7 @@ from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
 
 _MOST_KEPT = 1 << 20
-_SETTLED = 2
-"""Number of the run from which on all runs do the same: the first one creates state for later ones."""
+_SETTLED = 2  # number of the run from which on all runs do the same: the first one creates state for later ones
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNDECLARED = "the changes of a step are not declared: pass the step to StepMonitor.watch_step"
 _KNOWN = ("mindspore", "mindformers")

@@ -1,7 +1,5 @@
 """Reruns of a step, to confirm an anomaly or to attribute it: a state machine, with its table of transitions below."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -262,7 +260,7 @@ class Rerun(Part):
         Raises:
             RankLostError: Another rank did not answer.
         """
-        if not step.refused:
+        if not step.refused or step.is_link:
             return
         whose, kinds = step.attribution, {reading.checkpoint: reading.kind for reading in self.monitor.readings}
         anomaly = step.fatal

@@ -1,7 +1,5 @@
 """Re-runs a step to attribute its anomaly: on this device, and on the peers in its replica group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan

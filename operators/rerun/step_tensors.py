@@ -1,7 +1,5 @@
 """Tensors that enter and leave a step: copies them to the host as arrays, and back into their places."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The vendor's own tools on Ascend: its check of products during a step, and its test of a suspected device."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Installs every check of a training: on the network, before its reducer, and around the optimizer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,10 +9,11 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.judge.detectors import statistic_of
+from asd.operators.gate.gate_cell import GateCell
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.site import Site
 from asd.operators.gate.step_record import Part
-from asd.operators.private.layout import remember_division, why_layers_are_unchecked
+from asd.operators.private.layout import operators_are_divided, remember_division, why_layers_are_unchecked
 from asd.operators.sensors.fallback import compile_without_what_fails
 from asd.operators.sensors.install import install, sites_of
 from asd.operators.sensors.optimizers import members_of
@@ -110,9 +109,19 @@ class Checks(Part):
             free.belong_to(self.gate)
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
         if before and self._judges_history and reducer is not None:
-            sites += self._before_reduction(reducer, reduced)
+            gates = [each.asd_gate for each in members_of(optimizer) if is_guarded(each)]
+            sites += self._before_reduction(reducer, reduced, gates)
         for site in sites:
             self._take(site)
+        if self.ranks.size > 1:
+            self.monitor.protections.has(links=self._words_of_links(reducer))
+
+    def _words_of_links(self, reducer: nn.Cell | None) -> str:
+        if (links := getattr(reducer, "asd_links", None)) is not None:
+            return f"sums over the ranks of {len(links.state.link.names)} gradients"
+        why = "no reducer of gradients is known" if reducer is None else "the reducer may make something else"
+        why = "MindSpore inserts them itself" if operators_are_divided() else why
+        return f"sums over the ranks are not compared: {why}"
 
     def _guard(self, optimizer: nn.Cell, net: nn.Cell | None, *, gradients: bool) -> list[Site]:
         try:
@@ -136,9 +145,11 @@ class Checks(Part):
         """Gives the checkpoints names that no other monitor has; see `asd.operators.sensors.sharing`."""
         name_apart(self.gate, self.table.gates.others(self.gate), net)
 
-    def _before_reduction(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
+    def _before_reduction(
+        self, reducer: nn.Cell, weights: Sequence[Parameter], gates: Sequence[GateCell]
+    ) -> list[Site]:
         try:
-            return look_before_reduction(reducer, weights)
+            return look_before_reduction(reducer, weights, gates)
         except UnsupportedError as error:  # no slot is free
             reason = f"not all gradients are checked before the mean over the ranks: {error}"
             self.monitor.problem(reason)

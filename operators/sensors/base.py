@@ -1,7 +1,5 @@
 """ASDBase: an operator of MindSpore with a check on one of its inputs."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import mindspore as ms

@@ -1,7 +1,5 @@
 """Compiles a network without checks on its layers, and reports it, where MindSpore cannot compile it with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks a network that is already built."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -58,12 +56,7 @@ class Installation:
         return "\n".join(lines)
 
 
-def install(
-    net: nn.Cell,
-    *,
-    include: str | Iterable[str] = (),
-    exclude: str | Iterable[str] = (),
-) -> Installation:
+def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | Iterable[str] = ()) -> Installation:
     """Puts a check on every norm and embedding of `net`, found by the names of their classes.
 
     Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,

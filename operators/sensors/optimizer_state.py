@@ -1,7 +1,5 @@
 """State of an optimizer: the weights that it trains, its moments of each, and how much gradients add to these."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from math import inf

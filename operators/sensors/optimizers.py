@@ -1,7 +1,5 @@
 """Several optimizers that make one step, seen as one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gradients of parameters while they are still this rank's own: before a reducer takes their mean over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -11,11 +9,13 @@ from mindspore import Parameter, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
+from asd.operators.gate.gate_cell import GateCell
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.tap import make_observer, note
 from asd.operators.private.boundary import shielded
 from asd.operators.private.class_swap import put_on
+from asd.operators.sensors.links import Links
 from asd.rules.reading import WEIGHT_GRADIENT
 
 
@@ -73,8 +73,8 @@ def _reduces(cell: nn.Cell, gradients: int) -> bool:
     return isinstance(cell, nn.DistributedGradReducer) and len(cell.allreduce_filter) == gradients
 
 
-def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
-    """Looks at the gradient of every parameter before its reducer."""
+def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter], gates: Sequence[GateCell]) -> list[Site]:
+    """Looks at the gradient of every parameter before its reducer, and has `gates` compare what comes out of it."""
     present = getattr(reducer, "asd_own_gradients", None)
     if present is not None:
         return list(present.sites)
@@ -82,12 +82,20 @@ def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> lis
 
     class Looked(base):  # type: ignore[misc, valid-type]
         def construct(self, gradients, *args, **kwargs):
-            return super().construct(self.asd_own_gradients(gradients), *args, **kwargs)
+            gradients = self.asd_own_gradients(gradients)
+            reduced = super().construct(gradients, *args, **kwargs)
+            return reduced if self.asd_links is None else self.asd_links(gradients, reduced)
 
     sites = [table().new_site(weight.name, WEIGHT_GRADIENT) for weight in weights]
     for site in sites:
         site.claimed = True
-    reducer.asd_own_gradients = OwnGradients(sites)
+    own = reducer.asd_own_gradients = OwnGradients(sites)
+    # What a construct of its own makes of gradients need not be their sum.
+    is_sum = base.construct is nn.DistributedGradReducer.construct and any(reducer.allreduce_filter)
+    reducer.asd_links = Links(reducer, own, weights, gates[0].state) if gates and is_sum else None
+    for gate in gates if is_sum else ():
+        gate.state.link = gates[0].state.link
+        gate.compile_decision()
     put_on(reducer, Looked)
     return sites
 
@@ -127,13 +135,14 @@ class OwnGradients(nn.Cell):
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
         self.sites = tuple(sites)
+        self.norms: Any = None  # in PyNative, of the last call, from the last gradient on
         self.observe = make_observer(self.sites)
 
     def __call__(self, gradients):
         """Measures at once in PyNative; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients)
-        note(self.sites, gradients)
+        self.norms = note(self.sites, gradients)
         return gradients
 
     def construct(self, gradients):

@@ -1,7 +1,5 @@
 """Several monitors in one process, as for a GAN: the owner and the name of each site."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from mindspore import Parameter, nn

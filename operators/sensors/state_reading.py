@@ -1,7 +1,5 @@
 """Reads weights and moments of an optimizer, all in one step of `EVERY`, with one read-back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import mindspore as ms
@@ -14,10 +12,8 @@ from asd.operators.gate.statistics import statistics
 from asd.operators.private.layout import local
 from asd.operators.sensors.optimizer_state import OptimizerState
 
-EVERY = 16
-"""Steps from one reading to the next; no clock, since findings must not depend on how busy a machine is."""
-MOVES = 4.0
-"""Times that a weight may have moved as far, in each step, as in the largest change that was measured."""
+EVERY = 16  # steps from one reading to the next; no clock, since findings must not depend on how busy a machine is
+MOVES = 4.0  # times that a weight may have moved as far, in each step, as in the largest change that was measured
 
 
 class StateReading:

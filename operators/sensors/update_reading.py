@@ -11,8 +11,7 @@ from asd.operators.gate.statistics import statistics
 from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local
 
-TURNS = 16
-"""Steps within which all weights have their turn; fewer where there are fewer weights."""
+TURNS = 16  # steps within which all weights have their turn; fewer where there are fewer weights
 
 
 class UpdateReading:

@@ -54,11 +54,7 @@ LAYOUTS = {
 
 _ON = {"NPU_ASD_ENABLE": "1"}
 _DOCUMENT = {**_ON, "ASD_PROTECTION": "document"}
-PROTECTIONS = {
-    "none": {},
-    "document": _DOCUMENT,
-    "full": _ON,
-}
+PROTECTIONS = {"none": {}, "document": _DOCUMENT, "full": _ON}
 
 _SHORT, _ALL = ("none", "document"), tuple(PROTECTIONS)
 _DIVIDED_BLOCKS = "tensor-data pipeline pipeline-last optimizer-1 optimizer-2 recompute loss-scale accumulate 1024-last"

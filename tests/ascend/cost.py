@@ -114,7 +114,8 @@ def count(graph: str) -> Count:
             continue
         launches += 1
         if name not in _IN_PLACE:
-            total += sum(_size(*found) for found in _TENSOR.findall(types))
+            sizes = [_size(*found) for found in _TENSOR.findall(types)]
+            total += sum(sizes[1:]) + (sizes[-1] if name == "Gather" else sum(sizes[:1]))  # it reads what it returns
     return Count(
         total, launches, sum(_size(*found) for types in _BACKWARD.findall(graph) for found in _OWN.findall(types))
     )
@@ -155,14 +156,7 @@ def _count_all(cann: Path, net: str, layout: Layout, protections: Sequence[str])
     settings = json.dumps([PROTECTIONS[each] for each in protections])
     with tempfile.TemporaryDirectory() as folder:
         code, printed = compile_on(
-            cann,
-            Path(folder),
-            PROGRAM,
-            net,
-            json.dumps(layout._asdict()),
-            settings,
-            ranks=layout.ranks,
-            seconds=3000,
+            cann, Path(folder), PROGRAM, net, json.dumps(layout._asdict()), settings, ranks=layout.ranks, seconds=3000
         )
         lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"error"')]
         if len(lines) != len(protections) or any(line["error"] for line in lines):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -151,6 +152,19 @@ def _workers(parent, *, all_of=False):
         if int(ppid) == parent and state != "Z" and (all_of or not scheduler):
             found.append(int(entry.name))
     return found
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the device below MindSpore is built with g++")
+@pytest.mark.parametrize(("mode", "ranks"), [("graph", 2), pytest.param("pynative", 3, marks=pytest.mark.slow)])
+def test_wrong_sums_of_a_link_are_refused_and_name_a_rank_only_where_others_got_other_sums(runner, mode, ranks):
+    code, [first, *others] = train_together(runner, ranks, mode, "links", "skip", timeout=200)
+    told = [[event for event in each if event["kind"] != "problem"] for each in events(runner, ranks)]
+    anomalies = sorted((each["step"], each["rank"]) for rank in told for each in rank if each["kind"] == "anomaly")
+    assert (code, anomalies) == (0, [(2, -1), (3, -1), (4, -1), (5, 2 if ranks > 2 else -1)])
+    assert {(each["rule"], each["checkpoint"], each["refused"]) for each in told[0]} == {("link", "first.weight", True)}
+    digests = [step["digest"] for step in first]
+    assert [i + 1 for i in range(1, 6) if digests[i] == digests[i - 1]] == [step for step, _ in anomalies]
+    assert {step["digest"] for each in others for step in each} <= set(digests)
 
 
 @pytest.mark.slow

@@ -15,10 +15,7 @@ from tests.support.ports import free_port
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 RANK = Path(__file__).parent / "programs" / "striking_rank.py"
-pytestmark = [
-    pytest.mark.stack,
-    pytest.mark.skipif(os.getuid() != 0, reason="slurmd starts jobs of others as root"),
-]
+pytestmark = [pytest.mark.stack, pytest.mark.skipif(os.getuid() != 0, reason="slurmd starts jobs of others as root")]
 REASON = "asd: the agent does not answer"
 
 
@@ -120,11 +117,7 @@ def test_a_job_writes_where_only_it_may_and_the_agent_finds_it(cluster, start):
 
 def test_what_a_job_raises_is_seen_by_the_agent_of_its_node(cluster, start):
     done = cluster.run(
-        "srun",
-        "-n1",
-        "sh",
-        "-c",
-        f"touch $ASD_RUN_DIR/go; timeout 6 {sys.executable} {RANK}; ls $ASD_RUN_DIR",
+        "srun", "-n1", "sh", "-c", f"touch $ASD_RUN_DIR/go; timeout 6 {sys.executable} {RANK}; ls $ASD_RUN_DIR"
     )
     assert "events-rank0.jsonl" in done.stdout, done.stderr
     url = f"http://127.0.0.1:{cluster.agent_port}/events"

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = os.environ.get("WHEELS_FOLDER")
-pytestmark = [
-    pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are"),
-]
+pytestmark = [pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are")]
 
 
 @pytest.fixture(scope="module")

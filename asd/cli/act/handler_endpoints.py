@@ -30,10 +30,7 @@ def _place(text: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def metrics_served(
-    args: argparse.Namespace,
-    counts: HandlerCounts,
-    published: Callable[[], Sequence[Event]],
-    ready: Callable[[], str],
+    args: argparse.Namespace, counts: HandlerCounts, published: Callable[[], Sequence[Event]], ready: Callable[[], str]
 ) -> Iterator[None]:
     """Serves metrics and published events while it lasts, if the options give an address.
 

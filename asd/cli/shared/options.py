@@ -82,8 +82,5 @@ def read_strike_policy(args: argparse.Namespace) -> Policy:
     """Returns the policy from the options of `add_strike_arguments`."""
     window = args.window * 60.0
     return Policy(
-        strikes=args.strikes,
-        window_seconds=window,
-        stale_seconds=max(window, WINDOW_SECONDS),
-        many_devices=args.many,
+        strikes=args.strikes, window_seconds=window, stale_seconds=max(window, WINDOW_SECONDS), many_devices=args.many
     )

@@ -1,7 +1,5 @@
 """Two sequences of calls aligned: patience difference on keys that occur once, then the standard library's between."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence

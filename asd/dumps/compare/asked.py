@@ -1,7 +1,5 @@
 """Comparison of what two runs were asked for, call by call: settings, arguments, types, shapes, order and structure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -12,22 +10,15 @@ from asd.dumps.formats.slots import Slot, split_name
 
 ENVIRONMENT = ("MindSpore", "device", "chip", "CANN", "deterministic", "threads", "precision")
 """Facts that must be known and equal for the bits of two sound runs to be equal."""
-CODE = "construct"
-"""The setting that is a check sum of a module's code."""
+CODE = "construct"  # the setting that is a check sum of a module's code
 
 
 class Asked(NamedTuple):
-    """One thing that the runs were asked for differently.
+    """One thing that the runs were asked for differently."""
 
-    Attributes:
-        kind: `attribute`, `argument`, `type`, `shape`, `order` or `structure`.
-        row: The row that it is about, or None.
-        reason: Both sides, in words.
-    """
-
-    kind: str
-    row: ComparedRow | None
-    reason: str
+    kind: str  # `attribute`, `argument`, `type`, `shape`, `order` or `structure`
+    row: ComparedRow | None  # the row that it is about, or None
+    reason: str  # both sides, in words
 
 
 def asked_of(call: CallRows, tested: Dump, trusted: Dump, *, moved: bool) -> Iterator[Asked]:

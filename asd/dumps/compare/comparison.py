@@ -11,8 +11,6 @@ A metric that there is none for (the cosine of a single element) breaks no rule.
 another shape, is `Unmatched` and never passes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import deque
@@ -36,8 +34,7 @@ _TYPES = frozenset(
 """Types whose files have the same type."""
 _Job = tuple[Entry | None, Entry | None]
 _READERS = max(2, min(8, os.cpu_count() or 1))
-_AHEAD = 8
-"""Calls per reader that may be under way before their turn; keeps memory constant."""
+_AHEAD = 8  # calls per reader that may be under way before their turn; keeps memory constant
 
 
 @dataclass(slots=True)
@@ -85,19 +82,12 @@ class ComparedRow:
 
 
 class CallRows(NamedTuple):
-    """One call of an operator on both sides.
+    """One call of an operator on both sides."""
 
-    Attributes:
-        name: Its name in the run under test; in the trusted run when only that has it.
-        rows: Its slots.
-        tested: The call in the run under test, or None.
-        trusted: The call in the trusted run, or None.
-    """
-
-    name: str
-    rows: list[ComparedRow]
-    tested: Entry | None
-    trusted: Entry | None
+    name: str  # its name in the run under test; in the trusted run when only that has it
+    rows: list[ComparedRow]  # its slots
+    tested: Entry | None  # the call in the run under test, or None
+    trusted: Entry | None  # the call in the trusted run, or None
 
     @property
     def trusted_name(self) -> str:

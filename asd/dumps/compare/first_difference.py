@@ -8,8 +8,6 @@
 Bits decide where both runs have one framework, tool and environment that repeats itself. Elsewhere rounding does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum

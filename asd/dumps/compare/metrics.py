@@ -21,37 +21,25 @@ from asd.dumps.formats.npy_file import TensorFile
 UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
 """Words in place of a number: it cannot be computed; Inf or NaN are at different places; the shapes differ."""
 
-PIECE = 1 << 15
-"""Elements that are compared at a time: as many as fit into a cache."""
+PIECE = 1 << 15  # elements that are compared at a time: as many as fit into a cache
 _BLOCK = 1 << 20
 _EPSILON = float(np.finfo(np.float64).eps)
 
 Number = float | str
-_NAMED = 4
-"""Flipped bits that are named one by one."""
+_NAMED = 4  # flipped bits that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
 class BitDifference:
-    """The elements of a tensor that differ, and the first of them.
+    """The elements of a tensor that differ, and the first of them."""
 
-    Attributes:
-        count: How many differ.
-        size: Elements of the tensor.
-        index: Place of the first one, one number a dimension.
-        tested: Its value in the run under test.
-        trusted: Its value in the trusted run.
-        bits: Its bits in both runs, in hex.
-        flipped: Its differing bits, 0 being the lowest; None when the types differ.
-    """
-
-    count: int
-    size: int
-    index: tuple[int, ...]
-    tested: float
-    trusted: float
-    bits: tuple[str, str]
-    flipped: tuple[int, ...] | None
+    count: int  # how many differ
+    size: int  # elements of the tensor
+    index: tuple[int, ...]  # place of the first one, one number a dimension
+    tested: float  # its value in the run under test
+    trusted: float  # its value in the trusted run
+    bits: tuple[str, str]  # its bits in both runs, in hex
+    flipped: tuple[int, ...] | None  # its differing bits, 0 being the lowest; None when the types differ
 
     @property
     def is_one_flip(self) -> bool:

@@ -1,7 +1,5 @@
 """The calls of a comparison as a graph: what each was given, and which call gave it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from asd.dumps.compare.asked import Asked

@@ -1,7 +1,5 @@
 """The table of results, with the columns that other programs read: of tensors, of statistics, or of CRCs."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import partial

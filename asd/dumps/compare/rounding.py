@@ -10,8 +10,6 @@ not hide it. A result that is a multiple of the other is wrong at any size of th
 In a summary the longest sum is that of all elements, as its mean and norm are sums too.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -23,8 +21,7 @@ from asd.dumps.formats.slots import Slot, split_name
 GAIN, ALWAYS, MOST = 100.0, 4.0, 0.05
 """Growth of a difference in a sound operator, such as a softmax: `ALWAYS` at any size, `GAIN` up to `MOST`."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
-_REDUCED = 4 * 2.0**-10
-"""Relative error of a float32 product that is computed in TF32 or HF32."""
+_REDUCED = 4 * 2.0**-10  # relative error of a float32 product that is computed in TF32 or HF32
 _PRODUCTS = re.compile(
     r"^(Cell|Module)\.|matmul|linear|dense|conv|mm$|einsum|attention|mv$|[^a-z]dot$|tensordot|lstm|gru|rnn",
     re.IGNORECASE,
@@ -32,8 +29,7 @@ _PRODUCTS = re.compile(
 _FEW, _COLLINEAR, _COLLINEAR_OF_FEW = 8, 10.0, 100.0
 """Least distance of a multiple's factor from 1, relative to the remaining difference; larger for few elements."""
 _FITS = 1e-3
-_FILL = 1e9
-"""Magnitude from which an operand is a mask; its fill value is no scale for other numbers."""
+_FILL = 1e9  # magnitude from which an operand is a mask; its fill value is no scale for other numbers
 
 TensorScale = tuple[float, float]
 """Scale of tensors: the largest root mean square, and the largest magnitude of an element."""

@@ -1,7 +1,5 @@
 """A whole comparison: find the dumps of both sides, compare each pair, write the tables, and say where they part."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -75,15 +73,10 @@ class Pair:
 
 @dataclass
 class ComparisonOutcome:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        pairs: Every rank of every step that both sides have.
-        notes: Further notes, one sentence each.
-    """
-
-    pairs: list[Pair]
-    notes: list[str]
+    pairs: list[Pair]  # every rank of every step that both sides have
+    notes: list[str]  # further notes, one sentence each
 
     @property
     def first(self) -> Pair | None:

@@ -1,7 +1,5 @@
 """Compares the gradients of two runs step by step, and finds the step where the runs part."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -24,21 +22,13 @@ _TOLERANCE = 1e-12  # 0.98 - 0.95 is not more than 0.03, despite binary rounding
 
 @dataclass(frozen=True, order=True)
 class Suspect:
-    """Parameter whose gradients part.
+    """Parameter whose gradients part."""
 
-    Attributes:
-        step: First step in which it is suspect.
-        similarity: Similarity in that step.
-        rank: Rank in both runs.
-        parameter: Name of the parameter.
-        before: Similarity in the step before; None in the first step.
-    """
-
-    step: int
-    similarity: float
-    rank: int
-    parameter: str
-    before: float | None
+    step: int  # first step in which it is suspect
+    similarity: float  # similarity in that step
+    rank: int  # rank in both runs
+    parameter: str  # name of the parameter
+    before: float | None  # similarity in the step before; None in the first step
 
 
 @dataclass

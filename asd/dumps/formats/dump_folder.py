@@ -6,8 +6,6 @@ Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pi
 with and without `framework`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Reads a JSON file of bounded length; `NaN`, `Infinity` and `-Infinity` are numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

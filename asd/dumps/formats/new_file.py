@@ -1,7 +1,5 @@
 """Result files that appear whole, and never replace an existing file."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterable, Iterator

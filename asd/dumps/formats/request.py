@@ -1,7 +1,5 @@
 """Parses compare.json, which names two runs to compare: with the keys of today's tools and of the older ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of a dump: one slot for each tensor or scalar an operator took or gave."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable
@@ -181,11 +179,7 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
 
 
 def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
-    """Returns the slot of a tensor as dump.json describes it.
-
-    Raises:
-        StateError: Its shape or a statistic is none.
-    """
+    """Returns the slot of a tensor as dump.json describes it; raises StateError if its shape or a statistic is none."""
     get = found.get
     shape = found["shape"]
     values = (get("Max"), get("Min"), get("Mean"), get("Norm"))

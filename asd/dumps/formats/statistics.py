@@ -1,7 +1,5 @@
 """Max, Min, Mean and Norm of a tensor, and its check sum, as in a dump of MindSpore."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Sequence
@@ -12,21 +10,13 @@ import numpy as np
 
 
 class Moments(NamedTuple):
-    """Statistics of a floating-point tensor from one pass.
+    """Statistics of a floating-point tensor from one pass."""
 
-    Attributes:
-        largest: Largest element; nan when one is nan.
-        smallest: Smallest element; nan when one is nan.
-        total: Sum of all elements.
-        squares: Sum of the squares of all elements.
-        non_finite: Number of elements that are inf or nan.
-    """
-
-    largest: float
-    smallest: float
-    total: float
-    squares: float
-    non_finite: int
+    largest: float  # largest element; nan when one is nan
+    smallest: float  # smallest element; nan when one is nan
+    total: float  # sum of all elements
+    squares: float  # sum of the squares of all elements
+    non_finite: int  # number of elements that are inf or nan
 
 
 def moments(array: np.ndarray[Any, Any]) -> Moments:

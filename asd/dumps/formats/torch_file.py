@@ -5,8 +5,6 @@ the offset, the sizes and the strides. Its opcodes are listed (`pickletools.geno
 describe exactly one tensor is refused.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import pickletools

@@ -3,8 +3,6 @@
 The file may come from anybody: names are checked, and nothing is evaluated.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

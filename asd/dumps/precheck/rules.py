@@ -13,8 +13,6 @@ rule measures each element in units in the last place (ULP) of the reference's v
 inputs there, or on average in the tensor, if that is more: where large numbers cancel no type can do better.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,21 +38,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Judgement:
-    """Result of comparing one output.
+    """Result of comparing one output."""
 
-    Attributes:
-        cosine: Cosine similarity.
-        max_abs: Largest absolute error; inf where Inf or NaN are at different places.
-        max_relative: Largest relative error.
-        passed: Whether the rule holds.
-        message: Reason of a failure, or a difference that rounding explains; empty otherwise.
-    """
-
-    cosine: float
-    max_abs: float
-    max_relative: float
-    passed: bool
-    message: str = ""
+    cosine: float  # cosine similarity
+    max_abs: float  # largest absolute error; inf where Inf or NaN are at different places
+    max_relative: float  # largest relative error
+    passed: bool  # whether the rule holds
+    message: str = ""  # reason of a failure, or a difference that rounding explains; empty otherwise
 
 
 def epsilon_of(dtype: str) -> float:

@@ -33,23 +33,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Detail:
-    """Result for one output.
+    """Result for one output."""
 
-    Attributes:
-        name: Name, such as `Mint.mul.0.forward.output.0`.
-        bench_dtype: Type of the reference, by its name in dumps.
-        tested_dtype: Type of the output.
-        shape: Shape of the output.
-        judgement: Result of comparing them.
-        message: Remark; may be empty.
-    """
-
-    name: str
-    bench_dtype: str
-    tested_dtype: str
-    shape: tuple[int, ...]
-    judgement: Judgement
-    message: str = ""
+    name: str  # name, such as `Mint.mul.0.forward.output.0`
+    bench_dtype: str  # type of the reference, by its name in dumps
+    tested_dtype: str  # type of the output
+    shape: tuple[int, ...]  # shape of the output
+    judgement: Judgement  # result of comparing them
+    message: str = ""  # remark; may be empty
 
     @property
     def status(self) -> str:
@@ -66,21 +57,13 @@ class Detail:
 
 @dataclass(frozen=True)
 class ApiResult:
-    """Result for one API.
+    """Result for one API."""
 
-    Attributes:
-        name: Name, such as `Mint.mul.0`.
-        forward: `pass`, `error` or `SKIP`; empty when the dump lacks this direction.
-        backward: The same.
-        message: Reason why it was skipped or is wrong.
-        details: Results for its outputs.
-    """
-
-    name: str
-    forward: str
-    backward: str
-    message: str = ""
-    details: list[Detail] = field(default_factory=list)
+    name: str  # name, such as `Mint.mul.0`
+    forward: str  # `pass`, `error` or `SKIP`; empty when the dump lacks this direction
+    backward: str  # the same
+    message: str = ""  # reason why it was skipped or is wrong
+    details: list[Detail] = field(default_factory=list)  # results for its outputs
 
     @property
     def verdict(self) -> str:
@@ -118,11 +101,7 @@ class Tables:
         return cls(result, details)
 
     def add(self, result: ApiResult) -> None:
-        """Writes the rows of one API.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Writes the rows of one API; raises OSError if they cannot be written."""
         for path, rows in (
             (self.details, [detail.row() for detail in result.details]),
             (self.result, [[result.name, result.forward, result.backward, _text(result.message)]]),

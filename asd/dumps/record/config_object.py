@@ -4,8 +4,6 @@ Checked by hand, because the vendor's files mix texts, numbers and ranges, have 
 keys of other tasks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from typing import Any

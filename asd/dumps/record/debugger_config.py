@@ -25,16 +25,7 @@ _STANDS_FOR = {"md5": "statistics", "structure": "statistics", "exception_dump":
 """Tasks that are done by another, which records as much or more."""
 _SUMS, _FOUR = ("md5", "hash", "xor"), ("statistics", "max", "min", "mean", "l2norm")
 _TOP = ("task", "dump_path", "level", "rank", "step", "dump_enable", "async_dump", "extra_info", "risk_level")
-_INNER = (
-    "scope",
-    "list",
-    "data_mode",
-    "summary_mode",
-    "tensor_list",
-    "overflow_nums",
-    "check_mode",
-    "grad_level",
-)
+_INNER = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "overflow_nums", "check_mode", "grad_level")
 CHECK_MODES = {
     "all": "all",
     "aicore": "aicore",

@@ -6,8 +6,6 @@
 Level L0 has the CRC-32 of the float32 values.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

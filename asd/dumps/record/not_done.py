@@ -1,7 +1,5 @@
 """Keys of a `config.json` that the ecosystem's tool documents and that have no effect here, with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +36,7 @@ COUNTS = (
     *("nan count", "negative inf count", "positive inf count"),
 )
 """Summaries that are not recorded."""
-_AS_HERE = {"extra_info": True, "file_format": "npy", "risk_level": "ALL"}
-"""Values that ask for what is done anyway."""
+_AS_HERE = {"extra_info": True, "file_format": "npy", "risk_level": "ALL"}  # values that ask for what is done anyway
 
 
 def not_done(content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Record of overflows: JSON lines in a file that ends in `.pkl`, as ptdbg_ascend writes it. Never a pickle."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

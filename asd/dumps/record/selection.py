@@ -1,7 +1,5 @@
 """Selects the entries of a step that are recorded: the keys `scope` and `list`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from asd.dumps.record.debugger_config import DebuggerConfig

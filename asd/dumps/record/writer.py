@@ -6,8 +6,6 @@ Tensors are written as they come, the three JSON files when the step ends, dump.
 can't be written ends the recording, not the training.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Stored times that follow a clock that is set, so that the change affects no decision."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

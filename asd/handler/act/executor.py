@@ -1,7 +1,5 @@
 """Actions that the scheduler carries out and the handler publishes, exactly once, even if it is killed in between."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator

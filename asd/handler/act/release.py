@@ -1,7 +1,5 @@
 """Actions of people on a device: release it, drop its verdict, note its repair."""
 
-from __future__ import annotations
-
 from asd.errors import ConfigError
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import Store

@@ -1,7 +1,5 @@
 """Record that a handler leaves to its successor: the acts of people and of time; both have seen the events."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from dataclasses import asdict, replace
@@ -43,8 +41,7 @@ class Leadership(Protocol):
         """Leaves `record` soon."""
 
 
-_Hardware = tuple[str, str, int, str]
-"""Host, name, rank and serial of a device."""
+_Hardware = tuple[str, str, int, str]  # host, name, rank and serial of a device
 
 
 class _Record(msgspec.Struct):

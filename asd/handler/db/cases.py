@@ -1,7 +1,5 @@
 """Cases: from the decision to isolate a device until it is released. Each is in one state of `TRANSITIONS`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -38,8 +36,7 @@ Ending = Literal["", "quiet", "acquitted", "passed", "person", "engine", "replac
 """Reason of an ending: no fault for long enough; its strikes were software or data; a stress test passed while others
 isolated the device; a person ended it, or released the device on the scheduler; its hardware was replaced; a handler
 in earnest follows a dry run or the isolator `none`; the handler that acted before did not isolate it."""
-BY_HANDLER = frozenset({"quiet", "acquitted"})
-"""Endings after which the strikes of the device count on."""
+BY_HANDLER = frozenset({"quiet", "acquitted"})  # endings after which the strikes of the device count on
 
 
 @dataclass(frozen=True, slots=True)

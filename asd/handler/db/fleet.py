@@ -1,7 +1,5 @@
 """Fleet: how long each device was watched in trainings, by its hardware, and which devices were found faulty."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The tables of the fault handler's database, and how those of the version before are taken over."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 from asd import older
 
 VERSION = 8
-OLDEST = 7
-"""From this version on a database is taken over."""
+OLDEST = 7  # from this version on a database is taken over
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

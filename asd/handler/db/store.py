@@ -1,7 +1,5 @@
 """The store: what the fault handler knows, in one SQLite file that survives a kill at any point."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

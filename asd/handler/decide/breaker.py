@@ -1,7 +1,5 @@
 """The circuit breaker: when devices of too many nodes look guilty, something else is wrong; it is only reported."""
 
-from __future__ import annotations
-
 from asd.handler.db.store import Store
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
 

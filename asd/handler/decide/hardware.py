@@ -1,13 +1,10 @@
 """Hardware of events: devices by number, identified by their serial, else by host and name."""
 
-from __future__ import annotations
-
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.isolator import Device
 
-JUDGED = ("replay", "stress")
-"""Kinds of events that bring a verdict about a device."""
+JUDGED = ("replay", "stress")  # kinds of events that bring a verdict about a device
 _MOST_OF_HOST = 1024  # devices of one host
 
 

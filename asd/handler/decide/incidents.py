@@ -12,8 +12,6 @@ strikes are one incident where one of these holds:
 A row that goes on counts again after `INCIDENT_SECONDS`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import NamedTuple

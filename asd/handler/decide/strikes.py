@@ -26,8 +26,6 @@ A node speaks for its own devices. For those of other nodes it is heeded
 | not known | counts if as many nodes agree as devices make a burst: the strikes are withheld until a replay judges |
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

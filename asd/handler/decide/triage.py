@@ -15,8 +15,6 @@ case follows one decision, in this order; all of it is written with the transact
 | first-level anomaly; replay: transient | enough strikes isolate the device |
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from typing import Any

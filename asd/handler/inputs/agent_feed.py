@@ -1,7 +1,5 @@
 """Feeds a fault handler from the agents of its nodes, each event exactly once, however often either is killed."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +16,7 @@ from asd.handler.inputs.puller import AgentState, Batch, Puller
 from asd.handler.inputs.targets import TargetSource
 from asd.handler.model.decision import Decision
 
-_CURSORS = "cursors of "
-"""Before the name of a node: its cursors are kept so, as a JSON list of texts."""
+_CURSORS = "cursors of "  # before the name of a node: its cursors are kept so, as a JSON list of texts
 _AT_ONCE = 500  # events in one transaction: half a second of work
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
 _SETTLING_SECONDS = 30.0

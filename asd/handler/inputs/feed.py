@@ -1,7 +1,5 @@
 """Feeds a fault handler from event logs, each line exactly once, however often it is killed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

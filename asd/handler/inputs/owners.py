@@ -1,7 +1,5 @@
 """Trust in logs by their owners: content can be forged, an owner cannot."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pulls from all agents at once, in one thread; each is asked again only after its answer was taken in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Files of agents to pull from, and of the hosts of jobs; both are re-read when they change."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Decision of the handler about one event, and its reason."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone

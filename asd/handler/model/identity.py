@@ -1,7 +1,5 @@
 """Identities of jobs, moments and devices."""
 
-from __future__ import annotations
-
 import re
 
 from asd.event import Event

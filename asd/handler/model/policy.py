@@ -1,22 +1,15 @@
 """The policy: every number that decides about a device."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
-LIMIT = 3
-"""Number of strikes that isolate a device."""
-WINDOW_SECONDS = 480 * 60.0
-"""Time for which a strike counts fully."""
-BREAKER_SECONDS = 86400.0
-"""Window of the circuit breaker, and time for which it stays open unless it is reset."""
-SKEW_SECONDS = 60.0
-"""Largest difference between the clocks of two hosts."""
+LIMIT = 3  # number of strikes that isolate a device
+WINDOW_SECONDS = 480 * 60.0  # time for which a strike counts fully
+BREAKER_SECONDS = 86400.0  # window of the circuit breaker, and time for which it stays open unless it is reset
+SKEW_SECONDS = 60.0  # largest difference between the clocks of two hosts
 ROW_STEPS, ROW_SECONDS = 10, 60.0
 """Unclear strikes of one run that are no further apart than one of these are one incident."""
-INCIDENT_SECONDS = 3600.0
-"""An incident that goes on for so long counts again."""
+INCIDENT_SECONDS = 3600.0  # an incident that goes on for so long counts again
 
 _FEW = 2
 _HALF_LIVES = 6

@@ -97,10 +97,7 @@ def acting() -> str:
                 f"random faults over {blamed['ranks']} ranks, the right rank named",
                 f"{blamed['right']} of {blamed['faults']}",
             ),
-            (
-                "ranks accused in the steps between",
-                f"{blamed['accused_between']} in {blamed['steps_between']} steps",
-            ),
+            ("ranks accused in the steps between", f"{blamed['accused_between']} in {blamed['steps_between']} steps"),
             (
                 f"events the handler takes in, {count(handler['devices'])} devices, of "
                 f"{count(handler['asked_rate'])} a second offered",

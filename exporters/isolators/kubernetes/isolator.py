@@ -14,14 +14,7 @@ from typing import Any
 from lightkube.resources.core_v1 import Event, Node, NodeStatus
 from lightkube.types import PatchType
 
-from asd.exporters.isolators.kubernetes.api import (
-    ConflictError,
-    KubeApi,
-    KubeError,
-    NotFoundError,
-    as_dict,
-    refusals,
-)
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict, refusals
 from asd.exporters.isolators.kubernetes.node_mark import (
     condition_patch,
     event_about,
@@ -58,12 +51,7 @@ class Kubernetes:
     whole_nodes = True
 
     def __init__(
-        self,
-        *,
-        kubeconfig: str = "",
-        context: str = "",
-        effect: str = "NoSchedule",
-        timeout: float | str = 10.0,
+        self, *, kubeconfig: str = "", context: str = "", effect: str = "NoSchedule", timeout: float | str = 10.0
     ) -> None:
         self._effect = text("effect", effect, "NoSchedule|NoExecute", "it must be NoSchedule or NoExecute")
         self._clock: Callable[[], float] = time.time

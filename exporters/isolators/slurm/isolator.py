@@ -36,13 +36,7 @@ class Slurm:
     name = "slurm"
     whole_nodes = True
 
-    def __init__(
-        self,
-        *,
-        timeout: float | str = 30.0,
-        scontrol: str = "scontrol",
-        conf: str = "",
-    ) -> None:
+    def __init__(self, *, timeout: float | str = 30.0, scontrol: str = "scontrol", conf: str = "") -> None:
         self._timeout = seconds("timeout", timeout)
         # Through `env`, as the environment is passed on and not read here; times and messages in the plain form.
         self._command = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"]

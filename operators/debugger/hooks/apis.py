@@ -1,7 +1,5 @@
 """Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative."""
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
@@ -35,8 +33,7 @@ _NO_OPERATORS = frozenset(
     init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
 """)
 )
-_OF_SHAPES = frozenset({"shape", "dyn_shape", "rank", "size", "numel", "nelement"})
-"""Recorded as functions alone."""
+_OF_SHAPES = frozenset({"shape", "dyn_shape", "rank", "size", "numel", "nelement"})  # recorded as functions alone
 _CALLED = {"astype": "to"}
 """Methods that are recorded as the method of MindSpore that they call, which is what the vendor's tool sees."""
 _METHODS = {*TENSOR_METHODS, "__ifloordiv__", "__imod__", "__setitem__", "nelement", "new_empty"}

@@ -1,7 +1,5 @@
 """Hooks on the modules of a network and on the operators they hold."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,15 +25,10 @@ _HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
 
 @dataclass(frozen=True)
 class _Hook:
-    """Label and attributes that a hooked module or operator is recorded with.
+    """Label and attributes that a hooked module or operator is recorded with."""
 
-    Attributes:
-        label: Its name.
-        attributes: Attributes of an operator; None for a module.
-    """
-
-    label: Label
-    attributes: dict[str, Any] | None = None
+    label: Label  # its name
+    attributes: dict[str, Any] | None = None  # attributes of an operator; None for a module
 
 
 def hook_modules(nets: Sequence[nn.Cell]) -> None:

@@ -3,8 +3,6 @@
 Calls of optimizers are noted in the same place: what both need of MindSpore is put back together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One recorded step: names, parents, what is selected, and calls in PyNative."""
 
-from __future__ import annotations
-
 import linecache
 import logging
 import sys
@@ -27,15 +25,10 @@ _OURS = "asd.operators.debugger"
 
 
 class Label(NamedTuple):
-    """The name of a call but for its number.
+    """The name of a call but for its number."""
 
-    Attributes:
-        text: `Cell.layers.0.Dense` or `Mint.add`.
-        module: Whether it is a module: those end `.forward.0`, APIs `.0.forward`.
-    """
-
-    text: str
-    module: bool
+    text: str  # `Cell.layers.0.Dense` or `Mint.add`
+    module: bool  # whether it is a module: those end `.forward.0`, APIs `.0.forward`
 
     def name(self, direction: str, number: int) -> str:
         """Returns the full name of a call."""
@@ -176,12 +169,7 @@ class Session:
             self.recording.drop(name)
 
     def _watch(
-        self,
-        label: Label,
-        back: str,
-        args: tuple[Any, ...],
-        output: Any,
-        parameters: dict[str, Parameter] | None,
+        self, label: Label, back: str, args: tuple[Any, ...], output: Any, parameters: dict[str, Parameter] | None
     ) -> None:
         above = [backward for _, backward in self._running]
         ins, outs = list(leaves(args)), list(leaves(output if isinstance(output, (tuple, list)) else (output,)))

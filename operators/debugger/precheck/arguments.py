@@ -1,7 +1,5 @@
 """Converts arguments between a dump, MindSpore on the device, and MindSpore in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks one call of a dump: its output against a reference in float64, forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,14 +70,7 @@ class Check:
         abs_limit: Largest absolute error of the rules `rounding` and `seed`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        real: bool,
-        rule: str = "rounding",
-        abs_limit: float = ABS_LIMIT,
-    ) -> None:
+    def __init__(self, path: Path, *, real: bool, rule: str = "rounding", abs_limit: float = ABS_LIMIT) -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
         self._rule, self._abs_limit = rule, abs_limit
@@ -191,12 +182,7 @@ class Check:
         return _Reference(reference, function)
 
     def _detail(
-        self,
-        entry: str,
-        place: Place,
-        given: tuple[Value | None, Value | None],
-        reference: Value,
-        noise: Value | None,
+        self, entry: str, place: Place, given: tuple[Value | None, Value | None], reference: Value, noise: Value | None
     ) -> Detail:
         dumped, again = given
         tested = dumped if dumped is not None else again

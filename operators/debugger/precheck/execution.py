@@ -1,7 +1,5 @@
 """Runs a call, forward and backward, and returns its results as arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

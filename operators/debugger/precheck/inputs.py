@@ -1,7 +1,5 @@
 """The inputs of a call: the tensors a dump holds, or random ones between the smallest and the largest element."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import dataclass
@@ -16,8 +14,7 @@ from asd.dumps.formats.slots import Slot
 from asd.errors import StateError
 
 SEED = 42
-LARGEST = 1 << 28
-"""Elements of one tensor; a larger one is not made."""
+LARGEST = 1 << 28  # elements of one tensor; a larger one is not made
 _MOST_DIMENSIONS = 32
 
 DTYPES: dict[str, str] = {
@@ -42,15 +39,10 @@ DTYPES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Value:
-    """The elements of a tensor.
+    """The elements of a tensor."""
 
-    Attributes:
-        array: In the type that `DTYPES` says.
-        dtype: As dumps name it.
-    """
-
-    array: np.ndarray[Any, Any]
-    dtype: str
+    array: np.ndarray[Any, Any]  # in the type that `DTYPES` says
+    dtype: str  # as dumps name it
 
 
 class Inputs:

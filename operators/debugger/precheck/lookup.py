@@ -1,7 +1,5 @@
 """From the name of a call to the function, in MindSpore's own namespaces alone."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

@@ -1,8 +1,6 @@
 """Own references, for what has no float64 kernel on the CPU or no kernel at all."""
 # ruff: noqa: FBT002 - the signatures are MindSpore's
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

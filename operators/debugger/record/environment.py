@@ -1,7 +1,5 @@
 """Environment that a dump was computed in: where all of it is equal, and repeats itself, the bits of sound runs are."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from functools import cache

@@ -4,8 +4,6 @@ Ascend keeps overflow flags in hardware; every device has the values. `aicore` c
 `atomic` ones accumulate (sums, products of matrices, scatters, reductions over ranks).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The overflow check: every call is judged by its values, and only those that overflowed are kept."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,11 +62,7 @@ class OverflowCounter:
             self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
 
     def end_training(self) -> None:
-        """Ends the training after enough overflows.
-
-        Raises:
-            OverflowDetected: There were enough.
-        """
+        """Ends the training after enough overflows; raises OverflowDetected if there were enough."""
         pending, self._pending = self._pending, None
         if pending is not None:
             raise pending

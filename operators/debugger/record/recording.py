@@ -1,7 +1,5 @@
 """Recording of a step's values: the only interface that hooks call, and its dump."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

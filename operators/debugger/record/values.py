@@ -1,7 +1,5 @@
 """Arguments and results of a call as a dump holds them: tensors, numbers, texts, lists, objects."""
 
-from __future__ import annotations
-
 import types
 import zlib
 from collections.abc import Iterator

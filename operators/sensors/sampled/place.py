@@ -1,7 +1,5 @@
 """Layer whose results are recomputed while it is due; a compiled graph contains nothing of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +16,7 @@ from asd.operators.sensors.sampled.product import CheckedProduct, Form
 from asd.operators.sensors.sampled.score import Differs, ProductScore
 from asd.rules.reading import CHECKSUM, TWICE
 
-MOST_CALLS = 16
-"""Most calls of one layer that are checked in a step: each leaves numbers that must be read."""
+MOST_CALLS = 16  # most calls of one layer that are checked in a step: each leaves numbers that must be read
 
 
 class Place:

@@ -1,7 +1,5 @@
 """Matrix product that is checked while it is due: forward, and both products of its backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +11,7 @@ from asd.operators.gate.site import Site
 from asd.operators.sensors.sampled.score import rounding_of
 
 Function = Callable[..., Any]
-_KEPT = 3
-"""Values kept of a call before its gradient comes: both operands, and the type of the result."""
+_KEPT = 3  # values kept of a call before its gradient comes: both operands, and the type of the result
 
 
 class Form(NamedTuple):

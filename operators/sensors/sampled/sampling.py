@@ -1,7 +1,5 @@
 """Sampled layers of one training, and the choice of those that are due in a step."""
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Collection, Iterable
@@ -21,12 +19,9 @@ from asd.operators.sensors.sampled.place import MOST_CALLS, Place
 from asd.operators.sensors.sampled.product import form_of
 from asd.rules.reading import SCORES
 
-_RESULTS = 4
-"""Results computed twice in a step with sampling, about."""
-_EVERY = 16
-"""Steps from one with sampled results to the next: a comparison may be slower than a small layer."""
-_PARTS = 4
-"""Parts of the layers, of which a rerun checks one: all of them may take several times as long as the step."""
+_RESULTS = 4  # results computed twice in a step with sampling, about
+_EVERY = 16  # steps from one with sampled results to the next: a comparison may be slower than a small layer
+_PARTS = 4  # parts of the layers, of which a rerun checks one: all of them may take several times as long as the step
 _DETECTOR = "ASD_OPTIONS=detectors:checksum"
 _ONLY = "sampled results: in PyNative only"
 _PURE = re.compile(

@@ -1,7 +1,5 @@
 """Scores how well a result fits its operands, as one number on the device: above 1 it does not fit."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any
@@ -15,15 +13,11 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.operators.private.mixed_precision import CheckCell
 
 _DEVIATIONS = 12.0
-_SUM = 2.0**-24
-"""Largest error of an addition in float32, relative to its sum."""
-_FLOOR = 1e-18
-"""Relative to the operands: below it float32 has no squares."""
+_SUM = 2.0**-24  # largest error of an addition in float32, relative to its sum
+_FLOOR = 1e-18  # relative to the operands: below it float32 has no squares
 _LAST_PLACE = {ms.float32: 2.0**-23, ms.float16: 2.0**-10, ms.bfloat16: 2.0**-7}
-_FEWER_DIGITS = 2.0**-11
-"""Relative precision of an operand where devices are set to multiply float32 with fewer digits."""
-_MOST = 1 << 25
-"""Elements of a tensor that are checked in one call, so that a check takes little memory."""
+_FEWER_DIGITS = 2.0**-11  # relative precision of an operand where devices are set to multiply float32 with fewer digits
+_MOST = 1 << 25  # elements of a tensor that are checked in one call, so that a check takes little memory
 _BITS = {4: ms.int32, 2: ms.int16}
 
 

@@ -4,8 +4,9 @@ What happens is one of `damage` (a bit of a weight of the last rank flips after 
 rank 0 saves after steps 2 and 4), `unlike` (every rank begins with other weights), `kill` and `stop` (rank 0 saves
 after step 3, and the last rank does that to itself when it should compare its weights after step 4); or `parts` and
 `labels`, where a bit of rank 1 flips as for `damage`, and the last rank holds another part than the others, or each
-rank a last layer of its own. Weights are compared after step 4, for `checkpoint` after steps 3 and 6. Each rank
-prints one JSON object a step.
+rank a last layer of its own; or `links`, where an all-reduce delivers wrong sums, in step 5 to the last
+rank alone. Weights are compared after step 4, for `checkpoint` after steps 3 and 6. Each rank prints one JSON object a
+step.
 """
 
 import json
@@ -14,6 +15,12 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[3]))
+if LINKS := sys.argv[2] == "links":
+    from benchmarks.held_out.device import Device, broken
+
+    device = Device()  # before MindSpore
 
 import mindspore as ms
 import numpy as np
@@ -45,10 +52,11 @@ if story == "labels":
     for weight in (*net.first.get_parameters(), *net.norm.get_parameters()):
         weight.set_data(Tensor(np.linspace(-0.5, 0.5, weight.size, dtype=np.float32).reshape(weight.shape)))
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
-config = Config(protection="document", enable=1, on_anomaly=action, weight_hash=3 if story == "checkpoint" else 4)
+each = 3 if story == "checkpoint" else 4
+config = Config(protection="full" if LINKS else "document", enable=1, on_anomaly=action, weight_hash=each)
 monitor = StepMonitor(config)
-monitor.attach(net, optimizer)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
+monitor.attach(train_step if LINKS else net, optimizer)
 targets = Tensor(np.ones((4, 1), np.float32))
 
 
@@ -56,7 +64,15 @@ def tell(step, **more):
     print("STEP " + json.dumps({"rank": rank, "step": step, "digest": digest(net, optimizer), **more}), flush=True)
 
 
+if LINKS:
+    faults = (2, "all", "zero"), (3, "quarter", "stale"), (4, "element", "shifted"), (5, "all", "zero")
+    where = {"bytes": 4 * net.first.weight.size, "call": 0, "stuck": 1.0}
+    device.break_down(
+        *(broken("AllReduce", *how, first=at, last=at, **where) for at, *how in faults if at != 5 or rank == last)
+    )
 for step in range(1, 7):
+    if LINKS:
+        device.begin(step)
     batch = np.random.default_rng([step, rank]).normal(size=(4, 8)).astype(np.float32)
     loss = train_step(Tensor(batch), targets)
     loss.asnumpy()

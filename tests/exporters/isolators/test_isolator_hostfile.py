@@ -71,13 +71,7 @@ def test_the_output_can_be_read_by_whoever_can_read_the_source(hosts):
     assert stat.S_IMODE(hosts.with_name("hosts.asd").stat().st_mode) == 0o644
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (HOSTS, "'n7'; it has n0, n1, n2"),
-        ("n0\n[rack]\n", r"'\[rack\]'; "),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [(HOSTS, "'n7'; it has n0, n1, n2"), ("n0\n[rack]\n", r"'\[rack\]'; ")])
 def test_what_is_wrong_with_the_source_is_told_with_what_is_in_it(hosts, text, said):
     hosts.write_text(text)
     with pytest.raises(IsolationError, match=said):

@@ -209,11 +209,7 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_told(tmp_path):
     page = page_of(tmp_path)
     found = [shown(item).partition(": ") for item in section(page, "unreadable").iter(f"{HTML}li")]
     reasons = {name: reason for name, _, reason in found}
-    assert list(reasons) == [
-        "events-rank0.jsonl",
-        "status-rank1.json",
-        "evidence/run1/rank0-step5/values.csv",
-    ]
+    assert list(reasons) == ["events-rank0.jsonl", "status-rank1.json", "evidence/run1/rank0-step5/values.csv"]
     said = list(reasons.values())
     assert (said[0][:7], said[1].partition(":")[0], said[2][:5]) == ("3 lines", "not a status", "1 row")
     assert verdict_on(read_run(tmp_path)).lead.startswith("1 first-level anomaly")

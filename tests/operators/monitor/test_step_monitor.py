@@ -11,17 +11,7 @@ import checked_nets
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import (
-    GRAPH,
-    Decoder,
-    assert_same_bits,
-    fill,
-    ids,
-    jitted_step,
-    state_of,
-    targets,
-    values,
-)
+from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, jitted_step, state_of, targets, values
 from mindspore import amp, nn, ops
 from mindspore.train import Callback, CheckpointConfig, Model, ModelCheckpoint
 
