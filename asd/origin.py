@@ -1,5 +1,7 @@
 """Process and device from which an event, a status or a manifest comes."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +18,21 @@ Short = Annotated[str, Meta(max_length=64, description="a text of at most 64 cha
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Properties by which the devices of a fleet are sorted; empty where they are not known."""
+    """Properties by which the devices of a fleet are sorted; empty where they are not known.
 
-    model: Short = ""  # model of the chip, for example `Ascend 910B3`
-    firmware: Short = ""  # version of its firmware
-    driver: Short = ""  # version of its driver
-    cann: Short = ""  # version of CANN of the training on it
-    board: Short = ""  # position of its board in the node
+    Attributes:
+        model: Model of the chip, for example `Ascend 910B3`.
+        firmware: Version of its firmware.
+        driver: Version of its driver.
+        cann: Version of CANN of the training on it.
+        board: Position of its board in the node.
+    """
+
+    model: Short = ""
+    firmware: Short = ""
+    driver: Short = ""
+    cann: Short = ""
+    board: Short = ""
 
 
 UNKNOWN = Hardware()
@@ -30,12 +40,19 @@ UNKNOWN = Hardware()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Common part of all events, statuses and manifests of a process. In JSON its fields are among theirs."""
+    """Common part of all events, statuses and manifests of a process. In JSON its fields are among theirs.
 
-    run: Name  # name of the run, the same on all ranks
-    rank: Rank  # rank of the process, from 0; -1 when it is not known
-    host: Name  # name of the machine
-    device: Name  # device of the process, for example `Ascend:3`
+    Attributes:
+        run: Name of the run, the same on all ranks.
+        rank: Rank of the process, from 0; -1 when it is not known.
+        host: Name of the machine.
+        device: Device of the process, for example `Ascend:3`.
+    """
+
+    run: Name
+    rank: Rank
+    host: Name
+    device: Name
 
 
 class FromOrigin:

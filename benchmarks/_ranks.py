@@ -1,7 +1,5 @@
 """Runs a program as the ranks of a job under msrun, in a folder of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ when a refused update ends it. A FAULT is `device=1:fault`, see `asd.injection`:
 Prints JSON lines: what happened in a step, and what was there in the end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ Collectives are simulated, that is all: what a rank sends, unpacks, judges and d
 other ranks' messages are made by that code too.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import statistics as stats

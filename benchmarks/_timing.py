@@ -1,7 +1,5 @@
 """One call's time, and what many of them come to."""
 
-from __future__ import annotations
-
 import statistics as stats
 import time
 from collections.abc import Callable

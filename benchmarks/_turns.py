@@ -5,8 +5,6 @@ longer, of others up to 8 %, more than most of what is measured here. So two of 
 watched, watched, bare, and a turn's ratio is that of the two sums. How much the order alone does is told beside it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,21 +21,13 @@ _ORDERS = ((0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))
 
 
 class Comparison(NamedTuple):
-    """What was measured, a number for each turn.
+    """What was measured, a number for each turn."""
 
-    Attributes:
-        step_seconds: Of a bare step.
-        ratio: Of watched steps to bare ones, by the clock.
-        processor: The same by the processor's time, which other programs disturb less.
-        order: Of the bare training built last to the one built first: what is no cost of watching.
-        first: Of the first watched step built last to the first bare one built last, by the processor's time.
-    """
-
-    step_seconds: list[float]
-    ratio: list[float]
-    processor: list[float]
-    order: list[float]
-    first: float
+    step_seconds: list[float]  # of a bare step
+    ratio: list[float]  # of watched steps to bare ones, by the clock
+    processor: list[float]  # the same by the processor's time, which other programs disturb less
+    order: list[float]  # of the bare training built last to the one built first: what is no cost of watching
+    first: float  # of the first watched step built last to the first bare one built last, by the processor's time
 
     def summary(self) -> dict[str, Any]:
         """For JSON: each with its quartiles."""

@@ -1,7 +1,5 @@
 """The interval of a proportion, and how large a rate can be when nothing was seen."""
 
-from __future__ import annotations
-
 Z = 1.959963984540054
 
 

@@ -8,8 +8,6 @@ Every comparison is `asd compare` in a process of its own; its memory is the lar
 the tensors stands the time that reading the same files once, and comparing them byte by byte, takes by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

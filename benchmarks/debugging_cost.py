@@ -6,8 +6,6 @@
 The model is mindformers' Llama of `asd.demo.llama`, the large one. Time is that of all threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ Beside each figure stands one of the same run that does not depend on this packa
 bytes, and prometheus_client's own metrics with as many series. Nothing else heavy may run at the same time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

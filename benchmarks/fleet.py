@@ -8,8 +8,6 @@ without its circuit breaker, which would hide how many are accused. Told is how 
 are taken out in 10,000 days of devices, and after how many days and alarms a bad one is.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

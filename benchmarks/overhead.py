@@ -8,8 +8,6 @@ Rows that are not measured keep the figures that the file given by `--json` has.
 What it costs on a device is counted from compiled graphs: `make cost`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

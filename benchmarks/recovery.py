@@ -12,8 +12,6 @@
 All of it with real processes, MindSpore's launcher and its collectives, on the CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

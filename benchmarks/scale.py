@@ -19,8 +19,6 @@ Groups: the same and all else that ranks exchange, in jobs of tensor parallel 8 
 Beside the time that passed stands the processor time it took, which depends less on what else the machine does.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

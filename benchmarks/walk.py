@@ -31,17 +31,11 @@ TOO_LARGE = 1e12
 
 
 class Call(NamedTuple):
-    """A function of the package that was called.
+    """A function of the package that was called."""
 
-    Attributes:
-        file: Where it is.
-        function: Its name.
-        says: The first line of its docstring; empty where it has none.
-    """
-
-    file: str
-    function: str
-    says: str
+    file: str  # where it is
+    function: str  # its name
+    says: str  # the first line of its docstring; empty where it has none
 
 
 class Walk:

@@ -1,7 +1,5 @@
 """Lists the tests of what has changed: `make test-changed`."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 from collections.abc import Iterable

@@ -28,8 +28,8 @@ _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 20
 _MOST_PLACES = 100
 PROOFS = {"replicas", "known answers", "audit"}
-"""What shows that a device computes correctly: its replicas have the same weights, all known-answer tests of a round
-passed, and an audit came to the same."""
+"""Signs of a device that computes correctly: its replicas have the same weights, a round of known-answer tests passed,
+and an audit had the same result."""
 _VALID = "the JSON object written with a checkpoint"
 
 
@@ -60,7 +60,7 @@ class Health:
 
     Attributes:
         tainted_from: First step whose weights may have a first-level anomaly in them; 0 for none.
-        proofs: Those of `PROOFS` that were found since the last verified manifest.
+        proofs: Found `PROOFS` since the last verified manifest.
         alone: Whether there are no other ranks, whose weights could be compared.
     """
 

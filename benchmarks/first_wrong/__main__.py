@@ -7,8 +7,6 @@
 Each fault is one unit in the last place, a part in a thousand, or an element that becomes 1000 or a million.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ is compared with a healthy run of it. An answer is right when it names the call 
 that it is one, at the first call that uses it.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

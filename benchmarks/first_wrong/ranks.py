@@ -1,7 +1,5 @@
 """Seeded faults on one of two ranks of data parallel, in PyNative: is the right operator of the right rank named?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is done to a tensor, and how an answer is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -18,8 +18,6 @@ weights that are apart by 5 % of the way they went. Harmful ones are run once mo
 own, as a user would; faults of cores, links and gates whether they harm or not.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -72,31 +70,18 @@ class _OverError(Exception):
 
 
 class Plan(NamedTuple):
-    """What is run.
+    """What is run."""
 
-    Attributes:
-        number: From which everything is drawn.
-        kinds: Of faults.
-        cases: The most harmful faults of each kind and training that are run with detection.
-        quick: Whether a fault that stays is looked at for fewer steps in PyNative.
-        folder: Of the lines of JSON and the run folders.
-        healthy: Steps of a training without a fault, or 0: as many as of one with a fault.
-        ranks: Of each job.
-        noise: Share of the numbers of sums whose last bit is drawn anew in each call.
-        ends: When no more is begun, as `time.monotonic` has it.
-        most: Faults of a kind and training that are drawn, at most.
-    """
-
-    number: int
-    kinds: tuple[str, ...]
-    cases: int
-    quick: bool
-    folder: Path
-    healthy: int = 0
-    ranks: int = 1
-    noise: float = 0.0
-    ends: float = float("inf")
-    most: int = 10**6
+    number: int  # from which everything is drawn
+    kinds: tuple[str, ...]  # of faults
+    cases: int  # the most harmful faults of each kind and training that are run with detection
+    quick: bool  # whether a fault that stays is looked at for fewer steps in PyNative
+    folder: Path  # of the lines of JSON and the run folders
+    healthy: int = 0  # steps of a training without a fault, or 0: as many as of one with a fault
+    ranks: int = 1  # of each job
+    noise: float = 0.0  # share of the numbers of sums whose last bit is drawn anew in each call
+    ends: float = float("inf")  # when no more is begun, as `time.monotonic` has it
+    most: int = 10**6  # faults of a kind and training that are drawn, at most
 
     def spec(self, training: str, **more: Any) -> dict[str, Any]:
         """For a process."""

@@ -10,8 +10,6 @@ pass, updates, and what a detector computes of its own.
     device.begin(step)
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os
@@ -87,23 +85,14 @@ class _Strike(ctypes.Structure):
 
 
 class Strike(NamedTuple):
-    """The first result that a device made wrong.
+    """The first result that a device made wrong."""
 
-    Attributes:
-        step: Of the training, from 1.
-        kernel: MindSpore's name of it.
-        bytes: Size of the result.
-        call: Which call of that kernel with that size in the step, from 0.
-        before: A hash of the right result.
-        changed: Elements whose bits changed.
-    """
-
-    step: int
-    kernel: str
-    bytes: int
-    call: int
-    before: int
-    changed: int
+    step: int  # of the training, from 1
+    kernel: str  # mindSpore's name of it
+    bytes: int  # size of the result
+    call: int  # which call of that kernel with that size in the step, from 0
+    before: int  # a hash of the right result
+    changed: int  # elements whose bits changed
 
 
 class Device:

@@ -1,7 +1,5 @@
 """The faults that a device can have, drawn by a number; shares of patterns are those of real faults."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -75,25 +73,15 @@ LEAST = 64
 
 
 class Fault(NamedTuple):
-    """What is wrong, as it is written down.
+    """What is wrong, as it is written down."""
 
-    Attributes:
-        kind: One of `KINDS`, or `control`: the last bit of one number, which should harm nothing.
-        number: Which of its kind.
-        where: A kind of operator, or of memory.
-        what: The pattern.
-        details: The numbers that `Broken` has; `names` with spaces between.
-        rank: The one whose device is bad; -1: all, as a link is.
-        second: Details of one more fault, at the same time.
-    """
-
-    kind: str
-    number: int
-    where: str
-    what: str
-    details: dict[str, Any]
-    rank: int = 0
-    second: dict[str, Any] | None = None
+    kind: str  # one of `KINDS`, or `control`: the last bit of one number, which should harm nothing
+    number: int  # which of its kind
+    where: str  # a kind of operator, or of memory
+    what: str  # the pattern
+    details: dict[str, Any]  # the numbers that `Broken` has; `names` with spaces between
+    rank: int = 0  # the one whose device is bad; -1: all, as a link is
+    second: dict[str, Any] | None = None  # details of one more fault, at the same time
 
     def broken(self, rank: int = 0) -> list[Broken]:
         """The faults of a rank's device."""

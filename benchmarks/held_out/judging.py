@@ -1,7 +1,5 @@
 """What a training with detection found, from what it leaves to a user; counts, the table, and what got worse."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

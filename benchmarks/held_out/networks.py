@@ -1,7 +1,5 @@
 """Networks that are in no test of the package. Each returns its loss; width, heads and depth are drawn by a number."""
 
-from __future__ import annotations
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops

@@ -4,8 +4,6 @@ Without detection it trains once with a right device, and once more from where t
 detection it is what a user runs: `NPU_ASD_ENABLE=1`, `Model.train` and a `StepMonitor`, which ends it at an alarm.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """`python -m benchmarks.mutation`, or `make mutation`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import hashlib

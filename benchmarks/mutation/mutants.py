@@ -1,7 +1,5 @@
 """Which places of a file can be changed, and how."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import random
@@ -20,27 +18,16 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 class Mutant(NamedTuple):
-    """A file with one change.
+    """A file with one change."""
 
-    Attributes:
-        file: Relative to the root of the checkout.
-        line: From 1.
-        function: The outermost function around the change; empty where what changes runs when the module is imported.
-        kind: What sort of change it is.
-        before: The line.
-        after: What becomes of it.
-        source: The changed file.
-        draw: From 0 to 1, by the seed: the order in which mutants are tried.
-    """
-
-    file: str
-    line: int
-    function: str
-    kind: str
-    before: str
-    after: str
-    source: str
-    draw: float
+    file: str  # relative to the root of the checkout
+    line: int  # from 1
+    function: str  # the outermost function around the change; empty where what changes runs when the module is imported
+    kind: str  # what sort of change it is
+    before: str  # the line
+    after: str  # what becomes of it
+    source: str  # the changed file
+    draw: float  # from 0 to 1, by the seed: the order in which mutants are tried
 
     @property
     def id(self) -> str:

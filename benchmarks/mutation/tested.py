@@ -138,17 +138,11 @@ def fork(work: Callable[[], object], *, limited: bool) -> tuple[int, Any]:
 
 
 class Test(NamedTuple):
-    """A test that passes.
+    """A test that passes."""
 
-    Attributes:
-        name: As pytest calls it.
-        seconds: Of the processor, with its calls noted.
-        functions: Per file those that it calls, by the outermost one.
-    """
-
-    name: str
-    seconds: float
-    functions: Mapping[str, Sequence[str]]
+    name: str  # as pytest calls it
+    seconds: float  # of the processor, with its calls noted
+    functions: Mapping[str, Sequence[str]]  # per file those that it calls, by the outermost one
 
 
 def measure(root: Path, files: Sequence[str], paths: Sequence[str]) -> list[Test]:

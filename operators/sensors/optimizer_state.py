@@ -22,7 +22,7 @@ _ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}
 FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
-class Group(NamedTuple):
+class StateGroup(NamedTuple):
     """Tensors of one kind.
 
     Attributes:
@@ -57,7 +57,7 @@ class OptimizerState:
         self.weights = weights = list(getattr(optimizer, "parameters", ()))
         number = {id(weight): i for i, weight in enumerate(weights)}
         floats = [i for i, weight in enumerate(weights) if weight.dtype in FLOATS]
-        groups = {"weight": Group("weight", False, [weights[i] for i in floats], floats)}
+        groups = {"weight": StateGroup("weight", False, [weights[i] for i in floats], floats)}
         self.unknown: list[str] = []
         # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
         kept = dict(optimizer.parameters_and_names())
@@ -71,7 +71,7 @@ class OptimizerState:
             if not group:
                 self.unknown.append(parameter.name)
                 continue
-            empty = Group(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[], weights=[])
+            empty = StateGroup(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[], weights=[])
             groups.setdefault(group, empty).parameters.append(parameter)
             groups[group].weights.append(number[id(kept[weight])])
         self.unknown += _hidden(optimizer, weights, {id(parameter) for parameter in kept.values()})

@@ -1,7 +1,5 @@
 """The matrix of the dry run: networks, layouts, and what protects the training."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
@@ -71,17 +69,11 @@ _PLAN = (
 
 
 class Cell(NamedTuple):
-    """One place of the matrix.
+    """One place of the matrix."""
 
-    Attributes:
-        net: A function of a module in `programs`, most of `small.py`.
-        layout: One of `LAYOUTS`.
-        protection: One of `PROTECTIONS`.
-    """
-
-    net: str
-    layout: str
-    protection: str
+    net: str  # a function of a module in `programs`, most of `small.py`
+    layout: str  # one of `LAYOUTS`
+    protection: str  # one of `PROTECTIONS`
 
     def __str__(self) -> str:
         return "/".join(self)

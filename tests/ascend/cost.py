@@ -20,21 +20,13 @@ BANDWIDTH, PEAK, USED = 1.6e12, 313e12, 0.45
 
 
 class Model(NamedTuple):
-    """A network of which few layers are compiled.
+    """A network of which few layers are compiled."""
 
-    Attributes:
-        nets: Of one layer, of two, and of one with the whole vocabulary.
-        layers: How many it has.
-        width: Of all heads of attention together.
-        parameters: How many a token meets.
-        length: Tokens of a sequence.
-    """
-
-    nets: tuple[str, str, str]
-    layers: int
-    width: int
-    parameters: float
-    length: int = 4096
+    nets: tuple[str, str, str]  # of one layer, of two, and of one with the whole vocabulary
+    layers: int  # how many it has
+    width: int  # of all heads of attention together
+    parameters: float  # how many a token meets
+    length: int = 4096  # tokens of a sequence
 
     def step_seconds(self, ranks: int) -> float:
         """What a step of one sequence takes, of a rank that shares it with others."""
@@ -85,17 +77,11 @@ _IN_PLACE = {"ScatterMax"}
 
 
 class Count(NamedTuple):
-    """What a graph moves and calls.
+    """What a graph moves and calls."""
 
-    Attributes:
-        bytes: Read and written by its operators.
-        launches: Operators.
-        kept: Bytes that the forward pass leaves for the backward pass.
-    """
-
-    bytes: float
-    launches: float
-    kept: float = 0
+    bytes: float  # read and written by its operators
+    launches: float  # operators
+    kept: float = 0  # bytes that the forward pass leaves for the backward pass
 
     def minus(self, other: Count) -> Count:
         """How much more it is."""

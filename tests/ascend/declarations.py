@@ -1,7 +1,5 @@
 """What MindSpore itself says about where an operator runs."""
 
-from __future__ import annotations
-
 import re
 
 import mindspore as ms

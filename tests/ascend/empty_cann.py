@@ -103,17 +103,11 @@ def _definition(name: str) -> str:
 
 
 class Graph(NamedTuple):
-    """What the graph of a step is made of in the end.
+    """What the graph of a step is made of in the end."""
 
-    Attributes:
-        collectives: How many of each kind.
-        operators: The same of all operators, without those that only order and pass on.
-        types: Of which elements its tensors are, such as `Float32`.
-    """
-
-    collectives: Counter
-    operators: Counter
-    types: set[str]
+    collectives: Counter  # how many of each kind
+    operators: Counter  # the same of all operators, without those that only order and pass on
+    types: set[str]  # of which elements its tensors are, such as `Float32`
 
 
 def read_graph(text: str) -> Graph:

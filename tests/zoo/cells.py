@@ -1,7 +1,5 @@
 """The table's cells: what holds for a kind in a mode, a precision and a configuration."""
 
-from __future__ import annotations
-
 import traceback
 import zlib
 from collections.abc import Sequence

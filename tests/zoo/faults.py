@@ -1,7 +1,5 @@
 """A fault of our own: one number becomes enormous once, as a processor makes it that fails once and is well again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A generator and a discriminator: two networks, two optimizers, two monitors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mindspore import Tensor, nn, ops

@@ -1,7 +1,5 @@
 """Healthy runs of one kind of training, dumped twice, and whom a comparison of the two accuses."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

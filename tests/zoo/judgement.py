@@ -1,7 +1,5 @@
 """What has to hold for a healthy training and for one with a fault; each function returns what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

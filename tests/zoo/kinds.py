@@ -1,7 +1,5 @@
 """What is trained: a network, its loss, its optimizer, its batches, and the style of the training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Which groups there are, which of them are run today, and how one is run; MindSpore is imported by nothing here."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -79,21 +77,13 @@ Cell = dict[str, Any]
 
 
 class Group(NamedTuple):
-    """What one process trains.
+    """What one process trains."""
 
-    Attributes:
-        kind: One of `KINDS`.
-        mode: One of `MODES`.
-        precision: One of `PRECISIONS`.
-        seed: Chooses the faults.
-        configurations: Some of `CONFIGURATIONS`.
-    """
-
-    kind: str
-    mode: str
-    precision: str
-    seed: int
-    configurations: tuple[str, ...] = CONFIGURATIONS
+    kind: str  # one of `KINDS`
+    mode: str  # one of `MODES`
+    precision: str  # one of `PRECISIONS`
+    seed: int  # chooses the faults
+    configurations: tuple[str, ...] = CONFIGURATIONS  # some of `CONFIGURATIONS`
 
     def __str__(self) -> str:
         name = f"{self.kind}-{self.mode}-{self.precision}"

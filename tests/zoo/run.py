@@ -1,7 +1,5 @@
 """One group of the zoo in a process of its own: `run.py KIND MODE PRECISION [SEED [CONFIGURATION ...]]`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The styles in which a step is written by hand: each makes a callable (x, y) -> loss."""
 
-from __future__ import annotations
-
 import mindspore as ms
 from mindspore import amp, nn, ops
 

@@ -1,7 +1,5 @@
 """Runs the zoo and writes the table: `python tests/zoo/table.py --help`."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -1,7 +1,5 @@
 """Trainings with monitors and trainings to compare them with."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from typing import Any

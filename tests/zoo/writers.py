@@ -1,7 +1,5 @@
 """What programs write between the steps of a training: schedules of their own, and a state from before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -8,7 +8,7 @@ JUDGED = ("replay", "stress")  # kinds of events that bring a verdict about a de
 _MOST_OF_HOST = 1024  # devices of one host
 
 
-class Hardware:
+class KnownDevices:
     """The devices that the store knows. Used within a transaction."""
 
     def __init__(self, store: Store) -> None:

@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple
 
 from asd.event import Event
 from asd.handler.db.store import Store
-from asd.handler.decide.hardware import JUDGED, Hardware
+from asd.handler.decide.hardware import JUDGED, KnownDevices
 from asd.handler.decide.incidents import Strike, StrikeCount, count, incidents
 from asd.handler.model.identity import job_of, moment, names_device, whole_event
 from asd.handler.model.policy import SKEW_SECONDS, Policy
@@ -100,7 +100,7 @@ class Strikes:
 
     def __init__(self, store: Store, policy: Policy, hosts_of: Callable[[str], Collection[str]] | None = None) -> None:
         self._store, self._policy, self._hosts_of = store, policy, hosts_of
-        self.hardware = Hardware(store)
+        self.hardware = KnownDevices(store)
         self.written = 0
 
     def count(self, event: Event, now: float) -> Counted:

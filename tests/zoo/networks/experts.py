@@ -1,7 +1,5 @@
 """Mixtures of four SwiGLU experts behind a softmax gate: each token goes to one, to two, or to all of them."""
 
-from __future__ import annotations
-
 import mindspore as ms
 from mindspore import nn, ops
 from networks.language import WIDTH, Block, Language, SwiGLU, rms_norm

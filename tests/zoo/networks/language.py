@@ -1,7 +1,5 @@
 """Networks for sequences of 12 tokens."""
 
-from __future__ import annotations
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops

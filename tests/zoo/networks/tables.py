@@ -1,7 +1,5 @@
 """Networks for rows of numbers or categories."""
 
-from __future__ import annotations
-
 from mindspore import nn, ops
 
 

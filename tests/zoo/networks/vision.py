@@ -1,7 +1,5 @@
 """Networks for images of shape (N, 3, 8, 8)."""
 
-from __future__ import annotations
-
 from mindspore import nn, ops
 
 
