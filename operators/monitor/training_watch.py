@@ -31,7 +31,7 @@ from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.private.cells import callbacks_in
 from asd.operators.private.class_swap import put_on, take_off
-from asd.operators.private.compiler import Fetcher
+from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
@@ -414,7 +414,7 @@ class TrainingWatch:
 
     def watch_fetcher(self, cell: nn.Cell, step: Step) -> None:
         """Makes every call of `cell` a step, if its graph fetches a batch and runs `step`, until the training ends."""
-        if cell is not self._fetcher and self.rerun.again is not None and isinstance(cell, Fetcher):
+        if cell is not self._fetcher and self.rerun.again is not None and isinstance(cell, find("_DataWrapper") or ()):
             self._leave_calls()  # of the training cell, which is not called itself
             if reason := keep_batches(cell, step.run, functools.partial(self._make_fetched, step)):
                 self.rerun.lose(reason)

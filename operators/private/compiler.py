@@ -5,14 +5,11 @@ from typing import Any
 
 from mindspore.common import api as pynative_api
 from mindspore.ops.composite import base
-from mindspore.train.dataset_helper import _DataWrapper
 
 try:
     from mindspore.graph import api  # since 2.9
 except ImportError:
     api = pynative_api
-
-Fetcher = _DataWrapper  # cell that MindSpore puts around a training cell, to fetch its batches in the same graph
 
 
 def executors() -> tuple[Any, Any]:

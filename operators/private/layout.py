@@ -5,7 +5,6 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
-from mindspore.train._utils import enable_data_broadcast
 
 from asd.operators.private.names import find
 
@@ -36,7 +35,8 @@ def division(name: str) -> Any:
 def shares_batches() -> bool:
     """Returns whether some ranks fetch sunk data for others, a slice of the batch, or none as a stage of a pipeline."""
     in_slices = operators_are_divided() and division("dataset_strategy") != "full_batch"
-    return bool(in_slices or is_pipeline() or enable_data_broadcast())
+    broadcast = find("enable_data_broadcast")
+    return bool(in_slices or is_pipeline() or broadcast is None or broadcast())
 
 
 def why_layers_are_unchecked() -> str | None:

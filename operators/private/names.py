@@ -22,6 +22,8 @@ _NAMES = {
         "mindspore.parallel._utils", "the shards of an AutoParallel cell are unknown"
     ),
     "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a sharded network are not compared"),
+    "_DataWrapper": _Name("mindspore.train.dataset_helper", "no step with sunk data is re-run"),
+    "enable_data_broadcast": _Name("mindspore.train._utils", "no step with sunk data is re-run"),
     "bprop_getters": _Name("mindspore.ops._grad_experimental.grad_base", "no layer of a sharded network is checked"),
     "_grad_ops": _Name("mindspore.ops.operations", "no operator of a backward pass is probed"),
     "MixedPrecisionType": _Name("mindspore._c_expression", "mixed precision may cast the values of a check"),

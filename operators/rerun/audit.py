@@ -59,6 +59,11 @@ class Audit(Part):
             self._first += 1
         return self._begun >= self._first and (self._begun - self._first) % EVERY == 0
 
+    @property
+    def may_rerun_healthy(self) -> bool:
+        """Returns whether another run of a healthy step moves no search of a kernel: from the first audit on."""
+        return self._begun >= self._first
+
     def make(self, again: RepeatableStep, obstacle: str, weights: Sequence[Parameter]) -> None:
         """Runs the coming step without a trace; in data parallel a call of all ranks.
 

@@ -157,7 +157,8 @@ class Rerun(Part):
             if arms and self._allowance.next_step() and again.is_repeatable:
                 self._note("arm")
                 looks = self._allowance
-                self.monitor.judges.look(looks.for_looks, self.ranks.size, looks.moved)
+                share = looks.for_looks if self.audit.may_rerun_healthy else 0.0
+                self.monitor.judges.look(share, self.ranks.size, looks.moved)
             self._write_limits()
 
     def _compile(self, again: RepeatableStep) -> str:

@@ -197,7 +197,7 @@ def test_who_is_in_the_file_is_pulled_from_and_is_missed_while_it_is_down(cluste
     cluster.start_agent("node8")
     wait_for(lambda: len(cluster.isolations()) == 3)
     wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
-    assert ["answers again" in line for line in cluster.said() if f" {place} is" in line][-2:] == [False, True]
+    assert ["answers again" in line for line in cluster.said() if f" at {place} " in line][-2:] == [False, True]
 
 
 def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(cluster):

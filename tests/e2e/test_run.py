@@ -79,7 +79,7 @@ def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, mode, ba
     done = runner.asd_run("loops.py", "model", mode, 6, ASD_PROTECTION="full")
     assert (done.code, done.result) == (0, bare(mode))
     products = "matrix products" if mode == "pynative" else "not active: ASD_OPTIONS=detectors:checksum"
-    for what in ("rule: adaptive", products, "bounds on weights", "second look: of 1 %", "replay: of refused steps"):
+    for what in ("rule: adaptive", products, "bounds on each", "second look: of 1 %", "replay: of refused steps"):
         assert what in done.err, what
     assert anomalies(runner) == []
 

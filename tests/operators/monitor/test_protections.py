@@ -81,7 +81,7 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     }
     assert found["missing"] == {}
     assert set(found["on"]) >= {"rule", "refusal", "state", "second look", "replay"}
-    assert found["on"]["state"] == "bounds on weights, moment1, moment2"
+    assert found["on"]["state"] == "bounds on each weight, moment1, moment2, and on what updates change"
     assert all(words in line for words in found["on"].values())
 
 
@@ -153,7 +153,7 @@ def test_a_place_that_the_first_step_does_not_reach_is_told(said):
 def test_where_nothing_is_checked_it_never_looks_protected(protection, said):
     found = train(Config(protection=protection, enable=1), net=Plain())
     is_checked = protection == "full"  # gradients of parameters
-    assert found["places"] == ({"gradients of parameters": 1} if is_checked else {})
+    assert found["places"] == ({"gradients of parameters": 1, "calls made twice": 1} if is_checked else {})
     assert len(found["missing"].get("NPU_ASD_ENABLE", [])) == (0 if is_checked else 2)  # none to check, and none seen
     assert is_checked or said(logging.INFO) == []
     assert bool(said(logging.WARNING)) is not is_checked

@@ -90,7 +90,7 @@ def test_a_cpu_makes_its_fiftieth_step_twice_and_none_before(tmp_path, clean, mo
     ],
 )
 def test_what_never_gives_the_same_twice_is_audited_no_more_and_blames_nobody(tmp_path, clean, bad, audits, told):
-    training = Training(tmp_path, *bad)
+    training = Training(tmp_path, *bad, confirm=0.0)
     assert training.steps(3 * EVERY) == {}
     assert training.calls - 3 * EVERY == audits
     assert training.told.startswith(told)
