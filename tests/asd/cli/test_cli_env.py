@@ -140,7 +140,7 @@ def test_a_handler_that_can_not_begin_as_it_is_told_is_code_2(option, capsys, tm
 
 def test_no_command_lists_the_commands_and_gives_code_2(capsys):
     assert main([]) == 2
-    assert "show the settings in force" in capsys.readouterr().err
+    assert "  env  " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "alias"), cli.ALIASES.items())
