@@ -7,7 +7,8 @@ from mindspore import nn, ops
 
 from asd import Config, Level
 from asd.operators import StepMonitor
-from asd.operators.rerun import audit
+from asd.operators.rerun import audit, probe
+from asd.rundir.manifest import load_manifest, manifest_path
 
 FIRST, EVERY = 10, 12
 
@@ -128,3 +129,16 @@ def test_what_python_runs_is_audited_where_that_is_declared_alone(mode, of_minds
     audited = of_mindspore and mode == "graph"
     assert training.told.startswith("one step of" if audited else "not audited: ")
     assert of_mindspore or training.calls == EVERY
+
+
+def test_saved_weights_are_verified_by_an_audit_and_a_round_of_known_answers_since_the_last_ones(
+    tmp_path, clean, monkeypatch
+):
+    monkeypatch.setattr(probe, "SHARE", 1e9)
+    training, file, found = Training(tmp_path), tmp_path / "saved.ckpt", []
+    for steps in (9, 90, 1):
+        training.steps(steps)
+        ms.save_checkpoint(training.net, str(file))
+        training.monitor.save_manifest(file)
+        found.append(load_manifest(manifest_path(file)).verified)
+    assert found == [False, True, False]
