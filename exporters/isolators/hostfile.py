@@ -28,7 +28,7 @@ class _Lists(NamedTuple):
     hosts: list[str]  # the hosts in the source
     gone: set[str]  # hosts that somebody commented out in the source
     marks: dict[str, dict[str, str]]  # by host that the output leaves out, the devices behind it, each with its event
-    written: str | None  # text of the output; None while there is none
+    written: str | None  # text of the output; None before the first one
 
 
 class HostFile:

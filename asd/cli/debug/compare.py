@@ -3,7 +3,7 @@
 The run under test (`npu`) is compared with a trusted run (`bench`), of MindSpore or of PyTorch. Every input and output
 is a row of a csv file. An HTML page shows the network as a tree, expanded where the runs first differ. No file is
 overwritten. With `--gradients` the records of two gradient monitors are compared, and the first step that differs is
-named: the share of a parameter's elements with the same sign is suspect below 0.97 in the first step, or after a fall
+named. The share of a parameter's elements with the same sign is suspect below 0.97 in the first step, or after a fall
 of more than 0.03.
 """
 

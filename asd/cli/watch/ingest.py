@@ -1,8 +1,8 @@
 """Converts the alarms in the vendor's logs to events, across rotations and restarts.
 
-It follows device logs of Ascend (SilentCheck V2, V3 and later), application logs of MindSpore (strikes, strike-outs,
-checksums), and the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin: in their logs, the
-output of `npu-smi info -t health`, a scrape of npu-exporter, and the ConfigMap mindx-dl-deviceinfo-NODE.
+It follows device logs of Ascend (SilentCheck V2, V3 and later) and application logs of MindSpore (strikes, strike-outs,
+checksums). It finds the fault codes 80818C00, 80818C05 and 80818C06 of the driver and the device plugin in their logs,
+the output of `npu-smi info -t health`, a scrape of npu-exporter, and the ConfigMap mindx-dl-deviceinfo-NODE.
 """
 
 import argparse

@@ -99,7 +99,7 @@ class CallGraph:
         return call
 
     def rewired(self, call: CallRows) -> Asked | None:
-        """Returns an input that comes from different calls in the two runs; None if there is none."""
+        """Returns an input that comes from different calls in the two runs, or None."""
         for row in call.rows:
             if row.state == "input" and row.same is False:
                 ours, theirs = (
