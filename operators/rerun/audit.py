@@ -146,7 +146,7 @@ class Audit(Part):
             self._health.proofs.add("audit")
             self._say_how()
             if not is_known:
-                _LOG.info("%s", self._how_far())
+                _LOG.log(logging.INFO if self.spread.most else logging.DEBUG, "%s", self._how_far())
 
     def _how_far(self) -> str:
         how = f"up to {self.spread.most:.2g} apart" if self.spread.most else "alike bit for bit"
