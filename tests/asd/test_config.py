@@ -160,38 +160,17 @@ def test_settings_made_by_hand_are_checked_too(field, value):
     replay=st.booleans(),
 )
 def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, replay, **given):
-    config = Config(
-        enable,
-        upper,
-        sigma,
-        **given,
-        run="run 7",
-        replay=replay,
-        manifest=not replay,
-        record=replay,
-        device="2",
-        detectors=("state", "checksum"),
-        protection="document",
-    )
-    options = {
-        "detectors": "state+checksum",
-        "confirm": "0",
-        "replay": str(int(replay)),
-        "weight_hash": str(config.weight_hash),
-        "manifest": str(int(not replay)),
-        "record": str(int(replay)),
-    }
+    fixed = {"run": "run 7", "device": "2", "detectors": ("state", "checksum"), "protection": "document"}
+    given |= {"replay": replay, "manifest": not replay, "record": replay}
+    config = Config(enable, upper, sigma, **given, **fixed)
+    options = {"detectors": "state+checksum", "confirm": "0", "weight_hash": str(config.weight_hash)}
+    options |= {"replay": str(int(replay)), "manifest": str(int(not replay)), "record": str(int(replay))}
     variables = {
         "NPU_ASD_ENABLE": str(enable),
         "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
         "NPU_ASD_SIGMA_THRESH": f"{sigma[0]},{sigma[1]}",
-        "ASD_ON_ANOMALY": config.on_anomaly,
-        "ASD_PROTECTION": "document",
-        "ASD_RULE": config.rule,
-        "ASD_RUN_DIR": config.run_dir,
-        "ASD_RUN": "run 7",
-        "ASD_NODE": "",
-        "ASD_DEVICE": "2",
+        **{"ASD_ON_ANOMALY": config.on_anomaly, "ASD_RULE": config.rule, "ASD_RUN_DIR": config.run_dir},
+        **{"ASD_PROTECTION": "document", "ASD_RUN": "run 7", "ASD_NODE": "", "ASD_DEVICE": "2"},
     }
     environ = {**variables, "ASD_OPTIONS": ",".join(f"{name}:{text}" for name, text in options.items())}
     assert Config.from_env(environ) == config
@@ -253,13 +232,9 @@ def test_a_variable_that_is_not_read_is_known_with_what_to_use():
     given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
     ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
     former = {"ASD_RECORD": "1", "MS_NPU_ASD_CONFIG": "enable:true", "ASD_BUDGET": "0.1"}
-    assert unknown_variables({**given, **ours, **former}) == {
-        "ASD_RECORD": "ASD_OPTIONS=record:1",
-        **FORMER,
-        "ASD_RUL": "ASD_RULE",
-        "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH",
-        "ASD_OPTIOS": "ASD_OPTIONS",
-    }
+    ours_wrong = {"ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_OPTIOS": "ASD_OPTIONS"}
+    found = unknown_variables({**given, **ours, **former})
+    assert found == {"ASD_RECORD": "ASD_OPTIONS=record:1", **FORMER, **ours_wrong}
 
 
 MSRUN = {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}

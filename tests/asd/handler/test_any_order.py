@@ -11,36 +11,20 @@ from asd.handler import Policy
 from tests.asd.handler.scene import START, Scene, event
 
 DEVICES = [f"Ascend:{number}" for number in range(6)]
+VERDICTS = ("persistent", "transient", "software", "undetermined")
+KINDS = [{}, {}, {}, {"level": Level.WARNING}, {"kind": "follower"}]
+KINDS += [{"kind": "replay", "verdict": verdict} for verdict in VERDICTS]
 ANY_EVENT = st.builds(
-    lambda device, step, kind, run, checkpoint, value, late: event(
-        step,
-        device=device,
-        rank=int(device[-1]),
-        run=run,
-        checkpoint=checkpoint,
-        value=value,
-        time=START + late,
-        **kind,
+    lambda device, step, kind, late, **more: event(
+        step, device=device, rank=int(device[-1]), time=START + late, **kind, **more
     ),
     st.sampled_from(DEVICES),
     st.integers(0, 4),
-    st.sampled_from(
-        [
-            {},
-            {},
-            {},
-            {"level": Level.WARNING},
-            {"kind": "follower"},
-            *(
-                {"kind": "replay", "verdict": verdict}
-                for verdict in ("persistent", "transient", "software", "undetermined")
-            ),
-        ]
-    ),
-    st.sampled_from(["job", "job+2", "other"]),
-    st.sampled_from("ab"),
-    st.sampled_from([1e7, math.inf]),
+    st.sampled_from(KINDS),
     st.floats(-100, 1000),
+    run=st.sampled_from(["job", "job+2", "other"]),
+    checkpoint=st.sampled_from("ab"),
+    value=st.sampled_from([1e7, math.inf]),
 )
 
 LATE = [{"step": 1}, {"step": 2}, *({"level": Level.WARNING, "step": step} for step in (3, 4, 5))]

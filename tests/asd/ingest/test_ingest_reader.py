@@ -159,16 +159,8 @@ def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_facto
 
 
 def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
-    logs = [
-        "debug/device-0/device-1_20250225184310213.log",
-        "debug/plog/plog-1_2.log.1",
-        "rank_0/info.log",
-        "a.out",
-        "messages",
-        "syslog-20250826",
-        "1/rank.0/stdout",
-        "x.txt",
-    ]
+    named = "debug/device-0/device-1_20250225184310213.log debug/plog/plog-1_2.log.1 rank_0/info.log"
+    logs = [*named.split(), "a.out", "messages", "syslog-20250826", "1/rank.0/stdout", "x.txt"]
     for name in [*logs, "model.ckpt", "a.jsonl", "b.log.gz", ".hidden/x.log"]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
