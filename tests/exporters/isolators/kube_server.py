@@ -66,8 +66,11 @@ class KubeServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self):
+    def __init__(self, monkeypatch, folder):
         super().__init__(("127.0.0.1", 0), _Handler)
+        # A client reads all authorities of the system, which takes most of its time; plain HTTP needs none.
+        monkeypatch.setenv("SSL_CERT_FILE", "")
+        monkeypatch.setenv("SSL_CERT_DIR", str(folder))
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.objects, self.mode, self.meanwhile, self.kill = {}, None, None, None
         self.requests, self.changes, self.version = [], 0, 100
