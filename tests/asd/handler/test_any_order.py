@@ -3,7 +3,7 @@
 import math
 from types import SimpleNamespace
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asd import Level
@@ -36,7 +36,6 @@ IN_ORDER = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0)
 
 @given(st.lists(ANY_EVENT, max_size=40), st.randoms(use_true_random=False), st.integers(0, 3), st.booleans())
 @example(GIVEN_BACK, IN_ORDER, 3, True)  # isolated before the others of its burst were heard, and then given back
-@settings(max_examples=150, deadline=None)
 def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allows(events, random, most, ticks):
     scene = Scene(Policy(strikes=2, max_devices=most))
     delivered = events + events
@@ -52,7 +51,6 @@ def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allow
 
 
 @given(st.lists(ANY_EVENT, max_size=25, unique_by=lambda each: each.id), st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
 def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):
     isolated = []
     for batch in (1, size):

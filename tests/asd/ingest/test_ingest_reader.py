@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.exporters.run_files.event_log import EventLog, read_events
@@ -147,7 +147,6 @@ class Story:
             pass
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(["append", "rename", "read", "restart", "crash"]), max_size=25))
 def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_factory, what):
     story = Story(World(tmp_path_factory.mktemp("world")))
