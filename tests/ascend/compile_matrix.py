@@ -102,17 +102,8 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell], *, timed: bo
     """
     net, layout = together[0].net, LAYOUTS[together[0].layout]
     settings = [{}] * timed + [PROTECTIONS[cell.protection] for cell in together]
-    code, log = compile_on(
-        cann,
-        work,
-        PROGRAM,
-        net,
-        json.dumps(layout._asdict()),
-        json.dumps(settings),
-        ranks=layout.ranks,
-        rank=layout.rank,
-        seconds=1500,
-    )
+    words = (PROGRAM, net, json.dumps(layout._asdict()), json.dumps(settings))
+    code, log = compile_on(cann, work, *words, ranks=layout.ranks, rank=layout.rank, seconds=1500)
     parts = _TOLD.split(log)[2 * timed :]
     told = list(itertools.zip_longest(parts[::2], parts[1::2]))
     return {cell: _found(*(told[i] if i < len(told) else (log, None)), code) for i, cell in enumerate(together)}

@@ -44,33 +44,14 @@ LAYOUTS = {
     "ZeRO": (LLAMA, Layout(**_EIGHT, data=8, optimizer="level1")),
     "experts": (QWEN, Layout(**_EIGHT, tensor=2, data=4, experts=4, sequence=True, flash=True)),
 }
-_BYTES = {
-    "Float32": 4,
-    "Float16": 2,
-    "BFloat16": 2,
-    "Int32": 4,
-    "Int64": 8,
-    "Bool": 1,
-    "Int8": 1,
-    "UInt8": 1,
-    "Float64": 8,
-}
+_BYTES = {"Float64": 8, "Float32": 4, "Float16": 2, "BFloat16": 2}
+_BYTES |= {"Int64": 8, "Int32": 4, "Int8": 1, "UInt8": 1, "Bool": 1}
 _OPERATOR = re.compile(r"^ +%\d+\([^)]*\) = (?:Prim\w*?_)?([A-Z]\w*)\(.*\n +: (.*)$", re.MULTILINE)
 _TENSOR = re.compile(r"(?:Ref\[)?Tensor\[(\w+)\]\]?, \(([\d, ]*)\)")
 _BACKWARD = re.compile(r"^# Parameters: \d+, \((.*)\)\n(?:#.*\n)*subgraph @\S*◂", re.MULTILINE)
 _OWN = re.compile(r"<Tensor\[(\w+)\], \(([\d, ]*)\)")
-_FREE = {
-    "Load",
-    "Depend",
-    "UpdateState",
-    "MakeTuple",
-    "TupleGetItem",
-    "Return",
-    "Switch",
-    "Partial",
-    "Reshape",
-    "ExpandDims",
-}
+_NO_WORK = "Load Depend UpdateState MakeTuple TupleGetItem Return Switch Partial Reshape ExpandDims"
+_FREE = set(_NO_WORK.split())
 """They order, pass on, or look at the same memory in another shape."""
 _IN_PLACE = {"ScatterMax"}
 """They touch a few elements of the first operand alone."""

@@ -10,18 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-LIBRARIES = (
-    "ge_runner",
-    "graph",
-    "ascendcl",
-    "msprofiler",
-    "hccl",
-    "runtime",
-    "platform",
-    "c_sec",
-    "nnopbase",
-    "ascend_hal",
-)
+LIBRARIES = "ge_runner graph ascendcl msprofiler hccl runtime platform c_sec nnopbase ascend_hal"
 TOOLS = ("nm", "gcc", "ldconfig")
 _SYSTEM = re.compile(r"/(lib(c|m|gcc_s|stdc\+\+|gomp|pthread)\.so|ld-linux)")
 _DATA = ("_ZTV", "_ZTI", "_ZTS")  # C++ vtables and type infos
@@ -68,7 +57,7 @@ def build(folder: Path) -> Path:
     libraries.mkdir(parents=True)
     source = libraries / "empty.s"
     source.write_text(".text\n" + "".join(map(_definition, missing)))
-    for name in LIBRARIES:
+    for name in LIBRARIES.split():
         library = libraries / f"lib{name}.so"
         subprocess.run(
             ["gcc", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{library.name}", "-o", library, source], check=True

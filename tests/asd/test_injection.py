@@ -30,18 +30,10 @@ AMOUNT = {
 def faults(draw):
     pattern = draw(st.sampled_from(list(PATTERNS)))
     positive, natural = st.integers(1, 10**9), st.integers(0, 10**9)
-    return Fault(
-        draw(st.sampled_from(list(TARGETS))),
-        draw(WHERE),
-        pattern,
-        float(draw(AMOUNT[pattern])),
-        draw(positive),
-        duration=draw(positive),
-        rank=draw(st.none() | natural),
-        elements=draw(positive),
-        seed=draw(natural),
-        chance=draw(st.just(1.0) | st.floats(0, 1, exclude_min=True)),
-    )
+    where = {"rank": draw(st.none() | natural), "elements": draw(positive), "seed": draw(natural)}
+    when = {"duration": draw(positive), "chance": draw(st.just(1.0) | st.floats(0, 1, exclude_min=True))}
+    amount = float(draw(AMOUNT[pattern]))
+    return Fault(draw(st.sampled_from(list(TARGETS))), draw(WHERE), pattern, amount, draw(positive), **when, **where)
 
 
 def fault(pattern="flip", amount=None, **options):

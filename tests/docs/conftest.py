@@ -35,15 +35,9 @@ def a_run(tmp_path_factory, environ):
     shutil.copy(HERE / "programs" / "train.py", folder)
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "publicCustomization.json").write_text(json.dumps({"publicFaultCode": {}, "publicFaultResource": []}))
-    done = subprocess.run(
-        ["asd", "run", "python", "train.py"],
-        cwd=folder,
-        env={**environ, "ASD_ON_ANOMALY": "skip"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    how = {"capture_output": True, "text": True, "check": False, "timeout": 240}
+    command = ["asd", "run", "python", "train.py"]
+    done = subprocess.run(command, cwd=folder, env={**environ, "ASD_ON_ANOMALY": "skip"}, **how)
     assert done.returncode == 0, done.stderr
     assert "80818C00" in (folder / "asd_run" / "events-rank0.jsonl").read_text()
     return folder

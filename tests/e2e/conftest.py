@@ -94,15 +94,9 @@ class Runner:
 
     def start(self, *command, **environ):
         """A running process with pipes."""
-        return Program(
-            [str(part) for part in command],
-            cwd=self.folder,
-            env={**self.environ, **environ},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        pipes = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        words, environ = [str(part) for part in command], {**self.environ, **environ}
+        return Program(words, cwd=self.folder, env=environ, start_new_session=True, **pipes)
 
     def run(self, *command, timeout=240, **environ):
         """The end of a process; it is killed if it takes longer than `timeout` seconds."""

@@ -114,15 +114,8 @@ def test_intervals_have_their_published_values():
 
 
 def row(kind, *, hit, early=0):
-    found = dict.fromkeys(("own", "in_20", "in_200"), hit)
-    return found | {
-        "mode": "graph",
-        "kind": kind,
-        "strikes": 1,
-        "harmful": True,
-        "alarms_too_early": early,
-        "steps": None,
-    }
+    found = dict.fromkeys(("own", "in_20", "in_200"), hit) | {"mode": "graph", "kind": kind, "steps": None}
+    return found | {"strikes": 1, "harmful": True, "alarms_too_early": early}
 
 
 def test_what_got_worse_is_named_and_what_so_few_faults_can_not_tell_is_not():

@@ -30,16 +30,8 @@ tls_server_config:
   client_auth_type: RequireAndVerifyClientCert
   client_ca_file: ca.pem
 """
-event = event_maker(
-    run="llama",
-    rank=3,
-    device="Ascend:3",
-    value=growing,
-    checkpoint="audited",
-    kind="replay",
-    verdict="undetermined",
-    time=lambda step: time.time(),
-)
+place = {"run": "llama", "rank": 3, "device": "Ascend:3", "value": growing, "checkpoint": "audited"}
+event = event_maker(**place, kind="replay", verdict="undetermined", time=lambda step: time.time())
 
 
 def verdict(host, device="Ascend:3", **changes):
@@ -154,15 +146,12 @@ class Cluster:
 
 
 def start(log, *arguments, **environ):
-    environ = {name: str(value) for name, value in environ.items()}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ASD_")}
+    clean |= {"PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    clean |= {name: str(value) for name, value in environ.items()}
+    command = [sys.executable, "-m", "asd", *map(str, arguments)]
     with open(log, "a", encoding="utf-8") as errors:
-        return subprocess.Popen(
-            [sys.executable, "-m", "asd", *map(str, arguments)],
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env={**clean, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
-        )
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=clean)
 
 
 @pytest.fixture

@@ -9,16 +9,11 @@ from tests.e2e.conftest import Runner
 
 SLOW = pytest.mark.slow
 QUIET = "weight gradient never"
+DETECTED = ("weight gradient", "weight gradient changed", "weight gradient found alone")
 PAIRS = (
-    (QUIET, "off"),
-    (QUIET, "default"),
-    ("persistent", "1"),
-    ("persistent", "0"),
-    ("weight gradient", "1"),
-    ("weight gradient changed", "1"),
-    ("weight gradient once", "confirm"),
-    ("weight gradient found alone", "1"),
-    (QUIET, "0"),
+    *((QUIET, "off"), (QUIET, "default"), ("persistent", "1"), ("persistent", "0")),
+    *((story, "1") for story in DETECTED),
+    *(("weight gradient once", "confirm"), (QUIET, "0")),
 )
 NUMBERS = ("losses", "digests", "changes", "refused")
 

@@ -7,14 +7,8 @@ import pytest
 
 SLOW = pytest.mark.slow
 PROGRAMS = Path(__file__).parent / "programs"
-CHECKPOINTS = [
-    "model.norm_out",
-    "model.layers.1.ffn_norm",
-    "model.layers.1.attention_norm",
-    "model.layers.0.ffn_norm",
-    "model.layers.0.attention_norm",
-    "model.tok_embeddings",
-]
+CHECKPOINTS = ["model.norm_out", "model.layers.1.ffn_norm", "model.layers.1.attention_norm"]
+CHECKPOINTS += ["model.layers.0.ffn_norm", "model.layers.0.attention_norm", "model.tok_embeddings"]
 MONITOR = "  - {type: ASDMonitor, auto_register: asd_shim.ASDMonitor}\n"
 DRILL = '  - {type: Drill, auto_register: asd_shim.Drill, fault: "gradient:layers.1.ffn_norm:set=5.0:step=3"}\n'
 

@@ -23,15 +23,8 @@ class Recorder:
         dtype = str(value.dtype)
         array = (value.astype(ms.float32) if dtype == "BFloat16" else value).asnumpy()
         wide = array.astype(np.float32)
-        told = {
-            "type": "mindspore.Tensor",
-            "dtype": dtype,
-            "shape": list(array.shape),
-            "Max": float(wide.max()),
-            "Min": float(wide.min()),
-            "Mean": float(wide.mean()),
-            "Norm": 1.0,
-        }
+        numbers = {"Max": float(wide.max()), "Min": float(wide.min()), "Mean": float(wide.mean()), "Norm": 1.0}
+        told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **numbers}
         if self.task == "tensor":
             np.save(self.folder / "dump_tensor_data" / f"{name}.npy", array)
             told["data_name"] = f"{name}.npy"

@@ -150,12 +150,8 @@ class Kubelet:
         if security.get("runAsNonRoot"):
             assert user != 0
         group = security.get("runAsGroup", user)
-        identity = [
-            user,
-            group,
-            security.get("fsGroup", group),
-            "no" if security.get("readOnlyRootFilesystem") else "yes",
-        ]
+        temporary = "no" if security.get("readOnlyRootFilesystem") else "yes"
+        identity = [user, group, security.get("fsGroup", group), temporary]
         words = [_expanded(word, environ) for word in words]
         start = ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", _START, "sh"]
         return [*start, fields["metadata.name"], root, *identity, *binds, "--", *words], environ

@@ -72,15 +72,9 @@ class Program:
         self.name = "-".join(words[:2]) if words[0] == "asd" else words[0]
         self.log = folder / f"{number}-{self.name}.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [str(part) for part in command],
-                cwd=folder,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            where = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            words = [str(part) for part in command]
+            self.process = subprocess.Popen(words, cwd=folder, env=environ, start_new_session=True, **where)
 
     @property
     def text(self):
@@ -152,6 +146,13 @@ class Starter:
             print(f"--- {log.relative_to(self.folder)}\n{log.read_text(errors='replace')[-3000:]}")
 
 
+def node_exporter(start, target, folder):
+    """Starts node_exporter at an address, with the files of a folder and nothing else."""
+    options = "--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}"
+    words = (binary("prometheus-node-exporter"), f"--web.listen-address={target}", *options)
+    start(*words, ready=f"http://{target}/metrics")
+
+
 class Prometheus:
     """A Prometheus that scrapes and evaluates every second, with the alert rules that are shipped."""
 
@@ -168,14 +169,9 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.program = start(
-            binary("prometheus"),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--enable-feature=exemplar-storage",
-            ready=f"{self.url}/-/ready",
-        )
+        files = f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"
+        options = *files, f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"
+        self.program = start(binary("prometheus"), *options, ready=f"{self.url}/-/ready")
 
     def api(self, path, **parameters):
         answer = json.loads(get(f"{self.url}/api/v1/{path}", **parameters))
@@ -204,14 +200,9 @@ class Alertmanager:
         text = re.sub(r"http://127\.0\.0\.1:\d+", webhook.url, text)
         (folder / "alertmanager.yml").write_text(text)
         self.target = f"127.0.0.1:{free_port()}"
-        start(
-            binary("prometheus-alertmanager"),
-            f"--config.file={folder / 'alertmanager.yml'}",
-            f"--storage.path={folder / 'data'}",
-            f"--web.listen-address={self.target}",
-            "--cluster.listen-address=",
-            ready=f"http://{self.target}/-/ready",
-        )
+        files = f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder / 'data'}"
+        options = *files, f"--web.listen-address={self.target}", "--cluster.listen-address="
+        start(binary("prometheus-alertmanager"), *options, ready=f"http://{self.target}/-/ready")
 
 
 class _Hook(BaseHTTPRequestHandler):

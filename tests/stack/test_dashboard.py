@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_programs import SHIPPED, Prometheus, binary, eventually
+from real_programs import SHIPPED, Prometheus, eventually, node_exporter
 
 from tests.support.ports import free_port
 
@@ -38,21 +38,10 @@ def npu_exporter(start):
     folder = start.folder / "npu-exporter"
     folder.mkdir()
     labels = 'model_name="910B3",vdie_id="",pcie_bus_info="0000:C1:00.0"'
-    (folder / "npu.prom").write_text(
-        "".join(
-            f'npu_chip_info_health_status{{node="{socket.gethostname()}",id="{number}",{labels}}} 1\n'
-            for number in range(3)
-        )
-    )
+    series = f'npu_chip_info_health_status{{node="{socket.gethostname()}",{labels},id='
+    (folder / "npu.prom").write_text("".join(f'{series}"{number}"}} 1\n' for number in range(3)))
     target = f"127.0.0.1:{free_port()}"
-    start(
-        binary("prometheus-node-exporter"),
-        f"--web.listen-address={target}",
-        "--collector.disable-defaults",
-        "--collector.textfile",
-        f"--collector.textfile.directory={folder}",
-        ready=f"http://{target}/metrics",
-    )
+    node_exporter(start, target, folder)
     return target
 
 
@@ -64,45 +53,23 @@ class Seen:
         run_dir = start.folder / "asd_run"
         ranks = [start(sys.executable, RANK, rank, ASD_RUN_DIR=str(run_dir)) for rank in range(3)]
         port = free_port()
-        start.asd(
-            "exporter",
-            "--run-dir",
-            run_dir,
-            "--port",
-            port,
-            "--checkpoints",
-            "3",
-            ready=f"http://127.0.0.1:{port}/readyz",
-        )
+        options = f"--run-dir {run_dir} --port {port} --checkpoints 3".split()
+        start.asd("exporter", *options, ready=f"http://127.0.0.1:{port}/readyz")
         self.url = f"http://127.0.0.1:{port}"
         handler = free_port()
         (start.folder / "agents.json").write_text(
             json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": socket.gethostname()}}])
         )
-        start.asd(
-            "handler",
-            "--agents",
-            start.folder / "agents.json",
-            "--metrics",
-            f"127.0.0.1:{handler}",
-            "--settle",
-            "0",
-            ASD_RUN_DIR=str(start.folder / "handler"),
-            ready=f"http://127.0.0.1:{handler}/readyz",
-        )
-        self.prometheus = Prometheus(
-            start,
-            [
-                {"job_name": "asd-handler", "static_configs": [{"targets": [f"127.0.0.1:{handler}"]}]},
-                {"job_name": "asd", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]},
-                {
-                    "job_name": "npu-exporter",
-                    "static_configs": [{"targets": [npu_exporter(start)]}],
-                    "honor_labels": True,
-                },
-            ],
-        )
-        # Twice, as a counter that is new with a value above 0 has not increased in the eyes of Prometheus.
+        options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0".split()
+        home = str(start.folder / "handler")
+        start.asd("handler", *options, ASD_RUN_DIR=home, ready=f"http://127.0.0.1:{handler}/readyz")
+        targets = {"asd-handler": f"127.0.0.1:{handler}", "asd": f"127.0.0.1:{port}"}
+        targets["npu-exporter"] = npu_exporter(start)
+        jobs = [
+            {"job_name": name, "static_configs": [{"targets": [target]}], "honor_labels": name == "npu-exporter"}
+            for name, target in targets.items()
+        ]
+        self.prometheus = Prometheus(start, jobs)
         eventually(lambda: self.prometheus.value("count(count_over_time(asd_steps_total[10s]) >= 2)") == 3)
         (run_dir / "go").touch()
         eventually(lambda: self.prometheus.value("count(asd_step > 3)") == 3)
@@ -202,12 +169,8 @@ def test_the_point_of_an_anomaly_leads_to_its_event(seen):
     (target,) = next(panel["targets"] for panel in PANELS if panel["title"] == "Anomalies")
     assert target["exemplar"]
     found = seen.prometheus.api("query_exemplars", query=filled(target["expr"]), start=seen.begin, end=time.time())
-    ids = {
-        exemplar["labels"]["event_id"]
-        for series in found
-        for exemplar in series["exemplars"]
-        if series["seriesLabels"]["level"] == "first"
-    }
+    first = [series["exemplars"] for series in found if series["seriesLabels"]["level"] == "first"]
+    ids = {exemplar["labels"]["event_id"] for exemplars in first for exemplar in exemplars}
     log = seen.prometheus.program.log.parent / "asd_run" / "events-rank1.jsonl"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert ids

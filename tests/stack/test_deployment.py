@@ -138,14 +138,10 @@ def pods_alone(item):
         elif isinstance(each, dict | list):
             left += each.values() if isinstance(each, dict) else each
     name = item["metadata"]["name"]
+    meta = [{"name": f"{name}-{number}", "namespace": "asd"} for number in range(len(found))]
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "PodTemplate",
-            "metadata": {"name": f"{name}-{number}", "namespace": "asd"},
-            "template": each,
-        }
-        for number, each in enumerate(found)
+        {"apiVersion": "v1", "kind": "PodTemplate", "metadata": each, "template": template}
+        for each, template in zip(meta, found, strict=True)
     ]
 
 

@@ -88,47 +88,17 @@ def test_agent_and_handler_make_no_system_call_that_their_units_forbid(start, tm
     hosts.write_text("node7\nnode8\n")
     agents.write_text(json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": "node7"}}]))
     rank = start(sys.executable, RANK, ASD_RUN_DIR=str(runs / "job"), ASD_NODE="node7")
+    states = {unit: tmp_path / unit[:5] / "state.sqlite" for unit in UNITS}
+    isolator = f"--isolator hostfile --option hosts={hosts} --metrics 127.0.0.1:{shown}"
     commands = {
-        AGENT: [
-            "exporter",
-            "--run-dir",
-            runs,
-            "--host=node7",
-            "--state",
-            tmp_path / "a" / "exporter.sqlite",
-            "--port",
-            port,
-        ],
-        HANDLER: [
-            "handler",
-            "--agents",
-            agents,
-            "--state",
-            tmp_path / "h" / "handler.sqlite",
-            "--settle",
-            "0",
-            "--isolator",
-            "hostfile",
-            "--option",
-            f"hosts={hosts}",
-            "--metrics",
-            f"127.0.0.1:{shown}",
-        ],
+        AGENT: f"exporter --run-dir {runs} --host=node7 --state {states[AGENT]} --port {port}",
+        HANDLER: f"handler --agents {agents} --state {states[HANDLER]} --settle 0 {isolator}",
     }
     (tmp_path / "a").mkdir()
+    strace = binary("strace"), "-f", "-qq", "-o"
+    asd, home = (sys.executable, "-m", "asd"), str(tmp_path / "h")
     programs = {
-        unit: start(
-            binary("strace"),
-            "-f",
-            "-qq",
-            "-o",
-            tmp_path / unit,
-            sys.executable,
-            "-m",
-            "asd",
-            *words,
-            ASD_RUN_DIR=str(tmp_path / "h"),
-        )
+        unit: start(*strace, tmp_path / unit, *asd, *words.split(), ASD_RUN_DIR=home)
         for unit, words in commands.items()
     }
     programs[AGENT].eventually(lambda: get(f"http://127.0.0.1:{port}/metrics"), 60)

@@ -97,18 +97,8 @@ def test_the_image_runs_agent_and_handler_as_nobody_in_particular(image):
 
 def test_it_can_do_what_the_manifests_ask_of_it(image):
     image("python3", "-c", "import lightkube, yaml, asd.exporters.http.server")
-    told = image(
-        "asd",
-        "handler",
-        "--run-dir",
-        "/tmp",
-        "--state",
-        "/tmp/s.sqlite",
-        "--isolator",
-        "kubernetes",
-        "--once",
-        fails=True,
-    )
+    options = "--run-dir /tmp --state /tmp/s.sqlite --isolator kubernetes --once"
+    told = image("asd", "handler", *options.split(), fails=True)
     assert "kubeconfig" in told  # it looked for one, so lightkube is there
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
-from real_programs import binary, get
+from real_programs import get, node_exporter
 
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.collector import AsdCollector
@@ -33,29 +33,16 @@ def registry():
 
 def told(families, *, without=()):
     """Every sample of ours as `(name, labels) -> value`."""
-    return {
-        (
-            sample.name,
-            frozenset((name, value) for name, value in sample.labels.items() if name not in without),
-        ): sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name.startswith("asd_")
-    }
+    found = [sample for family in families for sample in family.samples if sample.name.startswith("asd_")]
+    labels = [{name: value for name, value in each.labels.items() if name not in without} for each in found]
+    return {(each.name, frozenset(kept.items())): each.value for each, kept in zip(found, labels, strict=True)}
 
 
 def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(start, registry, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
     write_to_textfile(str(tmp_path / "asd.prom"), registry)
-    start(
-        binary("prometheus-node-exporter"),
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--collector.disable-defaults",
-        "--collector.textfile",
-        f"--collector.textfile.directory={tmp_path}",
-        ready=url,
-    )
+    node_exporter(start, f"127.0.0.1:{port}", tmp_path)
     page = get(url)
     assert re.search(r"^node_textfile_scrape_error 0$", page, re.MULTILINE)
     assert f'node_textfile_mtime_seconds{{file="{tmp_path}/asd.prom"}}' in page

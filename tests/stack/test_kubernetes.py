@@ -43,16 +43,11 @@ class Server:
         folder = start.folder / "kubernetes"
         folder.mkdir()
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        start(
-            binary("etcd"),
-            f"--data-dir={folder / 'etcd'}",
-            f"--listen-client-urls={client}",
-            f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
-            ready=f"{client}/health",
-        )
+        urls = {"listen-client": client, "advertise-client": client, "listen-peer": peer}
+        urls["initial-advertise-peer"] = peer
+        options = [f"--{name}-urls={url}" for name, url in urls.items()]
+        place = f"--data-dir={folder / 'etcd'}", f"--initial-cluster=default={peer}"
+        start(binary("etcd"), *place, *options, ready=f"{client}/health")
         key, tokens, port = folder / "key", folder / "tokens", free_port()
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         account = "system:serviceaccount:asd:asd-handler"
@@ -67,26 +62,14 @@ class Server:
         self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
         self.url = f"https://127.0.0.1:{port}"
         self.certificate = folder / "certs" / "apiserver.crt"
-        start(
-            binary("kube-apiserver"),
-            f"--etcd-servers={client}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-            f"--cert-dir={folder / 'certs'}",
-            f"--token-auth-file={tokens}",
-            "--authorization-mode=RBAC",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            "--service-account-issuer=https://127.0.0.1",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            f"--audit-log-path={self.audit}",
-            f"--audit-policy-file={policy}",
-            "--disable-admission-plugins=ServiceAccount",
-            ready=f"{self.url}/readyz",
-            context=self.context,
-        )
+        options = f"""
+            --etcd-servers={client} --bind-address=127.0.0.1 --secure-port={port} --advertise-address=127.0.0.1
+            --endpoint-reconciler-type=none --cert-dir={folder / "certs"} --token-auth-file={tokens}
+            --authorization-mode=RBAC --service-account-key-file={key} --service-account-signing-key-file={key}
+            --service-account-issuer=https://127.0.0.1 --service-cluster-ip-range=10.0.0.0/24
+            --audit-log-path={self.audit} --audit-policy-file={policy} --disable-admission-plugins=ServiceAccount
+        """
+        start(binary("kube-apiserver"), *options.split(), ready=f"{self.url}/readyz", context=self.context)
 
 
 def _kill(process):

@@ -26,19 +26,11 @@ pytestmark = pytest.mark.stack
 
 SITES = tuple(f"model.layers.{i}.{name}" for i in range(8) for name in ("attention_norm", "feed_forward.w2"))
 CHINESE = ("模型.第一层.注意力归一化" * 3, "模型.第二层<script>document.title='taken'</script>", "x" * 180)
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--remote-debugging-pipe",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--hide-scrollbars",
-)
+FLAGS = """
+    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --remote-debugging-pipe --hide-scrollbars
+"""
+NO_HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND"
 
 
 class Browser:
@@ -58,7 +50,7 @@ class Browser:
             os.dup2(theirs_out, 4)
 
         self.process = subprocess.Popen(
-            [binary("chromium"), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [binary("chromium"), *FLAGS.split(), NO_HOSTS, f"--user-data-dir={profile}", "about:blank"],
             preexec_fn=give,
             pass_fds=(3, 4),
             stderr=subprocess.DEVNULL,

@@ -106,13 +106,6 @@ def test_alertmanager_accepts_the_route():
     ],
 )
 def test_a_fault_code_is_told_at_once_and_everything_goes_to_people(labels, receivers):
-    done = run(
-        binary("amtool"),
-        "config",
-        "routes",
-        "test",
-        f"--config.file={ROUTE}",
-        f"--verify.receivers={receivers}",
-        *(f"{name}={value}" for name, value in labels.items()),
-    )
+    words = ("config", "routes", "test", f"--config.file={ROUTE}", f"--verify.receivers={receivers}")
+    done = run(binary("amtool"), *words, *(f"{name}={value}" for name, value in labels.items()))
     assert done.returncode == 0, done

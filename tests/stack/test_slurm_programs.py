@@ -72,18 +72,9 @@ def cluster(start):
 
 def start_agent(start, cluster):
     url = f"http://127.0.0.1:{cluster.agent_port}/healthz"
-    return start.asd(
-        "exporter",
-        "--run-dir",
-        cluster.runs,
-        "--host",
-        "n0",
-        "--state",
-        start.folder / "agent" / "exporter.sqlite",
-        "--port",
-        cluster.agent_port,
-        ready=url,
-    )
+    state = start.folder / "agent" / "exporter.sqlite"
+    options = f"--run-dir {cluster.runs} --host n0 --state {state} --port {cluster.agent_port}".split()
+    return start.asd("exporter", *options, ready=url)
 
 
 def test_a_node_that_nobody_watches_gets_no_jobs_until_somebody_does(cluster, start):

@@ -63,17 +63,8 @@ class Story:
         self.certificates = Certificates(start.folder / "certificates")
         port = free_port()
         self.url = f"https://127.0.0.1:{port}"
-        start.asd(
-            "exporter",
-            "--run-dir",
-            self.run_dir,
-            "--port",
-            port,
-            "--web-config",
-            self.certificates.web_config,
-            ready=f"{self.url}/healthz",
-            context=self.certificates.context(),
-        )
+        options = f"--run-dir {self.run_dir} --port {port} --web-config {self.certificates.web_config}".split()
+        start.asd("exporter", *options, ready=f"{self.url}/healthz", context=self.certificates.context())
         alertmanager = Alertmanager(start, webhook)
         tls = {
             "ca_file": self.certificates.authority,
@@ -93,25 +84,12 @@ class Story:
             alertmanager.target,
         )
         eventually(lambda: self.prometheus.value('up{job="asd"}') == 1)
-        self.training = start(
-            sys.executable,
-            "-m",
-            "mindspore.parallel.cluster.run",
-            "--worker_num=2",
-            "--local_worker_num=2",
-            f"--master_port={free_port()}",
-            "--log_dir=logs",
-            "--join=True",
-            PROGRAM,
-            STEPS,
-            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            GLOG_v="3",
-            NPU_ASD_ENABLE="1",
-            ASD_PROTECTION="document",
-            ASD_ON_ANOMALY="skip",
-            ASD_RUN_DIR=str(self.run_dir),
-            ASD_RUN=RUN,
-        )
+        launcher = "-m mindspore.parallel.cluster.run --worker_num=2 --local_worker_num=2 --log_dir=logs --join=True"
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        settings = {"ASD_PROTECTION": "document", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(self.run_dir)}
+        settings |= {"PATH": path, "GLOG_v": "3", "NPU_ASD_ENABLE": "1", "ASD_RUN": RUN}
+        words = (*launcher.split(), f"--master_port={free_port()}", PROGRAM, STEPS)
+        self.training = start(sys.executable, *words, **settings)
         self.while_training = self.training.eventually(lambda: self._active() == 2 and self._checked(), seconds=60)
         self.told = self.training.eventually(lambda: webhook.alerts("AsdAnomaly", "/alerts"), seconds=60)
         # Its exit code says nothing: a thread of MindSpore may crash behind the last line, see tests/e2e/conftest.py.
@@ -146,18 +124,9 @@ def test_the_alert_reaches_the_webhook_within_seconds_with_labels_to_act_on(stor
     (anomaly,) = [event for event in story.events(1) if event["data"]["kind"] == "anomaly"]
     arrived, alert = story.told[0]
     assert alert["status"] == "firing"
-    assert alert["labels"] == {
-        "alertname": "AsdAnomaly",
-        "severity": "critical",
-        "faultcode": "80818C00",
-        "level": "first",
-        "run": RUN,
-        "node": NODE,
-        "rank": "1",
-        "id": "1",
-        "job": "asd",
-        "instance": story.url.removeprefix("https://"),
-    }
+    fault = {"alertname": "AsdAnomaly", "severity": "critical", "faultcode": "80818C00", "level": "first"}
+    place = {"run": RUN, "node": NODE, "rank": "1", "id": "1"}
+    assert alert["labels"] == fault | place | {"job": "asd", "instance": story.url.removeprefix("https://")}
     assert alert["annotations"]["runbook_url"] == "docs/alerts.md#asdanomaly"
     happened = time.mktime(time.strptime(anomaly["time"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
     seconds = arrived - happened - float(anomaly["time"][19:26])
@@ -194,13 +163,8 @@ def test_metric_event_and_log_are_joined_by_one_id(story):
 
 
 def test_promtool_finds_no_fault_with_the_page(story):
-    done = subprocess.run(
-        [binary("promtool"), "check", "metrics"],
-        input=story.page("/metrics"),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    command, how = [binary("promtool"), "check", "metrics"], {"capture_output": True, "text": True, "timeout": 30}
+    done = subprocess.run(command, input=story.page("/metrics"), **how)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

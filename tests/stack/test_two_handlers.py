@@ -80,19 +80,8 @@ class Site:
         status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
         self.kube.api("PATCH", f"{pods}/agent-{node}/status", status)
         (self.folder / node).mkdir()
-        self.start.asd(
-            "exporter",
-            "--run-dir",
-            self.folder / node,
-            "--host",
-            node,
-            "--address",
-            address,
-            "--port",
-            self.port,
-            "--web-config",
-            self.folder / "agent.yml",
-        )
+        options = f"--run-dir {self.folder / node} --host {node} --address {address} --port {self.port}"
+        self.start.asd("exporter", *options.split(), "--web-config", self.folder / "agent.yml")
 
     def verdict(self, node, number):
         told = event_maker(run="llama", kind="replay", verdict="persistent", time=time.time())(
@@ -106,29 +95,13 @@ class Site:
         self.ports.setdefault(name, free_port())
         home = self.folder / name
         home.mkdir(exist_ok=True)
-        self.handlers[name] = self.start(
-            sys.executable,
-            *self.program,
-            "handler",
-            "--agents",
-            f"kubernetes:{self.namespace}/app=asd-agent:{self.port}",
-            "--agents-config",
-            self.folder / "client.yml",
-            "--lease",
-            f"{self.namespace}/asd-handler",
-            "--isolator",
-            "kubernetes",
-            "--state",
-            self.state(name),
-            "--metrics",
-            f"127.0.0.1:{self.ports[name]}",
-            "--max-devices",
-            "1000",
-            "--max-percent",
-            "100",
-            KUBECONFIG=str(self.kube.kubeconfig),
-            ASD_RUN_DIR=str(home),
-        )
+        options = f"""
+            --agents kubernetes:{self.namespace}/app=asd-agent:{self.port} --agents-config {self.folder / "client.yml"}
+            --lease {self.namespace}/asd-handler --isolator kubernetes --state {self.state(name)}
+            --metrics 127.0.0.1:{self.ports[name]} --max-devices 1000 --max-percent 100
+        """
+        environ = {"KUBECONFIG": str(self.kube.kubeconfig), "ASD_RUN_DIR": str(home)}
+        self.handlers[name] = self.start(sys.executable, *self.program, "handler", *options.split(), **environ)
 
     def state(self, name):
         return self.folder / name / "handler.sqlite"

@@ -11,20 +11,9 @@ _T = TypeVar("_T", bound=FromOrigin)
 _WHERE = tuple(each.name for each in fields(Origin))
 
 USUAL = {
-    "run": "run1",
-    "rank": 0,
-    "host": "node7",
-    "device": "Ascend:0",
-    "checkpoint": "a",
-    "value": 2e6,
-    "limits": (1e6,),
-    "level": Level.ERROR,
-    "kind": "anomaly",
-    "rule": "threshold",
-    "feature": "l2",
-    "reason": "r",
-    "refused": True,
-    "time": float,
+    **{"run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "checkpoint": "a", "value": 2e6},
+    **{"limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2"},
+    **{"reason": "r", "refused": True, "time": float},
 }
 
 

@@ -31,14 +31,8 @@ def run(tmp_path_factory):
             [python.parent / "asd", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=1200
         )
 
-    where = subprocess.run(
-        [python, "-c", "import asd; print(asd.__file__)"],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command, how = [python, "-c", "import asd; print(asd.__file__)"], {"capture_output": True, "text": True}
+    where = subprocess.run(command, cwd=folder, env=environ, check=True, **how).stdout
     assert where.startswith(str(folder))
     return asd
 

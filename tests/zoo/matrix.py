@@ -11,61 +11,17 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-OPTIMIZERS = (
-    "adadelta",
-    "adagrad",
-    "adamax",
-    "adamoffload",
-    "asgd",
-    "ftrl",
-    "lazyadam",
-    "proximaladagrad",
-    "rmsprop",
-    "rprop",
-)
+_OPTIMIZERS = "adadelta adagrad adamax adamoffload asgd ftrl lazyadam proximaladagrad rmsprop rprop"
+OPTIMIZERS = tuple(_OPTIMIZERS.split())
 """Those of MindSpore that no other kind has."""
 FLOAT32 = ("planned", "announced", "anew", "resumed", *OPTIMIZERS)
 """In float32 alone."""
-KINDS = (
-    "batchnorm",
-    "groupnorm",
-    "unet",
-    "lstm",
-    "gru",
-    "encoder",
-    "dropout",
-    "tied",
-    "swiglu",
-    "moe1",
-    "moe2",
-    "moesoft",
-    "moestack",
-    "adapters",
-    "recommender",
-    "diffusion",
-    "gan",
-    "frozen",
-    "casts",
-    "castdense",
-    "accumulation",
-    "recompute",
-    "loop",
-    "clipping",
-    "jit",
-    "jitstep",
-    "model",
-    "fit",
-    "sink",
-    "processes",
-    "schedules",
-    "schedulesmodel",
-    "rewind",
-    "functional",
-    "fixedscale",
-    "tiny",
-    "huge",
-    *FLOAT32,
-)
+_KINDS = """
+    batchnorm groupnorm unet lstm gru encoder dropout tied swiglu moe1 moe2 moesoft moestack adapters recommender
+    diffusion gan frozen casts castdense accumulation recompute loop clipping jit jitstep model fit sink processes
+    schedules schedulesmodel rewind functional fixedscale tiny huge
+"""
+KINDS = (*_KINDS.split(), *FLOAT32)
 MODES = ("graph", "pynative")
 PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")
 CONFIGURATIONS = ("document", "adaptive", "everything")
@@ -134,15 +90,8 @@ def run(group: Group) -> list[Cell]:
     python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, str(HERE / "run.py"), *map(str, group[:4]), *group.configurations]
     try:
-        done = subprocess.run(
-            command,
-            env=environ | {"PYTHONPATH": python_path},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        how = {"capture_output": True, "text": True, "timeout": TIMEOUT, "stdin": subprocess.DEVNULL, "check": False}
+        done = subprocess.run(command, env=environ | {"PYTHONPATH": python_path}, **how)
         found = [line for line in done.stdout.splitlines() if line.startswith("[{")]
         if done.returncode == 0 and found:
             return json.loads(found[-1])

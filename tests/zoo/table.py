@@ -121,14 +121,8 @@ def page(cells: Sequence[Cell], seed: int, missing: int = 0) -> str:
     impossible = [each for each in cells if is_impossible(each)]
     failed = [each for each in cells if each["failures"]]
     counts = {"passed": len(cells) - len(failed) - len(impossible), "cells": len(cells) - len(impossible)}
-    head = HEAD.format(
-        kinds=len(KINDS),
-        mindspore=version("mindspore"),
-        seed=seed,
-        failed=len(failed),
-        impossible=len(impossible),
-        **counts,
-    )
+    counts |= {"kinds": len(KINDS), "failed": len(failed), "impossible": len(impossible)}
+    head = HEAD.format(mindspore=version("mindspore"), seed=seed, **counts)
     if missing:
         head += f"\n**{missing} groups have not been run yet** (`python tests/zoo/table.py --continue`).\n"
     parts = [head, *lines(cells)]

@@ -11,20 +11,8 @@ from matrix import TIMEOUT
 
 pytestmark = pytest.mark.zoo
 
-KINDS = (
-    "batchnorm",
-    "groupnorm",
-    "unet",
-    "encoder",
-    "tied",
-    "swiglu",
-    "moesoft",
-    "adapters",
-    "recommender",
-    "diffusion",
-    "casts",
-    "castdense",
-)
+_KINDS = "batchnorm groupnorm unet encoder tied swiglu moesoft adapters recommender diffusion casts castdense"
+KINDS = _KINDS.split()
 
 
 @pytest.mark.parametrize(("kind", "precision"), list(product(KINDS, ("float32", "float16"))))

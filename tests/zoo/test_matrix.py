@@ -56,12 +56,10 @@ def test_a_cell_that_fails_stands_out_and_is_listed_with_what_is_wrong(wrong, to
 
 def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path):
     groups = matrix.all_groups(7)
+    whole = [{**cell(each.mode, each.precision), "kind": each.kind} for each in groups[:3]]
     of = {
-        group: [
-            {**cell(group.mode, group.precision), "kind": group.kind, "configuration": each}
-            for each in group.configurations
-        ]
-        for group in groups[:3]
+        group: [{**one, "configuration": name} for name in group.configurations]
+        for group, one in zip(groups, whole, strict=False)
     }
     files = tmp_path / "zoo.json", tmp_path / "zoo.md"
     first = table.Results(*files, seed=7)

@@ -37,15 +37,14 @@ def _llama(layout, layers, length, rows, vocabulary, **sizes):
     types = ("param_init_type", "layernorm_compute_type", "softmax_compute_type", "rotary_dtype")
     config = LlamaConfig(
         batch_size=rows // layout.micro_batches,
-        seq_length=length,
         vocab_size=vocabulary,
         num_layers=layers,
-        max_position_embedding=length,
-        compute_dtype=layout.type,
-        **dict.fromkeys(types, "float32"),
-        use_rope_slice=True,
         pad_token_id=vocabulary - 1,
+        compute_dtype=layout.type,
+        use_rope_slice=True,
         parallel_config=parallel,
+        **dict.fromkeys(types, "float32"),
+        **dict.fromkeys(("seq_length", "max_position_embedding"), length),
         **sizes,
     )
     return LlamaForCausalLM(config=config), Tensor(np.ones((rows, length + 1), np.int32))

@@ -46,30 +46,15 @@ def qwen_moe(layout):
 
 
 def _experts(number, used, width):
-    return {
-        "num_experts": number,
-        "num_experts_per_tok": used,
-        "moe_intermediate_size": width,
-        "moe_grouped_gemm": True,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_router_topk_scaling_factor": 1.0,
-    }
+    how = {"moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall", "moe_router_topk_scaling_factor": 1.0}
+    return how | {"num_experts": number, "num_experts_per_tok": used, "moe_intermediate_size": width}
 
 
 def _large(layout, layers=1, vocabulary=512):
     """Layers of Qwen3-30B-A3B, with the sizes that it has; few of them, for all are alike."""
-    words = _words(layout) | {
-        "vocab_size": vocabulary,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "max_position_embeddings": 4096,
-        "seq_length": 4096,
-        "batch_size": layout.data,
-    }
+    words = _words(layout) | {"vocab_size": vocabulary, "num_hidden_layers": layers, "batch_size": layout.data}
+    words |= {"hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 4096, "seq_length": 4096}
+    words |= {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128}
     experts = _experts(128, 8, 768)
     net = TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**words, **experts))
     return _Trained(net), Tensor(np.ones((layout.data, 4096), np.int32))
@@ -95,24 +80,14 @@ def _words(layout):
         micro_batch_num=layout.micro_batches,
         recompute=TransformerRecomputeConfig(recompute=layout.recompute, select_recompute=layout.select),
     )
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 16}
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": LAYERS}
+    types = ("params_dtype", "layernorm_compute_dtype", "softmax_compute_dtype", "rotary_dtype")
     return {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 128,
-        "intermediate_size": 256,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 8,
-        "head_dim": 16,
-        "max_position_embeddings": LENGTH,
-        "seq_length": LENGTH,
-        "batch_size": BATCH // layout.micro_batches,
-        "compute_dtype": layout.type,
-        "params_dtype": "float32",
-        "layernorm_compute_dtype": "float32",
-        "softmax_compute_dtype": "float32",
-        "rotary_dtype": "float32",
-        "use_flash_attention": layout.flash,
-        "parallel_config": parallel,
+        **{**heads, **sizes, "batch_size": BATCH // layout.micro_batches},
+        **dict.fromkeys(("max_position_embeddings", "seq_length"), LENGTH),
+        **dict.fromkeys(types, "float32"),
+        **{"compute_dtype": layout.type, "use_flash_attention": layout.flash, "parallel_config": parallel},
     }
 
 

@@ -30,14 +30,9 @@ def asd_run(*command, **environ):
     """Runs `asd run` in a process of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
     code = "import sys; from asd.cli import main; sys.exit(main(['run', *sys.argv[1:]]))"
-    return subprocess.run(
-        [sys.executable, "-c", code, *command],
-        env={**kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    environ = {**kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ}
+    command = [sys.executable, "-c", code, *command]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])

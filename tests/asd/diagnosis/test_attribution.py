@@ -28,65 +28,47 @@ def test_without_a_broken_limit_nobody_is_named():
     assert attribute({0: HEALTHY, 1: HEALTHY})[:3] == (None, "", ())
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_the_only_rank_that_broke_a_limit_is_named_with_its_first_checkpoint(ranks):
-    step = {each: HEALTHY for each in range(ranks)} | {1: rank(1.0, 1e9, 1e8, 1e7)}
-    found = attribute(step)
-    assert found[:3] == (1, "layers.1", ())
-    assert " 28.9 bits " in found.reason
+LOUD, NEAR, DRAGGED = rank(*[1e9] * 4), rank(*[9e5] * 4), rank(1.0, 2.0, 5e6, 5e6)
+LATE, STRUCK = rank(1.0, 2.0, 1e9, 1e9), rank(1.0, 1e9, 1e9, 1e9)
+ONE_ALONE = [dict.fromkeys(range(ranks), HEALTHY) | {1: rank(1.0, 1e9, 1e8, 1e7)} for ranks in (2, 3, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [
+        *((step, (1, "layers.1", ())) for step in ONE_ALONE),
+        ({0: DRAGGED, 1: DRAGGED, 2: STRUCK, 3: HEALTHY}, (2, "layers.1", (0, 1))),
+        # The one that broke first, however loud another one is.
+        ({0: rank(1.0, 2.0, 1e30, 1e30), 1: HEALTHY, 2: HEALTHY, 3: rank(1.0, 1e8, 2.0, 3.0)}, (3, "layers.1", (0,))),
+        # No healthy one inherits the fault of another.
+        ({0: rank(*[1e12] * 4), 1: rank(1.1e6, 1e6, 1e6, 1e6), 2: HEALTHY}, (0, "norm_out", (1,))),
+        ({0: LATE, 1: LOUD}, (None, "", (0, 1))),  # of two
+        ({0: LOUD, 1: HEALTHY, 2: HEALTHY, 3: LOUD, 4: HEALTHY}, (None, "", (0, 3))),  # which are alike
+        ({0: NEAR, 1: rank(1.1e6, 9e5, 9e5, 9e5), 2: NEAR}, (None, "", (1,))),  # barely broken, and the others near it
+        # Of a checkpoint that no other rank has, where there is no other rank alone.
+        ({0: STRUCK}, (0, "layers.1", ())),
+        ({0: STRUCK, 1: {"stage1": Seen(0, 1.0, False)}}, (None, "", (0,))),
+    ],
+)
+def test_the_rank_that_stands_out_is_named_with_its_first_checkpoint_and_its_followers_or_nobody(step, found):
+    assert attribute(step)[:3] == found
+
+
+def test_the_reason_tells_how_far_it_stands_out_or_that_ranks_are_alike():
+    assert " 28.9 bits " in attribute(ONE_ALONE[0]).reason
+    assert "alike" in attribute({0: LOUD, 1: HEALTHY, 2: HEALTHY, 3: LOUD, 4: HEALTHY}).reason
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_a_value_that_is_not_finite_stands_out_from_finite_ones(value):
     found = attribute({0: HEALTHY, 1: HEALTHY, 2: rank(value, value, value, value)})
     assert (found.origin, found.checkpoint) == (2, "norm_out")
-    assert found.reason.endswith("; it alone is not finite")
-
-
-def test_ranks_that_were_dragged_along_are_followers():
-    dragged = rank(1.0, 2.0, 5e6, 5e6)
-    found = attribute({0: dragged, 1: dragged, 2: rank(1.0, 1e9, 1e9, 1e9), 3: HEALTHY})
-    assert found[:3] == (2, "layers.1", (0, 1))
-
-
-def test_of_two_outliers_the_one_that_broke_first_is_the_origin_however_loud_the_other_is():
-    found = attribute({0: rank(1.0, 2.0, 1e30, 1e30), 1: HEALTHY, 2: HEALTHY, 3: rank(1.0, 1e8, 2.0, 3.0)})
-    assert found[:3] == (3, "layers.1", (0,))
-
-
-def test_two_outliers_that_are_alike_are_not_told_apart():
-    loud = rank(1e9, 1e9, 1e9, 1e9)
-    found = attribute({0: loud, 1: HEALTHY, 2: HEALTHY, 3: loud, 4: HEALTHY})
-    assert found[:3] == (None, "", (0, 3))
-    assert "alike" in found.reason
 
 
 @pytest.mark.parametrize("values", [(2e6, 3e6, 2.5e6, 4e6), (math.inf,) * 4, (math.nan, math.inf, math.nan, math.nan)])
 def test_when_all_ranks_rise_together_it_is_the_data_or_the_software(values):
     found = attribute({i: rank(value, value, value, value) for i, value in enumerate(values)})
     assert (found.origin, found.followers) == (None, (0, 1, 2, 3))
-    assert "the data or the software" in found.reason
-
-
-def test_a_limit_that_is_barely_broken_while_the_others_are_near_it_names_nobody():
-    near = rank(9e5, 9e5, 9e5, 9e5)
-    assert attribute({0: near, 1: rank(1.1e6, 9e5, 9e5, 9e5), 2: near}).origin is None
-
-
-def test_of_two_ranks_that_both_broke_a_limit_none_is_named():
-    found = attribute({0: rank(1.0, 2.0, 1e9, 1e9), 1: rank(1e9, 1e9, 1e9, 1e9)})
-    assert found[:3] == (None, "", (0, 1))
-
-
-def test_a_checkpoint_that_no_other_rank_has_is_named_without_a_comparison_only_if_there_is_no_other_rank():
-    own = rank(1.0, 1e9, 1e9, 1e9)
-    assert attribute({0: own})[:3] == (0, "layers.1", ())
-    assert attribute({0: own, 1: {"stage1": Seen(0, 1.0, False)}}).origin is None
-
-
-def test_of_three_ranks_a_healthy_one_does_not_inherit_the_fault_of_another():
-    found = attribute({0: rank(1e12, 1e12, 1e12, 1e12), 1: rank(1.1e6, 1e6, 1e6, 1e6), 2: HEALTHY})
-    assert found[:3] == (0, "norm_out", (1,))
 
 
 VALUES = st.one_of(st.floats(0, 1e38), st.sampled_from([math.inf, math.nan, 0.0, 1e-45]))
@@ -143,12 +125,10 @@ def test_only_who_stands_out_from_the_median_of_the_others_is_the_origin(rows):
         assert "alike" in found.reason or max(distances.values()) < 3.3
 
 
-@given(
-    st.dictionaries(
-        st.text(),
-        st.builds(Seen, st.integers(0, 1 << 20), st.floats(min_value=0.0, allow_infinity=True), st.booleans()),
-    )
-)
+SEEN = st.builds(Seen, st.integers(0, 1 << 20), st.floats(min_value=0.0, allow_infinity=True), st.booleans())
+
+
+@given(st.dictionaries(st.text(max_size=20), SEEN, max_size=20))
 def test_what_a_rank_tells_the_others_arrives_exactly(seen):
     arrived = unpack_seen(pack_seen(seen))
     assert dict(arrived) == seen

@@ -178,23 +178,9 @@ class DumpWriter:
 def golden_arrays(seed=0):
     """The tensors of a small network: two layers with an addition between them, forward and backward."""
     rng = np.random.default_rng(seed)
-    return {
-        name: rng.standard_normal(shape).astype(np.float32)
-        for name, shape in {
-            "x": (4, 8),
-            "w1": (16, 8),
-            "h": (4, 16),
-            "a": (4, 16),
-            "w2": (4, 16),
-            "y": (4, 4),
-            "gy": (4, 4),
-            "ga": (4, 16),
-            "gw2": (4, 16),
-            "gh": (4, 16),
-            "gw1": (16, 8),
-            "gx": (4, 8),
-        }.items()
-    }
+    names = "x w1 h a w2 y gy ga gw2 gh gw1 gx"
+    shapes = {"x": (4, 8), "gx": (4, 8), "w1": (16, 8), "gw1": (16, 8), "y": (4, 4), "gy": (4, 4)}
+    return {name: rng.standard_normal(shapes.get(name, (4, 16))).astype(np.float32) for name in names.split()}
 
 
 def write_network(folder, arrays, framework=MS, task="tensor", md5=False, **kwargs):

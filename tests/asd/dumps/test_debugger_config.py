@@ -8,14 +8,8 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.selection import Selection
 from asd.errors import ConfigError
 
-SEED = {
-    "task": "tensor",
-    "dump_path": "/path/to/dump/data",
-    "rank": [],
-    "step": [0],
-    "level": "L0",
-    "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
-}
+SEED = {"task": "tensor", "dump_path": "/path/to/dump/data", "rank": [], "step": [0], "level": "L0"}
+SEED["tensor"] = {"scope": [], "list": [], "data_mode": ["all"]}
 
 
 def test_the_documented_file_is_read(tmp_path):
@@ -81,13 +75,8 @@ def test_a_wrong_value_is_one_sentence_that_says_what_is_valid(content, said):
 
 
 SHIPPED = {
-    "task": "statistics",
-    "dump_path": "./dump_path",
-    "rank": [],
-    "step": [],
-    "level": "L1",
-    "extra_info": True,
-    "async_dump": False,
+    **{"task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1"},
+    **{"extra_info": True, "async_dump": False},
     "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
     "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
     "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},

@@ -76,26 +76,13 @@ def test_a_finished_dump_has_the_documented_files_and_fields(tmp_path):
     write_entry(writer, 0)
     writer.finish()
     dump = json.loads((tmp_path / "dump.json").read_text())
-    tensor = {
-        "type": "mindspore.Tensor",
-        "dtype": "Float32",
-        "shape": [3],
-        "Max": 1.0,
-        "Min": -2.0,
-        "Mean": pytest.approx(-1 / 3),
-        "Norm": pytest.approx(5**0.5),
-        "data_name": "Mint.add.0.forward.input.0.npy",
-    }
+    numbers = {"Max": 1.0, "Min": -2.0, "Mean": pytest.approx(-1 / 3), "Norm": pytest.approx(5**0.5)}
+    tensor = {"type": "mindspore.Tensor", "dtype": "Float32", "shape": [3], **numbers}
+    tensor["data_name"] = "Mint.add.0.forward.input.0.npy"
     entry = {"input_args": [tensor], "input_kwargs": {}, "output": [None, {"type": "int", "value": 0}]}
     folder = str((tmp_path / "dump_tensor_data").resolve())
-    assert dump == {
-        "task": "tensor",
-        "level": "L1",
-        "framework": "mindspore",
-        "tool": "mindspore-asd",
-        "dump_data_dir": folder,
-        "data": {"Mint.add.0.forward": entry},
-    }
+    head = {"task": "tensor", "level": "L1", "framework": "mindspore", "tool": "mindspore-asd"}
+    assert dump == {**head, "dump_data_dir": folder, "data": {"Mint.add.0.forward": entry}}
     assert json.loads((tmp_path / "stack.json").read_text()) == {
         "Mint.add.0.forward": ["File a.py, line 1, in f, \n x + y"]
     }

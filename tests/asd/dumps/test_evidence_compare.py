@@ -69,15 +69,9 @@ def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arr
 def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
     write_both(tmp_path, arrays)
     names = [row["NPU Name"] for row in table(tmp_path)]
-    assert names[:7] == [
-        "Cell.net.fc1.Dense.forward.0.input.0",
-        "Cell.net.fc1.Dense.forward.0.parameters.gamma",
-        "Cell.net.fc1.Dense.forward.0.output.0",
-        "Mint.add.0.forward.input.0",
-        "Mint.add.0.forward.input.1",
-        "Mint.add.0.forward.input.alpha",
-        "Mint.add.0.forward.output.0",
-    ]
+    module, call = "Cell.net.fc1.Dense.forward.0", "Mint.add.0.forward"
+    assert names[:3] == [f"{module}.{each}" for each in ("input.0", "parameters.gamma", "output.0")]
+    assert names[3:7] == [f"{call}.{each}" for each in ("input.0", "input.1", "input.alpha", "output.0")]
     assert "Cell.net.fc2.Dense.parameters_grad.0.gamma" in names
 
 
@@ -122,12 +116,8 @@ def test_what_has_no_counterpart_or_another_shape_never_passes(tmp_path, arrays,
         if row[verdict] == "Unmatched"
     }
     assert unmatched == {
-        "Mint.add.0.forward.input.0",
-        "Mint.add.0.forward.input.1",
-        "Mint.add.0.forward.input.alpha",
-        "Mint.add.0.forward.output.0",
-        "Mint.add.0.backward.input.0",
-        "Mint.add.0.backward.output.0",
+        *(f"Mint.add.0.forward.{each}" for each in ("input.0", "input.1", "input.alpha", "output.0")),
+        *(f"Mint.add.0.backward.{each}" for each in ("input.0", "output.0")),
         "Cell.net.fc2.Dense.forward.0.output.0",
     }
 

@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -40,7 +40,6 @@ def compare(folder, ours, theirs):
         return compare_files(a, b)
 
 
-@settings(max_examples=60, deadline=None)
 @given(PAIRS)
 def test_the_metrics_are_those_of_their_formulas(folder, pair):
     ours, theirs = pair
@@ -64,7 +63,6 @@ def test_the_metrics_are_those_of_their_formulas(folder, pair):
         assert found.cosine == pytest.approx(n @ b / norms[0] / norms[1], abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(PAIRS)
 def test_the_bits_are_the_same_exactly_when_the_arrays_are(folder, pair):
     ours, theirs = pair
@@ -74,7 +72,6 @@ def test_the_bits_are_the_same_exactly_when_the_arrays_are(folder, pair):
     assert (found.difference.count if found.difference else 0) == differing
 
 
-@settings(max_examples=40, deadline=None)
 @given(PAIRS, st.integers(1, 7))
 def test_the_size_of_the_pieces_changes_nothing(folder, pair, piece):
     whole = compare(folder, *pair)
@@ -89,7 +86,6 @@ def test_the_size_of_the_pieces_changes_nothing(folder, pair, piece):
         assert cut.cosine == pytest.approx(whole.cosine, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
 @given(PAIRS)
 def test_the_order_in_which_the_elements_are_stored_changes_nothing(folder, pair):
     ours, theirs = pair

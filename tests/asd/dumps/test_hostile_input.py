@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.dumps.formats.dump_folder import read_dump, stack_of
@@ -35,7 +35,6 @@ READERS = {
 }
 
 
-@settings(max_examples=150)
 @given(reader=st.sampled_from(sorted(READERS)), tree=st.dictionaries(KEYS, TREES, max_size=6), cut=st.integers(0, 400))
 def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, tree, cut):
     path = tmp_path_factory.getbasetemp() / "dump.json"
@@ -49,7 +48,6 @@ def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, t
         assert "Traceback" not in text
 
 
-@settings(max_examples=100)
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), length=st.integers(0, 220))
 def test_a_harmed_npy_is_read_or_refused_in_one_sentence(tmp_path_factory, at, byte, length):
     path = tmp_path_factory.getbasetemp() / "tensor.npy"

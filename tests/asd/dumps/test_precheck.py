@@ -43,17 +43,10 @@ def test_forward_and_backward_of_a_call_come_together_with_their_arguments_neste
     task, (call,) = read_calls(write_dump(tmp_path, data))
     one = Slot("an argument", "input", "Float32", (2, 3), (3.0, -2.0, 0.0, 4.0))
     assert task == "statistics"
-    assert call == Call(
-        "Mint.cat.0",
-        "Mint.cat",
-        "Mint.cat.0.forward",
-        "Mint.cat.0.backward",
-        args=((one, one), 1, slice(1, None, 2), DtypeArgument("Float16"), None, ...),
-        kwargs={"alpha": 0.5, "mode": "sum"},
-        outputs=(one,),
-        gradients=(one,),
-        input_gradients=((one, None),),
-    )
+    names = ("Mint.cat.0", "Mint.cat", "Mint.cat.0.forward", "Mint.cat.0.backward")
+    given = {"args": ((one, one), 1, slice(1, None, 2), DtypeArgument("Float16"), None, ...)}
+    given["kwargs"] = {"alpha": 0.5, "mode": "sum"}
+    assert call == Call(*names, **given, outputs=(one,), gradients=(one,), input_gradients=((one, None),))
     assert [place for place, _ in leaves(call.input_gradients)] == [(0, 0), (0, 1)]
 
 
@@ -131,13 +124,8 @@ def test_a_tensor_passes_against_itself_under_both_rules(array):
     assert judge(array, array.astype(np.float64), "Float32", rule="strict").passed
 
 
-DETAIL = Detail(
-    "Mint.mul.0.forward.output.0",
-    "Float64",
-    "Float32",
-    (4, 16),
-    Judgement(1.0, 1.5e-08, 5.960464477539063e-08, passed=True),
-)
+JUDGEMENT = Judgement(1.0, 1.5e-08, 5.960464477539063e-08, passed=True)
+DETAIL = Detail("Mint.mul.0.forward.output.0", "Float64", "Float32", (4, 16), JUDGEMENT)
 RESULT_BYTES = (
     b"\xef\xbb\xbfAPI Name,Forward Test Success,Backward Test Success,Message\r\n"
     b"Mint.mul.0,pass,,\r\n"

@@ -3,7 +3,7 @@
 import math
 from types import SimpleNamespace
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asd import Level
@@ -11,36 +11,20 @@ from asd.handler import Policy
 from tests.asd.handler.scene import START, Scene, event
 
 DEVICES = [f"Ascend:{number}" for number in range(6)]
+VERDICTS = ("persistent", "transient", "software", "undetermined")
+KINDS = [{}, {}, {}, {"level": Level.WARNING}, {"kind": "follower"}]
+KINDS += [{"kind": "replay", "verdict": verdict} for verdict in VERDICTS]
 ANY_EVENT = st.builds(
-    lambda device, step, kind, run, checkpoint, value, late: event(
-        step,
-        device=device,
-        rank=int(device[-1]),
-        run=run,
-        checkpoint=checkpoint,
-        value=value,
-        time=START + late,
-        **kind,
+    lambda device, step, kind, late, **more: event(
+        step, device=device, rank=int(device[-1]), time=START + late, **kind, **more
     ),
     st.sampled_from(DEVICES),
     st.integers(0, 4),
-    st.sampled_from(
-        [
-            {},
-            {},
-            {},
-            {"level": Level.WARNING},
-            {"kind": "follower"},
-            *(
-                {"kind": "replay", "verdict": verdict}
-                for verdict in ("persistent", "transient", "software", "undetermined")
-            ),
-        ]
-    ),
-    st.sampled_from(["job", "job+2", "other"]),
-    st.sampled_from("ab"),
-    st.sampled_from([1e7, math.inf]),
+    st.sampled_from(KINDS),
     st.floats(-100, 1000),
+    run=st.sampled_from(["job", "job+2", "other"]),
+    checkpoint=st.sampled_from("ab"),
+    value=st.sampled_from([1e7, math.inf]),
 )
 
 LATE = [{"step": 1}, {"step": 2}, *({"level": Level.WARNING, "step": step} for step in (3, 4, 5))]
@@ -52,7 +36,6 @@ IN_ORDER = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0)
 
 @given(st.lists(ANY_EVENT, max_size=40), st.randoms(use_true_random=False), st.integers(0, 3), st.booleans())
 @example(GIVEN_BACK, IN_ORDER, 3, True)  # isolated before the others of its burst were heard, and then given back
-@settings(max_examples=150, deadline=None)
 def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allows(events, random, most, ticks):
     scene = Scene(Policy(strikes=2, max_devices=most))
     delivered = events + events
@@ -68,7 +51,6 @@ def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allow
 
 
 @given(st.lists(ANY_EVENT, max_size=25, unique_by=lambda each: each.id), st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
 def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):
     isolated = []
     for batch in (1, size):

@@ -100,7 +100,7 @@ def test_a_corrupt_file_is_named_and_left_as_it_is(tmp_path, content):
 
 def test_damage_in_the_middle_is_found(tmp_path):
     first = handler(tmp_path / "h")
-    first.handle_many([event(step) for step in range(1, 400)])
+    first.handle_many([event(step) for step in range(1, 100)])
     first.store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     first.close()
     content = bytearray((tmp_path / "h").read_bytes())

@@ -55,14 +55,8 @@ class Two:
 
     def begin(self, name):
         self.published[name] = []
-        return FaultHandler(
-            Store(None),
-            self.policy,
-            self.engine,
-            self.published[name].append,
-            self.clock,
-            leadership=self.seat.of(name),
-        )
+        publish, seat = self.published[name].append, self.seat.of(name)
+        return FaultHandler(Store(None), self.policy, self.engine, publish, self.clock, leadership=seat)
 
     def tick(self, seconds=1.0, *names):
         self.clock.now += seconds
@@ -81,14 +75,8 @@ class Two:
         self.tick(1.0, name)
 
     def state(self, name, device="Ascend:3"):
-        db = self.handlers[name].store.db
-        return [
-            row[0]
-            for row in db.execute(
-                "SELECT state FROM cases JOIN device ON device.n = cases.device WHERE name = ? ORDER BY cases.n",
-                (device,),
-            )
-        ]
+        query = "SELECT state FROM cases JOIN device ON device.n = cases.device WHERE name = ? ORDER BY cases.n"
+        return [state for (state,) in self.handlers[name].store.db.execute(query, (device,))]
 
     def number(self, name, device="Ascend:3"):
         return find_device(self.handlers[name].store, "node7", device)

@@ -17,12 +17,8 @@ def score(scene):
 def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_three_strikes():
     scene = Scene()
     answers = [(scene.raises(step, wait=5 * DAY), scene.after(31.0), score(scene)) for step in range(1, 5)]
-    assert [actions for *actions, _ in answers] == [
-        ["strike", []],
-        ["strike", []],
-        ["strike", []],
-        ["waiting", ["isolated"]],
-    ]
+    told = [actions for *actions, _ in answers]
+    assert told == [*[["strike", []]] * 3, ["waiting", ["isolated"]]]
     expected = [sum(0.5 ** ((5 * age - 1 / 3) / 30) for age in range(1, number)) + 1 for number in range(1, 5)]
     assert [suspicion for *_, suspicion in answers] == pytest.approx(expected, abs=2e-3)
 

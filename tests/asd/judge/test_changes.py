@@ -49,21 +49,12 @@ def test_all_places_that_move_by_one_factor_are_a_change_that_ends_nothing(facto
 def test_places_that_move_alone_are_no_change_and_several_steps_in_a_row_are_one_incident(wrong):
     monitor = watched()
     found = [judged(monitor, step, {name: 64.0 if step != 46 else 1.0 for name in wrong}) for step in range(41, 50)]
-    assert [events[0].level.name if events else "" for events in found] == [
-        *["WARNING"] * 2,
-        *["ERROR"] * 3,
-        "",
-        *["WARNING"] * 2,
-        "ERROR",
-    ]
+    levels = [events[0].level.name if events else "" for events in found]
+    assert levels == [*["WARNING"] * 2, *["ERROR"] * 3, "", *["WARNING"] * 2, "ERROR"]
     assert {(event.cause, event.device) for events in found for event in events} == {("", "Ascend:3")}
     first = found[2][0]
-    assert [[event.incident for event in found[step]] for step in (2, 3, 4, 8)] == [
-        [""] * len(wrong),
-        [first.id] * len(wrong),
-        [first.id] * len(wrong),
-        [""] * len(wrong),
-    ]
+    ids = [[event.incident for event in found[step]] for step in (2, 3, 4, 8)]
+    assert ids == [[each] * len(wrong) for each in ("", first.id, first.id, "")]
 
 
 def test_one_rank_among_others_waits_for_what_these_say_of_a_change():

@@ -45,13 +45,8 @@ def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanis
     first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly")]
     first[3] = reading("nearly", 6.0, "B")
     first += [reading("fine", 1.0), reading("weight", 9.0)]
-    again = [
-        reading("gone", 1.0),
-        reading("stays", 9.0),
-        reading("fine", 9.0),
-        reading("nearly", 4.9),
-        reading("weight", 1.0),
-    ]
+    values = {"gone": 1.0, "stays": 9.0, "fine": 9.0, "nearly": 4.9, "weight": 1.0}
+    again = [reading(name, value) for name, value in values.items()]
     found = vanished(first, again, lambda seen: seen.value > 5)
     assert [seen.checkpoint for seen in found] == ["gone", "weight"]
     first[-1] = first[-1]._replace(order=-1)  # seen before all others

@@ -21,13 +21,8 @@ LIMIT = 1_000_000.0
 
 
 def monitor(*sinks, config=None, rank=3, **options):
-    return Monitor(
-        config or Config(protection="document", enable=1),
-        replace(ORIGIN, rank=rank),
-        sinks,
-        clock=lambda: 5.0,
-        **options,
-    )
+    config, origin = config or Config(protection="document", enable=1), replace(ORIGIN, rank=rank)
+    return Monitor(config, origin, sinks, clock=lambda: 5.0, **options)
 
 
 def reading(checkpoint="a", value=1.0, order=0):
@@ -132,14 +127,8 @@ def test_a_sink_is_told_of_the_beginning_of_each_step_and_of_the_end():
     watch.judge(1, [reading("a", 1.0)])
     watch.judge(2, [reading("a", 2e6)])
     watch.end()
-    assert keeper.calls == [
-        ("step", True, []),
-        ("step", True, []),
-        ("place", 2),
-        ("event", "a"),
-        ("step", True, ["a"]),
-        ("step", False, []),
-    ]
+    step = ("step", True, [])
+    assert keeper.calls == [step, step, ("place", 2), ("event", "a"), ("step", True, ["a"]), ("step", False, [])]
 
 
 def test_a_first_level_event_names_its_evidence_whatever_sinks_have_no_place_or_raise():

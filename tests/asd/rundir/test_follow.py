@@ -369,5 +369,5 @@ class Rotations(RuleBasedStateMachine):
         assert self.read == self.written[: len(self.read)]
 
 
-Rotations.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Rotations.TestCase.settings = settings(stateful_step_count=30)
 TestRotations = Rotations.TestCase

@@ -133,37 +133,20 @@ def test_a_folder_without_recorded_values_is_named(tmp_path):
 
 
 def good_line(**changes):
-    line = {
-        "asd_recording": 3,
-        "run": "job",
-        "rank": 0,
-        "rule": "threshold",
-        "detectors": [],
-        "upper": [100, 10],
-        "sigma": [100, 10],
-        "on_anomaly": "stop",
-        "checkpoints": [["a", "B"]],
-        "steps": [1],
-        "left_out": {},
-        "values": [[2.0]],
-    }
-    return json.dumps({**line, **changes}) + "\n"
+    head = {"asd_recording": 3, "run": "job", "rank": 0, "rule": "threshold", "detectors": [], "on_anomaly": "stop"}
+    limits = {"upper": [100, 10], "sigma": [100, 10]}
+    values = {"checkpoints": [["a", "B"]], "steps": [1], "left_out": {}, "values": [[2.0]]}
+    return json.dumps({**head, **limits, **values, **changes}) + "\n"
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "[]\n",
-        good_line(asd_recording=2),
-        good_line(values=[[1.0, 2.0]]),
-        good_line(values=[[-1.0]]),
-        good_line(steps=[1] * 10**6),
-        good_line(steps=[1e400]),
-        good_line(rank=-1),
-        good_line(checkpoints=[["a", "X"]]),
-        good_line(checkpoints=[["a", "B"], ["a", "B"]]),
-        good_line(left_out={"1": "first"}),
-        good_line(rule="magic"),
+        *(good_line(asd_recording=2), good_line(rank=-1), good_line(left_out={"1": "first"}), good_line(rule="magic")),
+        *(good_line(values=[[1.0, 2.0]]), good_line(values=[[-1.0]])),
+        *(good_line(steps=[1] * 10**6), good_line(steps=[1e400])),
+        *(good_line(checkpoints=[["a", "X"]]), good_line(checkpoints=[["a", "B"], ["a", "B"]])),
     ],
 )
 def test_a_line_that_no_run_wrote_is_one_sentence(tmp_path, line):

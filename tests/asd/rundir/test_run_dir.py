@@ -11,15 +11,8 @@ from asd.rundir.names import event_files, evidence_folder, status_files
 
 
 def test_event_logs_are_found_the_oldest_part_of_each_first(tmp_path):
-    logs = [
-        "ingest.jsonl.1",
-        "ingest.jsonl",
-        "rank0.jsonl",
-        "rank1.jsonl.10",
-        "rank1.jsonl.9",
-        "rank1.jsonl.1",
-        "rank1.jsonl",
-    ]
+    names = "ingest.jsonl.1 ingest.jsonl rank0.jsonl rank1.jsonl.10 rank1.jsonl.9 rank1.jsonl.1 rank1.jsonl"
+    logs = names.split()
     for name in reversed(logs):
         (tmp_path / f"events-{name}").touch()
     assert [path.name for path in event_files(tmp_path)] == [f"events-{name}" for name in logs]

@@ -113,12 +113,8 @@ class Workplace:
             name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_", "ASCEND"))
         }
         self.mark = f"mark-{folder.name}-{os.getpid()}"
-        self.environ = {
-            **kept,
-            "PYTHONPATH": str(Path(asd.__file__).parents[1]),
-            "ASD_RUN": "job",
-            "SUPERVISOR_TEST": self.mark,
-        }
+        python_path = str(Path(asd.__file__).parents[1])
+        self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "SUPERVISOR_TEST": self.mark}
 
     def plan(self, *faults, **more):
         """What goes wrong."""
@@ -127,14 +123,9 @@ class Workplace:
     def start(self, *options, command=None, **environ):
         """`asd run` with `options`, running."""
         program = [str(self.folder / "bin" / "training")] if command is None else command
-        return subprocess.Popen(
-            [sys.executable, "-m", "asd", "run", *options, "--", *program],
-            cwd=self.folder,
-            env={**self.environ, **environ},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        command = [sys.executable, "-m", "asd", "run", *options, "--", *program]
+        pipes = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self.folder, env={**self.environ, **environ}, **pipes)
 
     def run(self, *options, timeout=60, **environ):
         """Exit code, output and sentences of `asd run`."""

@@ -87,15 +87,8 @@ def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_c
 
 def asd(place, *words):
     """A command beside the job, in its folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "asd", *words],
-        cwd=place.folder,
-        env=place.environ,
-        text=True,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    how = {"text": True, "capture_output": True, "timeout": 60, "check": False}
+    return subprocess.run([sys.executable, "-m", "asd", *words], cwd=place.folder, env=place.environ, **how)
 
 
 def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):

@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.config import Config
@@ -71,7 +71,6 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
     first=st.floats(1e-7, 1e-2),
     second=st.floats(1e-3, 1e-2),
 )
-@settings(max_examples=25, deadline=None)
 def test_proposed_thresholds_raise_nothing_that_was_seen_and_grow_when_the_budget_shrinks(
     seed, heavy, rule, first, second
 ):

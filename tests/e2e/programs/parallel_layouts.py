@@ -325,28 +325,16 @@ for number in range(1, steps + 1):
         between += [str(event) for event in events]
     else:
         fault, place, lasts = Now.strikes
-        found.append(
-            {
-                "rank": fault.rank,
-                "lasts": lasts,
-                "struck": Now.struck,
-                "same": same(after, before if lasts else clean[number]),
-                "refused": monitor.monitor.status.refused - refused,
-                "events": [
-                    [each.kind, each.level.name, each.rank, each.verdict, each.refused, each.checkpoint, each.reason]
-                    for each in events
-                ],
-            }
-        )
+        told_of = ("rank", "verdict", "refused", "checkpoint", "reason")
+        first = {"rank": fault.rank, "lasts": lasts, "struck": Now.struck}
+        then = {"same": same(after, before if lasts else clean[number])}
+        then["refused"] = monitor.monitor.status.refused - refused
+        then["events"] = [[each.kind, each.level.name, *(getattr(each, name) for name in told_of)] for each in events]
+        found.append(first | then)
     if not same(after, clean[number]):
         put(clean[number])
     before = clean[number]
-line = {
-    "rank": rank,
-    "healthy": healthy,
-    "between": between,
-    "found": found,
-    "problems": [event.reason for event in told if event.kind == "problem"],
-    "protections": monitor.monitor.protections.to_json(),
-}
+line = {"rank": rank, "healthy": healthy, "between": between, "found": found}
+line["problems"] = [event.reason for event in told if event.kind == "problem"]
+line["protections"] = monitor.monitor.protections.to_json()
 print("LAYOUT " + json.dumps(line), flush=True)

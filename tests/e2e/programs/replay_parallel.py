@@ -54,12 +54,9 @@ class Net(nn.Cell):
         self.extra = Parameter(Tensor(np.eye(8), ms.float32)) if judged_by_detectors else None
         self.broken = gradient_fault(strike)
         self.embedding = nn.Embedding(16, 8)
-        self.first, self.bn, self.norm, self.last = (
-            nn.Dense(8, 8, has_bias="scaled" not in story),  # whose gradient is 0 before a batch norm
-            nn.BatchNorm1d(8),
-            nn.LayerNorm((8,)),
-            nn.Dense(8, 1),
-        )
+        bias = "scaled" not in story  # whose gradient is 0 before a batch norm
+        self.first, self.bn = nn.Dense(8, 8, has_bias=bias), nn.BatchNorm1d(8)
+        self.norm, self.last = nn.LayerNorm((8,)), nn.Dense(8, 1)
 
     def construct(self, x, y):
         x = self.embedding(x)

@@ -97,9 +97,5 @@ for step in range(begin, steps + 1):
         save(step)
     time.sleep(float(options.get("pause", 0)))
 monitor.close()
-print(
-    "DONE "
-    + json.dumps(
-        {"digest": digest(net, optimizer), "loss": float(loss.asnumpy()), "ranks": get_group_size(), "device": device}
-    )
-)
+told = {"digest": digest(net, optimizer), "loss": float(loss.asnumpy())}
+print("DONE " + json.dumps(told | {"ranks": get_group_size(), "device": device}))

@@ -13,9 +13,9 @@ pytest.register_assert_rewrite("isolator_conformance")
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch, tmp_path):
     """A Kubernetes API server with two nodes, one of which bears the taint of somebody else."""
-    made = KubeServer()
+    made = KubeServer(monkeypatch, tmp_path)
     made.node("n0", taints=[dict(THEIRS)], providerID="p")
     made.node("n1")
     yield made

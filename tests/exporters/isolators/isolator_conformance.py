@@ -11,28 +11,13 @@ from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
 from tests.support.tables import quick
 
-verdict = event_maker(
-    run="llama",
-    host="n0",
-    rank=3,
-    device="Ascend:3",
-    value=growing,
-    kind="replay",
-    verdict="persistent",
-    time=lambda _step: time.time(),
-)
+fields = {"run": "llama", "host": "n0", "rank": 3, "device": "Ascend:3", "kind": "replay", "verdict": "persistent"}
+verdict = event_maker(**fields, value=growing, time=lambda _step: time.time())
 
 WHY = "AsdStrikeOut: \"3 of 3\"\nin \x1b[31m480\x00 minutes; $(reboot) `x` 'y' 训练\u2028"
 EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
-ODD = (
-    '"Ascend:3"',
-    "Ascend:3\nAscend:4",
-    "昇腾:3",
-    "Ascend:3, Ascend:4 evt-1",
-    "../../Ascend:3",
-    "A" * 300,
-    "$(reboot):1",
-)
+ODD = ('"Ascend:3"', "Ascend:3\nAscend:4", "昇腾:3", "Ascend:3, Ascend:4 evt-1")
+ODD += ("../../Ascend:3", "A" * 300, "$(reboot):1")
 ODD_HOSTS = ("n[0-1]", "n0,n1", "n0 n1", "ALL", "n0\nn1", "../n0", "主机", "-n0", "n0;reboot", "", "x" * 300)
 
 
@@ -87,8 +72,8 @@ class Conformance:
         assert engine.state() == only_one
 
     @pytest.mark.parametrize("name", ODD)
-    def test_an_odd_device_is_refused_or_is_itself_only(self, engine, name):
-        isolator, before, odd = engine.make(), engine.state(), Device("n0", name, 3)
+    def test_an_odd_device_is_refused_or_is_itself_only(self, engine, name, host="n0"):
+        isolator, before, odd = engine.make(), engine.state(), Device(host, name, 3)
         try:
             isolator.isolate(odd, WHY, EVENT)
         except IsolationError as error:
@@ -110,7 +95,7 @@ class Conformance:
             assert "\n" not in str(caught.value).removeprefix(f"{isolator.name} failed for {odd}")
             assert engine.state() == before
         else:
-            self.test_an_odd_device_is_refused_or_is_itself_only(engine, "Ascend:7")
+            self.test_an_odd_device_is_refused_or_is_itself_only(engine, "Ascend:3", host)
         assert (isolator.held(ONE), isolator.held(FAR)) == (IsolationOwner.FREE, IsolationOwner.FREE)
 
     def test_a_failing_engine_is_an_error_in_one_sentence_and_nothing_is_half_done(self, engine):

@@ -74,14 +74,9 @@ class Engine:
 
     def _child(self, device, action, at, before=lambda pid: None):
         words = json.dumps([self.name, self.options, list(device), action, at], default=str)
-        with subprocess.Popen(
-            [sys.executable, "-c", _CHILD, words],
-            cwd=Path(__file__).parents[3],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        command, folder = [sys.executable, "-c", _CHILD, words], Path(__file__).parents[3]
+        with subprocess.Popen(command, cwd=folder, text=True, **pipes) as child:
             assert child.stdout.read(5) == "ready", child.stderr.read()
             before(child.pid)
             _, said = child.communicate("x", timeout=60)

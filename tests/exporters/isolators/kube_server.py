@@ -66,8 +66,11 @@ class KubeServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self):
+    def __init__(self, monkeypatch, folder):
         super().__init__(("127.0.0.1", 0), _Handler)
+        # A client reads all authorities of the system, which takes most of its time; plain HTTP needs none.
+        monkeypatch.setenv("SSL_CERT_FILE", "")
+        monkeypatch.setenv("SSL_CERT_DIR", str(folder))
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.objects, self.mode, self.meanwhile, self.kill = {}, None, None, None
         self.requests, self.changes, self.version = [], 0, 100
@@ -214,6 +217,7 @@ class KubeServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or a client waits 40 ms for what follows the head
 
     def do_any(self):
         server, (path, _, query) = self.server, self.path.partition("?")
@@ -253,13 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def refuse(self, error):
         status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": str(error),
-            "reason": error.reason,
-            "code": error.code,
+            **{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"},
+            **{"message": str(error), "reason": error.reason, "code": error.code},
         }
         self.reply(error.code, json.dumps(status).encode(), "application/json")
 

@@ -22,14 +22,9 @@ GOOD = {
     "resource": "asd",
     "faults": [
         {
-            "faultId": "asd-67890",
-            "faultType": "NPU",
-            "faultCode": "020011001",
-            "faultTime": 1795268420250,
-            "assertion": "occur",
-            "faultLocation": {"code": "80818C00"},
+            **{"faultId": "asd-67890", "faultType": "NPU", "faultCode": "020011001", "faultTime": 1795268420250},
+            **{"assertion": "occur", "faultLocation": {"code": "80818C00"}, "description": "80818C00 three strikes"},
             "influence": [{"nodeName": "n0", "deviceIds": [3]}],
-            "description": "80818C00 three strikes",
         }
     ],
 }

@@ -15,8 +15,8 @@ from asd.exporters.isolators.kubernetes.api import KubeApi
 
 
 @pytest.fixture
-def kube():
-    server = KubeServer()
+def kube(monkeypatch, tmp_path):
+    server = KubeServer(monkeypatch, tmp_path)
     yield server
     server.close()
 

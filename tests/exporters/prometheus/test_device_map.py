@@ -23,12 +23,8 @@ def test_without_a_map_the_id_is_the_number_behind_the_colon(device, number):
 def test_a_map_gives_physical_id_and_vdie_id(path):
     path.write_text(json.dumps({"3": {"vdie_id": "特-6B5D", "id": "11"}, "4": {"vdie_id": "X"}, "5": {}}))
     named = read_device_map(path)
-    assert [named("node7", f"Ascend:{number}") for number in (3, 4, 5, 6)] == [
-        DeviceNames("11", "特-6B5D"),
-        DeviceNames("4", "X"),
-        DeviceNames("5", ""),
-        DeviceNames("6", ""),
-    ]
+    names = [named("node7", f"Ascend:{number}")[:2] for number in (3, 4, 5, 6)]
+    assert names == [("11", "特-6B5D"), ("4", "X"), ("5", ""), ("6", "")]
     assert named("node7", "unknown") == DeviceNames("", "")
     named = read_device_map(path, "node7")  # devices of other machines keep their names
     assert [named(host, "Ascend:3").id for host in ("node7", "node8")] == ["11", "3"]

@@ -16,13 +16,8 @@ from asd.operators import DumpConfig, PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
 
-MODULES = [
-    "Cell.model.Net",
-    "Cell.first.Dense",
-    "Cell.branches.Branches",
-    "Cell.branches.dense.Dense",
-    "Cell.head.Dense",
-]
+MODULES = ["Cell.model.Net", *(f"Cell.{each}" for each in ("first.Dense", "branches.Branches"))]
+MODULES += ["Cell.branches.dense.Dense", "Cell.head.Dense"]
 
 
 @cache

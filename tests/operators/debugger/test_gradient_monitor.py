@@ -109,14 +109,8 @@ def test_the_debugger_records_gradients_with_the_task_grad_probe(clean, tmp_path
 
 
 def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tmp_path):
-    train(
-        {
-            "task": "grad_probe",
-            "dump_path": str(tmp_path / "d"),
-            "step": [1],
-            "grad_probe": {"grad_level": "L0", "param_list": ["second.bias"]},
-        }
-    )
+    probe = {"grad_level": "L0", "param_list": ["second.bias"]}
+    train({"task": "grad_probe", "dump_path": str(tmp_path / "d"), "step": [1], "grad_probe": probe})
     assert [file.name for file in (tmp_path / "d" / "rank0").iterdir()] == ["grad_summary_1.csv"]
     assert list(rows(tmp_path / "d" / "rank0" / "grad_summary_1.csv")) == ["second.bias"]
 

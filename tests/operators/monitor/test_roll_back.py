@@ -36,12 +36,8 @@ class Training:
         )
         injector = FaultInjector(Fault.parse(f"gradient:norm_out:flip=30:step=5:duration={duration}"))
         settings = CheckpointConfig(save_checkpoint_steps=2, append_info=["epoch_num", "step_num"])
-        self.callbacks = [
-            ModelCheckpoint("net", str(folder), settings),
-            self.monitor,
-            injector,
-            TrainFaultTolerance(str(folder), ckpt_load_fn=self.load),
-        ]
+        again = TrainFaultTolerance(str(folder), ckpt_load_fn=self.load)
+        self.callbacks = [ModelCheckpoint("net", str(folder), settings), self.monitor, injector, again]
         self.model = Model(net, optimizer=optimizer)
 
     def load(self):

@@ -69,14 +69,8 @@ def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_
     for mode, may_stay in (("1", []), ("0", PARSER)):
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
         environ |= {"PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_OPTIONS": "confirm:0.01"}
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, mode],
-            env=environ,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command, how = [sys.executable, "-c", PROGRAM, mode], {"capture_output": True, "text": True, "check": False}
+        done = subprocess.run(command, env=environ, cwd=tmp_path, **how)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout.splitlines()[-1])
         assert {"__call__", "train", "LayerNorm", "RmsNorm"} <= set(found["replaced"])

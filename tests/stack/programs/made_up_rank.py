@@ -25,23 +25,9 @@ def reading(order, value):
 
 def tell(kind, verdict):
     """What a replay or a fault handler would say of this rank's device because of the last wrong step."""
-    monitor.publish(
-        Event(
-            origin=origin,
-            step=max(WRONG),
-            checkpoint="",
-            value=2e6,
-            limits=(),
-            level=Level.NORMAL,
-            kind=kind,
-            rule=config.rule,
-            feature="l2",
-            reason="made up",
-            refused=False,
-            time=time.time(),
-            verdict=verdict,
-        )
-    )
+    empty = {"checkpoint": "", "limits": (), "refused": False, "level": Level.NORMAL, "reason": "made up"}
+    fields = {"kind": kind, "verdict": verdict, "rule": config.rule, "feature": "l2", "value": 2e6}
+    monitor.publish(Event(origin=origin, step=max(WRONG), time=time.time(), **fields, **empty))
 
 
 monitor.begin()

@@ -8,16 +8,9 @@ class Perceptron(nn.Cell):
 
     def __init__(self, into=10, out=4, width=24, norm=True):
         super().__init__()
-        self.layers = nn.SequentialCell(
-            [
-                nn.Dense(into, width),
-                nn.ReLU(),
-                nn.LayerNorm((width,)) if norm else nn.Identity(),
-                nn.Dense(width, width),
-                nn.ReLU(),
-                nn.Dense(width, out),
-            ]
-        )
+        norm = nn.LayerNorm((width,)) if norm else nn.Identity()
+        layers = [nn.Dense(into, width), nn.ReLU(), norm, nn.Dense(width, width), nn.ReLU(), nn.Dense(width, out)]
+        self.layers = nn.SequentialCell(layers)
 
     def construct(self, x):
         return self.layers(x)

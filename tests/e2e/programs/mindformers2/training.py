@@ -119,17 +119,9 @@ def batches():
 class Printing(TrainerCallback):
     def on_step_end(self, args, state, *, model, loss, grad_norm, **more):
         weights = b"".join(weight.asnumpy().tobytes() for weight in model[0].trainable_params())
-        print(
-            json.dumps(
-                {
-                    "step": state.global_step,
-                    "loss": float(loss.asnumpy()),
-                    "norm": float(grad_norm.asnumpy()),
-                    "weights": hashlib.sha256(weights).hexdigest()[:12],
-                }
-            ),
-            flush=True,
-        )
+        digest = hashlib.sha256(weights).hexdigest()[:12]
+        told = {"step": state.global_step, "loss": float(loss.asnumpy()), "norm": float(grad_norm.asnumpy())}
+        print(json.dumps(told | {"weights": digest}), flush=True)
 
 
 dataset = ms.dataset.GeneratorDataset(batches, ["tokens", "labels"], shuffle=False, num_parallel_workers=1)

@@ -38,24 +38,13 @@ def record(folder, task="tensor"):
     made.data["Tensor.astype.0.forward"]["input_args"].append({"type": "mindspore.dtype", "value": "Float16"})
     made.call("Tensor.__gt__.0", Tensor.__gt__, x, 0, backward=False)
     primitive = ops.MatMul(transpose_b=True)
-    made.call(
-        "Primitive.mm.MatMul.0",
-        lambda a, b: primitive(a, b),
-        x,
-        y,
-        attributes={"name": "MatMul", "transpose_a": False, "transpose_b": True},
-    )
+    given = {"name": "MatMul", "transpose_a": False, "transpose_b": True}
+    made.call("Primitive.mm.MatMul.0", lambda a, b: primitive(a, b), x, y, attributes=given)
     settings = {"begin_norm_axis": -1, "begin_params_axis": -1, "epsilon": 1e-5}
     norm = ops.LayerNorm(**settings)
-    made.call(
-        "Primitive.norm.LayerNorm.0",
-        lambda a, b, c: norm(a, b, c),
-        x,
-        random(6, seed=3),
-        random(6, seed=4),
-        backward=False,
-        attributes={"name": "LayerNorm", **settings},
-    )
+    given, name = {"name": "LayerNorm", **settings}, "Primitive.norm.LayerNorm.0"
+    weights = random(6, seed=3), random(6, seed=4)
+    made.call(name, lambda a, b, c: norm(a, b, c), x, *weights, backward=False, attributes=given)
     return made
 
 
@@ -136,13 +125,9 @@ def test_an_api_whose_kernel_is_not_here_is_still_checked_by_its_dumped_output(t
 def test_a_loss_has_a_reference_of_its_own(tmp_path, capsys):
     labels, loss = Tensor([1, 0, 4], ms.int32), ops.SparseSoftmaxCrossEntropyWithLogits()
     made = Recorder(tmp_path / "dump")
-    made.call(
-        "Primitive.loss.SparseSoftmaxCrossEntropyWithLogits.0",
-        lambda a, b: loss(a, b),
-        random(3, 5),
-        labels,
-        attributes={"name": "SparseSoftmaxCrossEntropyWithLogits", "is_grad": False},
-    )
+    name = "SparseSoftmaxCrossEntropyWithLogits"
+    given = {"name": name, "is_grad": False}
+    made.call(f"Primitive.loss.{name}.0", lambda a, b: loss(a, b), random(3, 5), labels, attributes=given)
     _, result, _ = check(made.write(), capsys)
     assert [(name, row["Message"]) for name, row in result.items() if row["Forward Test Success"] != "pass"] == []
     assert {row["Backward Test Success"] for row in result.values()} == {"pass"}
