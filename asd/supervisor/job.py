@@ -181,6 +181,8 @@ class Job:
         record = self._record
         since, trust = record.attempts[0].began, {"together": True, "verified": record.hardware}
         choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, **trust)
+        if record.hardware and choice.manifest is not None and choice.manifest.verified:
+            record.distrust(choice.step + 1)  # also after a later crash
         more = len(choice.skipped) - _MOST_SKIPPED
         told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
         for sentence in (*told, choice.reason):

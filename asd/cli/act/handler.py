@@ -49,7 +49,7 @@ Examples:
   asd handler --metrics 127.0.0.1:9465               serve its state and its actions as metrics
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
                                                      pull from the agents of the nodes, without a shared folder
-  asd handler --agents kubernetes:asd/app.kubernetes.io/name=asd-agent:9464 --agents-config tls.yml \
+  asd handler --agents kubernetes:asd/app.kubernetes.io/name=asd-agent:9464 --agents-config tls.yml \\
       --isolator kubernetes --lease asd/asd-handler  pull from pods; only the handler with the Lease acts
   asd handler --reset-breaker                        close the circuit breaker, to isolate again
 

@@ -36,7 +36,7 @@ from pathlib import Path
 from asd.event import Event
 from asd.origin import Origin
 from asd.exporters.run_files.event_log import EventLog
-from asd.rundir.manifest import Health, write_manifest
+from asd.rundir.manifest import PROOFS, Health, write_manifest
 from asd.rundir.names import event_file, status_file
 from asd.rundir.disk import write_whole
 from asd.judge.status import Status
@@ -92,7 +92,9 @@ for step in range(len(made) + 1, 9):
         file = run_dir / "kept" / f"{run}-step{step}.ckpt"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(made))
-        write_manifest(file, step=step, origin=origin, health=Health())
+        health = Health()
+        health.proofs = set(PROOFS) if step == plan.get("verified") else set()
+        write_manifest(file, step=step, origin=origin, health=health)
     print("step", step, flush=True)
     time.sleep(plan.get("pause", 0))
 print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)

@@ -135,6 +135,13 @@ def test_a_checkpoint_from_which_two_attempts_came_no_further_is_left_for_the_on
     assert begun == ["", *[f"{kept}/job-step{step}.ckpt" for step in (6, 6, 4)]]
 
 
+def test_a_permanent_fault_leaves_what_was_saved_after_the_last_verified_checkpoint(place):
+    place.plan(PERSISTENT, {"what": "exit", "step": 3, "attempts": [2], "code": 3}, verified=2)
+    assert place.run(*SPARE)[0] == 0
+    verified = f"{place.folder}/asd_run/kept/job-step2.ckpt"  # and not that of step 4, after a crash neither
+    assert [attempt["resume_from"] for attempt in place.record()["attempts"]] == ["", verified, verified]
+
+
 def test_a_damaged_checkpoint_is_skipped_with_a_sentence(place):
     place.plan({"what": "hang", "step": 7, "attempts": [1]})
     with place.start(*TWO) as process:
