@@ -154,7 +154,8 @@ examples: venv ## run every program in examples/
 	done
 
 # No registry is ours: what a release has are files. IMAGE_ARGS may name another base, as --build-arg BASE=...
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' asd/__init__.py)
+COMMIT = $(shell git describe --always --dirty --exclude='*' --abbrev=12)
 BUILDER ?= $(shell docker info >/dev/null 2>&1 && command -v docker || command -v buildah)
 IMAGE_ARGS ?=
 release: wheels docs chart image ## build all that a release has into dist: sdist, wheel, documents, chart, image
@@ -166,7 +167,7 @@ chart: ## pack the Helm chart into dist
 
 image: ## build the image of agent and handler, with docker or buildah, into a file in dist
 	@test -n "$(BUILDER)" || { echo 'make: docker or buildah is needed to build the image.' >&2; exit 1; }
-	@mkdir -p dist && $(BUILDER) build $(IMAGE_ARGS) -f deploy/Dockerfile -t mindspore-asd:$(VERSION) . >/dev/null
+	@mkdir -p dist && $(BUILDER) build --build-arg COMMIT=$(COMMIT) $(IMAGE_ARGS) -f deploy/Dockerfile -t mindspore-asd:$(VERSION) . >/dev/null
 	@file=dist/mindspore-asd-$(VERSION)-image.tar; rm -f $$file; case $(BUILDER) in \
 		*buildah) $(BUILDER) push mindspore-asd:$(VERSION) docker-archive:$$file:mindspore-asd:$(VERSION);; \
 		*) $(BUILDER) save -o $$file mindspore-asd:$(VERSION);; esac

@@ -21,6 +21,7 @@ from asd.errors import (
 from asd.event import Event
 from asd.verdict import Level, Verdict
 
+__version__ = "0.1.0"
 __all__ = [
     "ASDError",
     "AnomalyDetected",
@@ -37,15 +38,3 @@ __all__ = [
     "__version__",
     "rules",
 ]
-
-
-def __getattr__(name: str) -> str:
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Reading the metadata takes longer than the rest of the import, and is rarely needed.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("mindspore-asd")
-    except PackageNotFoundError:
-        return "0.0.0+unknown"

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from _measured import write
 
 CALLS, GIGABYTES, MEGABYTES_EACH = 20_000, 4.0, 64
 _MEASURE = """
@@ -205,7 +206,7 @@ def main() -> None:
             )
             print(f"{part:<8} {kind:<16} {shown}", flush=True)
         if args.json is not None:
-            args.json.write_text(json.dumps(figures, indent=1) + "\n")
+            write(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 os.environ.setdefault("GLOG_v", "3")
 
+from _measured import write
 from mindspore import Tensor, nn
 
 from asd.demo.llama import LARGE, SMALL, Workload, batches, build, use_mode
@@ -85,7 +86,7 @@ def main() -> None:
             rows.append(cost(workload, level, task, options.pairs or pairs, Path(folder)))
         print(rows[-1], flush=True)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        write(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from _measured import write
 from _timing import spread, timed
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -213,7 +214,7 @@ def main() -> None:
         print(json.dumps({part: result[part]}, indent=1), flush=True)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        write(args.json, result)
 
 
 if __name__ == "__main__":

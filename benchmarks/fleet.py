@@ -9,13 +9,13 @@ are taken out in 10,000 days of devices, and after how many days and alarms a ba
 """
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _measured import write
 from _wilson import wilson
 
 from asd.event import Event
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 flush=True,
             )
     if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write(options.json, report)
     return 0
 
 

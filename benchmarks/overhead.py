@@ -25,6 +25,7 @@ os.environ.setdefault("GLOG_v", "3")
 os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import numpy as np
+from _measured import write
 from _turns import Step, in_turns
 from mindspore import Tensor, nn
 from mindspore.ops import Primitive
@@ -221,6 +222,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
     result: dict[str, Any] = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    if args.parts == list(PARTS) and not args.rows:
+        result.pop("measured", None)  # else the older commit stays, and is the one that counts
     result["where"] = where()
     for part in args.parts:
         measured = PARTS[part](re.compile(args.rows), quick=args.quick)
@@ -228,7 +231,7 @@ def main() -> None:
         print(json.dumps({part: measured}, indent=1), flush=True)
         if args.json:
             args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(result, indent=1) + "\n")
+            write(args.json, result)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from _measured import write
+
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
 from asd.supervisor import keeper
@@ -219,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json or not options.quick:
         target = options.json or _RESULTS
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(results, indent=1) + "\n")
+        write(target, results)
     return 0
 
 

@@ -20,7 +20,6 @@ Beside the time that passed stands the processor time it took, which depends les
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import os
@@ -34,6 +33,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _measured import write
 from _scale_groups import DATA, curve
 from _scale_pulling import pulling
 
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{slopes['hash_bytes']:.2f}, time of a refused step {slopes['refused_ms']:.2f}"
         )
     if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write(options.json, report)
     return 0
 
 

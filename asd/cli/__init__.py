@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from asd import __version__
 from asd.errors import ASDError, ConfigError
 
 GROUPS = {
@@ -118,8 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        advice = f"pip install '.[{_EXTRAS[package]}]' in the checkout"
-        return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice} brings it.", _FAILED)
+        advice = f"install it with the extra: mindspore-asd[{_EXTRAS[package]}]"
+        return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice}.", _FAILED)
     return code
 
 
@@ -140,9 +141,9 @@ def _run(arguments: list[str]) -> int:
         command = f" {args.command}" if args.command else ""
         return _say(f"unrecognized arguments: {' '.join(unknown)}; see `asd{command} --help`.", _USAGE)
     if args.version:
-        from asd import __version__  # which takes time to look up
+        from asd.cli.shared.machine import commit
 
-        print(f"asd {__version__}")
+        print(f"asd {__version__} (commit {commit()})")
         return _OK
     if args.command is None:
         parser.print_help(sys.stderr)

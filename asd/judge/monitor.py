@@ -119,7 +119,7 @@ class Monitor:
         """
         self._step_before, self.step = self.step, step
         self.readings, self.loss_scale = readings, loss_scale
-        self.status.step = step
+        self.status.step = self.protections.step = step
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused

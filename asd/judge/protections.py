@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -23,6 +24,12 @@ PLACES = {
 }
 """Checked tensors of a checkpoint, by its kind."""
 _Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of texts")]
+_Texts = Annotated[dict[str, str], Meta(description="an object of texts")]
+_Counts = Annotated[dict[str, int], Meta(description="an object of whole numbers")]
+
+
+class Off(str):
+    """Reason why a protection is off; passed instead of its words."""
 
 
 @dataclass
@@ -31,32 +38,43 @@ class Protections:
 
     Attributes:
         on: Active protections, each with a few words.
+        off: Protections that are inactive here, each with the reason; `missing` has those that a setting asks for.
+        since: Step after which a protection or setting came to its state, 0 for the start.
         places: Number of checkpoints by each of `PLACES`.
         missing: Protections that a setting asks for but that are inactive or incomplete, by setting, with the reasons.
         unseen: Checkpoints without a value in the first step, by their kind, such as the gradient of the network's own
             input, which is never computed, and layers without data.
     """
 
-    on: Annotated[dict[str, str], Meta(description="an object of texts")] = field(default_factory=dict)
-    places: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
+    on: _Texts = field(default_factory=dict)
+    off: _Texts = field(default_factory=dict)
+    since: _Counts = field(default_factory=dict)
+    places: _Counts = field(default_factory=dict)
     missing: _Names = field(default_factory=dict)
     unseen: _Names = field(default_factory=dict)
+    step: int = 0
     _told: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     def begin(self) -> None:
         """Forgets an earlier training, except for what was logged."""
-        self.on, self.places, self.missing, self.unseen = {}, {}, {}, {}
+        self.on, self.off, self.since, self.places, self.missing, self.unseen = {}, {}, {}, {}, {}, {}
 
     def has(self, **protections: str) -> None:
-        """Sets protections to a few words each; empty words remove one."""
-        for name, words in protections.items():
-            self.on[name.replace("_", " ")] = words
-        self.on = {name: words for name, words in self.on.items() if words}
+        """Sets protections to a few words each, or to the reason why one is `Off`; empty words remove one."""
+        for name, words in ((key.replace("_", " "), words) for key, words in protections.items()):
+            state, other = (self.off, self.on) if isinstance(words, Off) else (self.on, self.off)
+            other.pop(name, None)
+            if words and name not in state:
+                self.since[name] = self.step
+            state[name] = words
+            if not words:
+                del state[name]
 
     def count(self, kinds: Iterable[str]) -> None:
         """Counts the checkpoints by kind."""
         counts = Counter(kinds)
         self.places = {words: counts[kind] for kind, words in PLACES.items() if counts[kind]}
+        self.since.setdefault("checked tensors", self.step)
 
     def lacks(self, setting: str, *reasons: str, told: bool = False) -> None:
         """Adds reasons why a setting is inactive or incomplete; does nothing without a reason.
@@ -67,6 +85,8 @@ class Protections:
             told: Whether another log line reports it already, or the user did not set it.
         """
         known = self.missing.setdefault(setting, []) if reasons else []
+        if reasons:
+            self.since.setdefault(setting, self.step)
         known += [reason for reason in reasons if reason not in known]
         self._told |= {(setting, reason) for reason in reasons if told}
 
@@ -79,15 +99,8 @@ class Protections:
         where = ", ".join(f"{count} {words}" for words, count in self.places.items())
         checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
         missing = f"; not active: {', '.join(self.missing)}" if self.missing else ""
-        return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
-
-    def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yields the rows of a table: `checked`, `unseen`, `on` or `missing`; the protection or setting; more words."""
-        checked = self.places or {"nothing": 0}
-        yield from (("checked", name, f"{count} checkpoints") for name, count in checked.items())
-        yield from (("unseen", name, ", ".join(names)) for name, names in self.unseen.items())
-        yield from (("on", name, words) for name, words in self.on.items())
-        yield from (("missing", name, reason) for name, reasons in self.missing.items() for reason in reasons)
+        on = (f"{name}: {words}" for name, words in self.on.items())
+        return "; ".join((checked, *on, *(f"{name} is off: {why}" for name, why in self.off.items()))) + missing
 
     def tell_all(self) -> None:
         """Logs the line at the start of a training."""
@@ -108,9 +121,8 @@ class Protections:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the form in the status of a rank."""
-        missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
-        unseen = {words: list(names) for words, names in self.unseen.items()}
-        return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
+        shown = ("on", "off", "since", "places", "missing", "unseen")
+        return {name: deepcopy(getattr(self, name)) for name in shown}
 
     @classmethod
     def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -118,6 +130,8 @@ class Protections:
         whole = cls()
         for part in (fill(cls, part, "protections") for part in parts if part):
             whole.on.update(part.on)
+            whole.off.update(part.off)
+            whole.since = {**part.since, **whole.since}
             whole.places = dict(Counter(whole.places) + Counter(part.places))
             for own, more in ((whole.missing, part.missing), (whole.unseen, part.unseen)):
                 for name, entries in more.items():

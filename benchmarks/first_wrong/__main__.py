@@ -8,7 +8,6 @@ Each fault is one unit in the last place, a part in a thousand, or an element th
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 os.environ.setdefault("GLOG_v", "3")
 
+from benchmarks._measured import write
 from benchmarks.first_wrong.strikes import summed_up
 
 FAULTS = {"pynative": 300, "ranks": 120}
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"{time.perf_counter() - began:.0f} s")
     found["summary"] = summed_up(found["counts"], ("tensors",))
     if args.json is not None:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        write(args.json, found)
 
 
 if __name__ == "__main__":

@@ -273,7 +273,8 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
     told = summed(rows, [each for part in parts for each in part["trainings"]])
     told["harmed_by_the_last_bit"] = [each for part in parts for each in part["harmed_by_the_last_bit"]]
     kept = ("command", "commit", "detection", "mindspore", "machine")
-    return {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
+    about = {"commit": " ".join(sorted({str(part.get("commit")) for part in parts})), "command": "--merge"}
+    return about | {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
 
 
 def commits() -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks._measured import write
 from benchmarks._wilson import wilson
 from benchmarks.mutation.mutants import Mutant, mutants
 from benchmarks.mutation.tested import (
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     if chosen.output:
         said = {"seed": chosen.seed, "share": chosen.share, "rooms": rooms, "files": results}
-        chosen.output.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(chosen.output, said)
     return int(any(room["rest"] and room["killed"] < TARGET * room["tried"] for room in rooms.values()))
 
 

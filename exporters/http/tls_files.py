@@ -91,7 +91,7 @@ class _TlsFile(Generic[_Settings]):
             import yaml
         except ModuleNotFoundError as error:
             raise UnsupportedError(
-                f"a {self.name} needs PyYAML, which is not installed; pip install '.[web]' in the checkout brings it."
+                f"a {self.name} needs PyYAML, which is not installed; install it with the extra: mindspore-asd[web]."
             ) from error
         try:
             content = yaml.safe_load(self.path.read_text(encoding="utf-8"))

@@ -18,7 +18,6 @@ from asd.rules.reading import GRADIENT
 _ADAPTIVE = "ASD_RULE=adaptive"
 _STATE, _WEIGHTS = "ASD_OPTIONS=detectors:state", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
-    "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, the training continues",
     "stop": "updates of first-level anomalies are refused, and end training",
 }
@@ -45,7 +44,7 @@ def before_first_step(
     found.count(site.kind for site in sites)
     found.has(
         rule=config.rule,
-        refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) or not config.refuses else "",
+        refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) and config.refuses else "",
         manifests="of checkpoint files" if config.manifest else "",
         recording="of all values" if config.record else "",
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mindspore import Parameter
 
+from asd.judge.protections import Off
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
@@ -36,7 +37,7 @@ class WeightWatch(Part):
         return (
             f"over the ranks, every {comparison.every} steps"
             if comparison.active
-            else "none, 0 % of memory between updates"
+            else Off("not compared between ranks, and 0 % of memory between updates")
         )
 
     def wrote(self, checkpoint_file: Path) -> None:

@@ -8,6 +8,7 @@ import mindspore as ms
 from mindspore import Parameter
 
 from asd.diagnosis.spread import Spread, StepResult
+from asd.judge.protections import Off
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step, is_known
@@ -155,7 +156,7 @@ class Audit(Part):
 
     def _end(self, reason: str) -> None:
         self._ended = reason
-        self._say(f"not audited: {reason}")
+        self._say(Off(reason))
 
     def _say_how(self) -> None:
         shared = f"never one rank's batch on all: {self._alone}" if self._alone else "every second one by all ranks"

@@ -10,6 +10,7 @@ from typing import Any
 import mindspore as ms
 
 from asd.errors import UnsupportedError
+from asd.judge.protections import Off
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.rundir.manifest import Health
 
@@ -61,11 +62,12 @@ class VendorTools(Part):
 
     def watch(self) -> None:
         """Starts to use the tools, if the device has them and MindSpore's switch is set."""
-        why = "" if ms.get_context("device_target") == "Ascend" else "absent"
+        why = "" if ms.get_context("device_target") == "Ascend" else "on Ascend only"
         if not why and os.getenv(_SWITCH) != "1":  # noqa: TID251 - a switch of MindSpore's
-            why = f"off: {_SWITCH} is not 1"
+            why = f"{_SWITCH} is not 1"
         self.is_on, self.products = not why, nullcontext if why else self._check_inside
-        self.monitor.protections.has(vendor=why or "products of some steps, the device after an anomaly or a save")
+        words = "products of some steps, the device after an anomaly or a save"
+        self.monitor.protections.has(vendor=Off(why) if why else words)
 
     def start(self) -> None:
         """Starts the device's check of its products."""
@@ -114,6 +116,6 @@ class VendorTools(Part):
             return _tool(name)(*args)
         except Exception as error:  # of any kind: a tool of the vendor must not end a training
             self.is_on = False
-            self.monitor.protections.has(vendor=f"off: {name} failed: {error!r:.200}")
+            self.monitor.protections.has(vendor=Off(f"{name} failed: {error!r:.200}"))
             self.monitor.status.protections = self.monitor.protections.to_json()
             return False

@@ -9,6 +9,7 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.judge.detectors import statistic_of
+from asd.judge.protections import Off
 from asd.operators.gate.gate_cell import GateCell
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.site import Site
@@ -121,7 +122,7 @@ class Checks(Part):
             return f"sums over the ranks of {len(links.state.link.names)} gradients"
         why = "no reducer of gradients is known" if reducer is None else "the reducer may make something else"
         why = "MindSpore inserts them itself" if operators_are_divided() else why
-        return f"sums over the ranks are not compared: {why}"
+        return Off(f"sums over the ranks are not compared: {why}")
 
     def _guard(self, optimizer: nn.Cell, net: nn.Cell | None, *, gradients: bool) -> list[Site]:
         try:

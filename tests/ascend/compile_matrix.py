@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 from empty_cann import build, compile_on, read_graph, why_not
 from layout import Layout
 
+from asd.cli.shared.machine import commit
+
 PROGRAM = Path(__file__).parent / "programs" / "compile_one.py"
 _TOLD = re.compile(r'^(\{"error": .*\})$', re.MULTILINE)
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "ascend.json"
+_COMMAND = "python tests/ascend/compile_matrix.py"
 
 _DIVIDED = {"parallel": "semi_auto_parallel"}
 _FOUR = Layout(**_DIVIDED, ranks=4, tensor=2, data=2)
@@ -143,6 +146,7 @@ def main() -> int:
         print("\n".join(map(str, chosen)) if asked.list else f"matrix: {reason}")
         return 0 if asked.list else 1
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    measured = known["measured"] if asked.only.pattern else {"commit": commit(), "command": _COMMAND}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
         cann = asked.cann or build(Path(folder) / "cann")
         groups = [list(group) for _, group in itertools.groupby(chosen, key=lambda cell: cell[:2])]
@@ -152,7 +156,7 @@ def main() -> int:
                 kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks")
                 known[str(cell)] = {name: found[name] for name in kept}
                 print(cell, json.dumps(found), flush=True)
-            ordered = {str(each): known[str(each)] for each in cells() if str(each) in known}
+            ordered = {"measured": measured} | {str(each): known[str(each)] for each in cells() if str(each) in known}
             RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     return 0 if all(known[str(cell)]["compiled"] for cell in chosen) else 1
 

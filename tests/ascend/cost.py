@@ -15,6 +15,8 @@ from compile_matrix import PROGRAM, PROTECTIONS
 from empty_cann import build, compile_on, why_not
 from layout import Layout
 
+from asd.cli.shared.machine import commit
+
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "cost.json"
 BANDWIDTH, PEAK, USED = 1.6e12, 313e12, 0.45
 
@@ -150,6 +152,8 @@ def main(words: Sequence[str] | None = None) -> int:
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         cann = build(Path(folder) / "cann")
+        if not options.only:  # else the commit of the older layouts is the one that counts
+            found["measured"] = {"commit": commit(), "command": "make cost"}
         for name in [options.only] if options.only else LAYOUTS:
             found[name] = measure(cann, name)
             RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -93,6 +93,7 @@ def test_mindspore_declares_every_operator_of_ours_for_ascend(compiled, protecti
 
 def test_what_was_compiled_of_the_matrix_holds_the_same_rules():
     found = json.loads(RESULTS.read_text())
+    del found["measured"]
     assert list(found) == [str(cell) for cell in cells() if str(cell) in found]
     assert {"document", "full"} <= {cell.rpartition("/")[2] for cell in found}
     for cell in cells():

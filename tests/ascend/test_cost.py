@@ -27,7 +27,8 @@ def test_bytes_launches_and_what_is_kept_for_the_backward_pass_are_read_from_a_g
 @pytest.mark.parametrize("protection", USUAL)
 def test_a_step_costs_no_more_than_its_share(protection):
     found = json.loads(RESULTS.read_text())
-    assert set(found) == set(LAYOUTS)
+    assert set(found) == {"measured", *LAYOUTS}
+    del found["measured"]
     for layout, rows in found.items():
         assert rows[protection]["percent"] <= MOST[protection].get(layout, USUAL[protection]), layout
         assert rows[protection]["launches"] <= 2.5 * PLACES[layout], layout

@@ -240,7 +240,9 @@ class Results:
         groups = all_groups(self.seed)
         names = [f"{group.kind}-{group.mode}-{group.precision}-{each}" for group in groups for each in CONFIGURATIONS]
         known = [self._cells[name] for name in names if name in self._cells]
+        oldest = min(cell["run"] for cell in known).split()[-1]
         result = {"mindspore": version("mindspore"), "seed": self.seed, "precisions": PRECISIONS, "cells": known}
+        result = {"measured": {"commit": oldest, "command": "make test-zoo"}, **result}
         _write(self.file, json.dumps(result, indent=1) + "\n")
         _write(self.markdown, page(known, self.seed, missing=sum(not self.has(group) for group in groups)))
 

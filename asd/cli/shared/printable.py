@@ -4,8 +4,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
-_LEAST = 20  # characters of a column that is wrapped
+_LEAST = 12  # characters of a column that is wrapped
 
 
 def printable(text: str) -> str:
@@ -27,17 +28,19 @@ def aligned(rows: Sequence[Sequence[str]], *, fits: bool = False) -> str:
 
     Args:
         rows: Cells of each row.
-        fits: Whether the last column is wrapped to the width of a terminal; in a pipe lines are whole.
+        fits: Whether wide columns are wrapped to the width of a terminal; in a pipe lines are whole.
 
     >>> print(aligned([("name", "value"), ("a", "1")]))
     name  value
     a     1
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = sum(widths[:-1]) + 2 * len(widths[:-1])
-    room = shutil.get_terminal_size().columns - left if fits and sys.stdout.isatty() else 0
-    lines = []
-    for *cells, last in rows:
-        first, *rest = (textwrap.wrap(last, room) if room >= _LEAST else []) or [last]
-        lines += ["  ".join([*map(str.ljust, cells, widths), first]), *(" " * left + more for more in rest)]
-    return "\n".join(line.rstrip() for line in lines)
+    room = shutil.get_terminal_size().columns - 2 * len(widths) + 2
+    while fits and sys.stdout.isatty() and sum(widths) > room and max(widths) > _LEAST:
+        widths[widths.index(max(widths))] -= 1
+    lines = (line for row in rows for line in zip_longest(*map(_wrapped, row, widths), fillvalue=""))
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return textwrap.wrap(cell, width) if len(cell) > width else [cell]

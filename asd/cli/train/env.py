@@ -13,18 +13,36 @@ import json
 import os
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import add_run_dir, run_dir_of
 from asd.cli.shared.printable import aligned
 from asd.config import describe, unknown_variables
-from asd.errors import StateError
+from asd.errors import StateError, and_more
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.judge.protections import Protections
 from asd.records import fill
+
+_PROTECTIONS = {
+    "checked tensors": ("NPU_ASD_ENABLE", "call `StepMonitor.attach`, and `step` after each step"),
+    "rule": ("ASD_RULE=adaptive", "pass the optimizer to `StepMonitor.attach`"),
+    "refusal": ("ASD_ON_ANOMALY", "ASD_ON_ANOMALY=stop or skip, and pass the optimizer to `StepMonitor.attach`"),
+    "state": ("ASD_OPTIONS=detectors:state", "ASD_OPTIONS=detectors:state, and an optimizer with named moments"),
+    "sampled results": ("ASD_OPTIONS=detectors:checksum", "ASD_OPTIONS=detectors:checksum, in PyNative mode"),
+    "second look": ("ASD_OPTIONS:confirm", "ASD_OPTIONS=confirm:0.01, and declare the step: `StepMonitor.watch_step`"),
+    "replay": ("ASD_OPTIONS:replay", "ASD_OPTIONS=replay:1, and declare the step: `StepMonitor.watch_step`"),
+    "audit": ("audit", "`StepMonitor.watch_step(step, audit=True)`"),
+    "probe": ("probe", "`asd selftest` shows which known-answer tests this device can compute"),
+    "weight comparison": ("ASD_OPTIONS:weight_hash", "ASD_OPTIONS=weight_hash:16, and ranks with the same weights"),
+    "links": ("links", "several ranks, and gradients reduced by a DistributedGradReducer"),
+    "vendor": ("vendor", "on Ascend: MS_SDC_DETECT_ENABLE=1"),
+    "manifests": ("ASD_OPTIONS:manifest", "ASD_OPTIONS=manifest:1"),
+    "recording": ("ASD_OPTIONS:record", "ASD_OPTIONS=record:1, for `asd tune`"),
+}
+"""Each protection: the setting under which its absence is filed, and how it is switched on."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,5 +99,23 @@ def _show_training(args: argparse.Namespace) -> int:
         end = "runs" if status.active and alive(status) else "its process is gone" if status.active else "has ended"
         print(f"rank {status.rank} on {status.device}, run {status.run}, step {status.step}, {end}")
         found = fill(Protections, status.protections, "protections")
-        print(aligned([("state", "protection", "what"), *found.rows()], fits=True) if status.protections else "unknown")
+        head = ("protection", "state", "since", "why, and what to do")
+        print(aligned([head, *_rows(found)], fits=True) if status.protections else "unknown")
     return 0
+
+
+def _rows(found: Protections) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the rows of a table: name, state (`on`, `off`, `missing` or `note`), since when, why and what to do."""
+    since = {name: f"step {step}" if step else "start" for name, step in found.since.items()}
+    seen = [f"{count} {kind}" for kind, count in found.places.items()]
+    unseen = [f"no value in the first step: {and_more(names, 4)}" for names in found.unseen.values()]
+    on = {**({"checked tensors": "; ".join([", ".join(seen), *unseen])} if seen else {}), **found.on}
+    missing = dict(found.missing)
+    for name, (setting, advice) in _PROTECTIONS.items():
+        reasons, why = missing.pop(setting, []), on.pop(name, "")
+        state = "missing" if reasons else "on" if why else "off"
+        words = "; ".join(reasons) or why or found.off.get(name, "not set, or not applicable here")
+        words += "" if state == "on" else f". To have it: {advice}"
+        yield name, state, since.get(setting if reasons else name, "-"), words
+    for state, rest in (("missing", {name: "; ".join(reasons) for name, reasons in missing.items()}), ("note", on)):
+        yield from ((name, state, since.get(name, "-"), words) for name, words in rest.items())

@@ -43,7 +43,7 @@ def run_work(args: argparse.Namespace, device: str) -> int:
             return _complain(f"{device} is not tested while {user} works on it.")
         outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
-        return _complain(f"the test needs {error.name}; pip install '.[mindspore]' in the checkout brings it.")
+        return _complain(f"the test needs {error.name}; install it with the extra: mindspore-asd[mindspore].")
     except (UnsupportedError, OSError) as error:  # `main` would turn an OSError into the exit code of a faulty device
         return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, outcome, run_dir)

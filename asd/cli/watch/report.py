@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from asd import __version__
 from asd.cli.shared.options import add_strike_arguments, read_strike_policy, run_dir_of
 from asd.errors import ConfigError
 from asd.rundir.disk import write_whole
@@ -36,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the report and prints its path."""
-    from asd import __version__
     from asd.exporters.report.data import read_run
     from asd.exporters.report.page import render, summary
 

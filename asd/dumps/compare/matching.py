@@ -115,7 +115,7 @@ def _read_yaml(path: Path) -> Any:
         import yaml
     except ModuleNotFoundError:
         raise UnsupportedError(
-            f"{path} needs PyYAML, which is not installed; pip install '.[compare]' in the checkout brings it."
+            f"{path} needs PyYAML, which is not installed; install it with the extra: mindspore-asd[compare]."
         ) from None
     with open_text(path) as file:
         content = file.read(_LARGEST_MAPPING + 1)

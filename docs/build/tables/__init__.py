@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tables.ages import NoHistoryError, ages
 from tables.cells import RESULTS, result
 from tables.cluster import acting, fleet, publishing
 from tables.debugging import debugging, first_wrong, first_wrong_ranks
 from tables.detection import found_aims, found_faults, headline
 from tables.ranks import ascend, cost, groups, known_answers, overhead
 
-__all__ = ["RESULTS", "TABLES", "result"]
+__all__ = ["RESULTS", "TABLES", "NoHistoryError", "result"]
 
 _MADE = (headline, found_faults, found_aims, debugging, first_wrong, first_wrong_ranks, publishing, acting)
 TABLES: dict[str, Callable[..., str]] = {
-    made.__name__: made for made in (*_MADE, groups, ascend, cost, overhead, known_answers, fleet)
+    made.__name__: made for made in (*_MADE, groups, ascend, cost, overhead, known_answers, fleet, ages)
 }

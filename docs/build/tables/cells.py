@@ -12,9 +12,18 @@ RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
 @cache
-def result(name: str) -> Any:
-    """What a benchmark has left."""
+def _read(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def result(name: str) -> Any:
+    """What a benchmark has left, without where that is from."""
+    return {key: value for key, value in _read(name).items() if key != "measured"}
+
+
+def measured(name: str) -> dict[str, str]:
+    """The `commit` and the `command` of a result."""
+    return _read(name).get("measured", _read(name))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

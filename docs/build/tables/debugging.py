@@ -8,7 +8,7 @@ from tables.cells import count, met, result, table
 def debugging() -> str:
     """What the debugger costs."""
     rows = []
-    for each in result("debugging_cost"):
+    for each in result("debugging_cost")["rows"]:
         what = f"step with a dump, `{each['level']}`, {each['task']}, {each['entries']} entries"
         slower = each["ratio"]
         rows.append((what, f"{each['bound']:.1f} times", f"{slower:.2f} times", met(slower <= each["bound"])))

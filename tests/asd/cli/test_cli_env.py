@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,13 +28,15 @@ def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
     assert printed["ASD_RULE"].split()[1:3] == ["adaptive", "default"]
 
 
-def test_on_a_terminal_the_last_column_is_wrapped_and_in_a_pipe_it_is_whole(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "90")
+def test_on_a_terminal_wide_columns_are_wrapped_and_in_a_pipe_lines_are_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    for setting in ("ASD_RUN_DIR", "ASD_NODE"):
+        monkeypatch.setenv(setting, "x" * 120)
     assert main(["env"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) > 200
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["env"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_json_has_the_same_for_programs(monkeypatch, capsys):
@@ -43,7 +46,7 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     folder = next(setting for setting in report["settings"] if setting["name"] == "ASD_RUN_DIR")
     assert (folder["value"], folder["source"]) == ("a folder", "environment")
     assert report["unread"] == []
-    packages = {"python", "mindspore", "mindformers", "numpy", "prometheus_client"}
+    packages = {"mindspore-asd", "python", "mindspore", "mindformers", "numpy", "prometheus_client"}
     assert set(report["machine"]) == {*packages, "start-up file"}
 
 
@@ -73,7 +76,7 @@ def test_what_is_not_read_is_pointed_out(monkeypatch, capsys):
 
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"asd {asd.__version__}\n"
+    assert re.fullmatch(r"asd (\S+) \(commit [0-9a-f]{12}(-dirty)?\)\n", capsys.readouterr().out)[1] == asd.__version__
 
 
 WRONG = {  # and what the sentence names

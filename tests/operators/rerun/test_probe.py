@@ -140,7 +140,7 @@ def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path):
     assert [each.split(": ")[:2] for each in told.missing["probe"]] == [["not computed here", "products of bfloat16"]]
     due = {test.name for kind, tests in PIECES.items() if kind != "convolutions" for test in tests}
     assert {name for name in due - device._tried if "bfloat16" not in name} == set()
-    assert told.on["weight comparison"] == "none, 0 % of memory between updates"
+    assert "weight comparison" in told.off
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""Which results are older than the code they are about."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+
+from tables.cells import RESULTS, measured, table
+
+_JUDGING = ("operators", "asd/rules", "asd/judge", "asd/diagnosis")
+_DUMPS = ("operators/debugger", "asd/dumps")
+CODE = {
+    "held_out": _JUDGING,
+    "zoo": _JUDGING,
+    "overhead": _JUDGING,
+    "ascend": ("operators",),
+    "cost": ("operators",),
+    "recovery": (*_JUDGING, "asd/handler", "asd/supervisor"),
+    "scale": ("asd/handler", "exporters/prometheus"),
+    "groups": ("asd/diagnosis", "operators/ranks"),
+    "fleet": ("asd/handler/decide", "asd/handler/model"),
+    "exporter": ("exporters/prometheus", "exporters/run_files", "exporters/http"),
+    "debugging": ("asd/dumps",),
+    "debugging_cost": _DUMPS,
+    "first_wrong": _DUMPS,
+    "first_wrong_ranks": _DUMPS,
+    "mutation": ("asd/rules", "asd/judge", "asd/diagnosis", "asd/handler"),
+}
+"""Each result with the folders whose code it is about."""
+
+_WORDS = {
+    "en": (("result", "commit", "command", "code it is about", "that code since"), ("changed", "the same")),
+    "zh": (("结果", "提交", "命令", "相关代码", "此后该代码"), ("有改动", "未改动")),
+}
+
+
+class NoHistoryError(Exception):
+    """Nothing knows here what has changed: no git, or too few commits."""
+
+
+@cache
+def is_older(name: str) -> bool:
+    """Whether the code that a result is about has changed since its commit, also in the work tree.
+
+    Raises:
+        NoHistoryError: It can't be known.
+    """
+    commit = measured(name)["commit"]
+    if commit.endswith(("-dirty", "+")):
+        return True
+    found = [_differs(each, CODE[name]) for each in commit.split()]
+    return any(found)
+
+
+def _differs(commit: str, places: tuple[str, ...]) -> bool:
+    command = ("git", "diff", "--quiet", commit, "--", *places)
+    try:
+        code = subprocess.run(command, cwd=RESULTS.parents[1], capture_output=True, check=False).returncode
+    except OSError:
+        code = 128
+    if code not in (0, 1):
+        raise NoHistoryError(commit)
+    return code == 1
+
+
+def mark(name: str) -> str:
+    """A star behind a figure that is older than the code it is about."""
+    return " *" if is_older(name) else ""
+
+
+def ages(language: str = "en") -> str:
+    """Each result with its commit, its command and whether it is older than its code."""
+    head, (changed, same) = _WORDS[language]
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        about, places = measured(path.stem), ", ".join(f"`{place}`" for place in CODE[path.stem])
+        state = changed if is_older(path.stem) else same
+        rows.append((path.stem, about["commit"].replace(" ", ", "), f"`{about['command']}`", places, state))
+    return table(head, rows)
