@@ -11,18 +11,8 @@ from asd.event import CODE
 from asd.verdict import Level
 
 _WORDS = (
-    "silent_check",
-    "silentcheck",
-    "strikerecord",
-    "strikes out on rank",
-    "checksum",
-    "sensitivity feature abnormal",
-    "80818c0",
-    "sensor type",
-    "sensor_type",
-    "sensortype",
-    "215597363",
-    "npu_chip_info_error_code",
+    *("silent_check", "silentcheck", "strikerecord", "strikes out on rank", "checksum", "sensitivity feature abnormal"),
+    *("80818c0", "sensor type", "sensor_type", "sensortype", "215597363", "npu_chip_info_error_code"),
 )
 """One of these is in every alarm; nearly all lines of a log have none and are passed over at once."""
 

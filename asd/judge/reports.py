@@ -63,20 +63,10 @@ class Reports:
             nobody = attribution.names_nobody
             kind = kind if attribution.origin in (None, self._origin.rank) else "follower"
             reason = _with(reason, attribution.reason) if len(attribution.ranks) > 1 else reason
-        event = self._event(
-            kind,
-            step,
-            reason,
-            checkpoint=reading.checkpoint,
-            value=verdict.value,
-            limits=(broken,) if math.isfinite(broken) else (),
-            level=verdict.level,
-            refused=refused,
-            feature=feature,
-            rule=rule,
-            evidence=evidence,
-            cause=cause,
-        )
+        limits = (broken,) if math.isfinite(broken) else ()
+        what = {"checkpoint": reading.checkpoint, "value": verdict.value, "limits": limits, "level": verdict.level}
+        what |= {"feature": feature, "rule": rule, "refused": refused, "evidence": evidence, "cause": cause}
+        event = self._event(kind, step, reason, **what)
         if cause == "divergence" and verdict.level is Level.ERROR and kind == "anomaly":
             return _of_nobody(event)
         return self._of_all_ranks(event, attribution) if nobody or reading.kind == AVERAGED else event
@@ -99,10 +89,8 @@ class Reports:
     def state_anomaly(self, step: int, name: str, verdict: Verdict) -> Event:
         """Returns the event of a weight or optimizer state, called `name`, that broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
-        words = {"checkpoint": name, "feature": "max", "key": "state"}
-        return self._event(
-            "anomaly", step, verdict.reason, value=verdict.value, limits=limits, level=verdict.level, **words
-        )
+        words = {"checkpoint": name, "feature": "max", "key": "state", "level": verdict.level}
+        return self._event("anomaly", step, verdict.reason, value=verdict.value, limits=limits, **words)
 
     def follower(self, step: int, attribution: Attribution | None = None) -> Event:
         """Returns the event of another rank's first-level anomaly in `step`; no value of this rank broke a limit."""

@@ -157,9 +157,7 @@ class Adaptive(Rule):
         """Returns everything it remembers, ready for JSON; a shared margin is left to who shares it."""
         return {
             "trace": self._trace.state(),
-            "zeros": self._zeros,
-            "errors": self._errors,
-            "high": self._high,
+            **{"zeros": self._zeros, "errors": self._errors, "high": self._high},
             "held": None if self._held == -inf else self._held,
             **({"norm": self._norm.state()} if self._norm is not None else {}),
             **({} if self._shared else {"margin": self._margin.state()}),

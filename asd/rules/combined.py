@@ -80,12 +80,8 @@ class Combined(Rule):
 
     def state(self) -> dict[str, float]:
         """Returns mean `avg`, last value `pre_value`, `count` of all values, `none_zero_count` of the averaged ones."""
-        return {
-            "avg": self._avg,
-            "pre_value": self._pre_value,
-            "count": self._count,
-            "none_zero_count": self._none_zero_count,
-        }
+        counts = {"count": self._count, "none_zero_count": self._none_zero_count}
+        return {"avg": self._avg, "pre_value": self._pre_value, **counts}
 
     def restore(self, state: Mapping[str, float]) -> None:
         """Continues from a saved state."""

@@ -31,22 +31,10 @@ def _symbol(drawn: Html) -> Html:
 
 def facts_of_rank(rank: Rank) -> dict[str, Any]:
     """Returns the values of one rank in the table of ranks; JSON-able."""
-    return {
-        "run": rank.run,
-        "rank": rank.rank,
-        "host": rank.host,
-        "device": rank.device,
-        "state": rank.state,
-        "isolated": rank.isolated,
-        "checks": rank.checks,
-        "first": rank.count("first"),
-        "second": rank.count("second"),
-        "strikes": rank.strikes,
-        "refused": rank.refused,
-        "problems": rank.count("problem"),
-        "last_step": rank.last_step,
-        "last_check": utc(rank.status.last_check) if rank.status else "-",
-    }
+    names = ("run", "rank", "host", "device", "state", "isolated", "checks", "strikes", "refused", "last_step")
+    counts = {"first": rank.count("first"), "second": rank.count("second"), "problems": rank.count("problem")}
+    last = utc(rank.status.last_check) if rank.status else "-"
+    return {name: getattr(rank, name) for name in names} | counts | {"last_check": last}
 
 
 def ranks_table(data: RunData) -> list[Html]:

@@ -15,39 +15,14 @@ from asd.operators.private import patches
 from asd.operators.private.cells import primitives
 from asd.operators.private.compiler import compiled_graph
 
-_DRAWING = frozenset(
-    {
-        "Bernoulli",
-        "Dropout",
-        "Dropout2D",
-        "Dropout3D",
-        "DropoutDoMask",
-        "DropoutGenMask",
-        "Gamma",
-        "LogNormalReverse",
-        "LogUniformCandidateSampler",
-        "Multinomial",
-        "MultinomialWithReplacement",
-        "NonDeterministicInts",
-        "ParameterizedTruncatedNormal",
-        "Poisson",
-        "RandomCategorical",
-        "RandomChoiceWithMask",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomShuffle",
-        "Randperm",
-        "RandpermV2",
-        "RReLU",
-        "StandardLaplace",
-        "StandardNormal",
-        "TruncatedNormal",
-        "Uniform",
-        "UniformCandidateSampler",
-        "UniformInt",
-        "UniformReal",
-    }
-)
+_DRAWING_NAMES = """
+    Bernoulli Dropout Dropout2D Dropout3D DropoutDoMask DropoutGenMask Gamma LogNormalReverse
+    LogUniformCandidateSampler Multinomial MultinomialWithReplacement NonDeterministicInts
+    ParameterizedTruncatedNormal Poisson RandomCategorical RandomChoiceWithMask RandomGamma RandomPoisson
+    RandomShuffle Randperm RandpermV2 RReLU StandardLaplace StandardNormal TruncatedNormal Uniform
+    UniformCandidateSampler UniformInt UniformReal
+"""
+_DRAWING = frozenset(_DRAWING_NAMES.split())
 """Operators whose kernels keep their own random stream."""
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
 _drawn: set[str] = set()

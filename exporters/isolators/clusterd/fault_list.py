@@ -36,11 +36,8 @@ def with_occurrence(
         ValueError: One message cannot have so many isolated devices.
     """
     fault = {
-        "faultId": f"asd-{uuid.uuid4().hex}",
-        "faultType": "NPU",
-        "faultCode": public_fault.CODE,
-        "faultTime": _milliseconds(now),
-        "assertion": "occur",
+        **{"faultId": f"asd-{uuid.uuid4().hex}", "faultType": "NPU", "faultCode": public_fault.CODE},
+        **{"faultTime": _milliseconds(now), "assertion": "occur"},
         "faultLocation": {"code": CODE, "event": _ascii(event_id, _LONGEST_VALUE)},
         "influence": [{"nodeName": node, "deviceIds": [number]}],
         "description": _ascii(f"{CODE} {reason}", _LONGEST_DESCRIPTION),

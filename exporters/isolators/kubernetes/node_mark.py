@@ -113,18 +113,12 @@ def event_about(node: Node, device: str, event_id: str, message: str, now: float
     fact = json.dumps([name, device, event_id, isolated])
     digest = hashlib.sha256(fact.encode()).hexdigest()[:20]
     about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"].get("uid", "")}
+    reason, kind = ("AsdIsolated", "Warning") if isolated else ("AsdReleased", "Normal")
     return {
-        "apiVersion": "v1",
-        "kind": "Event",
+        **{"apiVersion": "v1", "kind": "Event", "involvedObject": about, "source": {"component": COMPONENT}},
         "metadata": {"name": f"{name[:_LONGEST_NAME].rstrip('.-')}.{digest}", "namespace": "default"},
-        "involvedObject": about,
-        "reason": "AsdIsolated" if isolated else "AsdReleased",
-        "message": plain(message, _LONGEST_MESSAGE),
-        "type": "Warning" if isolated else "Normal",
-        "source": {"component": COMPONENT},
-        "firstTimestamp": _time(now),
-        "lastTimestamp": _time(now),
-        "count": 1,
+        **{"reason": reason, "type": kind, "message": plain(message, _LONGEST_MESSAGE), "count": 1},
+        **dict.fromkeys(("firstTimestamp", "lastTimestamp"), _time(now)),
     }
 
 

@@ -11,23 +11,7 @@ from asd.dumps.precheck.calls import DtypeArgument
 from asd.operators.debugger.precheck.inputs import DTYPES, Value
 
 FLOATING = ("Float16", "BFloat16", "Float32", "Float64")
-_TYPES: dict[str, Any] = {
-    "Bool": ms.bool_,
-    "Int8": ms.int8,
-    "Int16": ms.int16,
-    "Int32": ms.int32,
-    "Int64": ms.int64,
-    "UInt8": ms.uint8,
-    "UInt16": ms.uint16,
-    "UInt32": ms.uint32,
-    "UInt64": ms.uint64,
-    "Float16": ms.float16,
-    "Float32": ms.float32,
-    "Float64": ms.float64,
-    "BFloat16": ms.bfloat16,
-    "Complex64": ms.complex64,
-    "Complex128": ms.complex128,
-}
+_TYPES: dict[str, Any] = {name: getattr(ms, name.lower()) for name in DTYPES if name != "Bool"} | {"Bool": ms.bool_}
 _WIDE = {"Float16": "Float64", "BFloat16": "Float64", "Float32": "Float64", "Complex64": "Complex128"}
 
 

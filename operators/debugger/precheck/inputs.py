@@ -17,23 +17,8 @@ SEED = 42
 LARGEST = 1 << 28  # elements of one tensor; a larger one is not made
 _MOST_DIMENSIONS = 32
 
-DTYPES: dict[str, str] = {
-    "Bool": "bool",
-    "Int8": "int8",
-    "Int16": "int16",
-    "Int32": "int32",
-    "Int64": "int64",
-    "UInt8": "uint8",
-    "UInt16": "uint16",
-    "UInt32": "uint32",
-    "UInt64": "uint64",
-    "Float16": "float16",
-    "Float32": "float32",
-    "Float64": "float64",
-    "BFloat16": "float32",
-    "Complex64": "complex64",
-    "Complex128": "complex128",
-}
+_SAME = "Bool Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float16 Float32 Float64 Complex64 Complex128"
+DTYPES = {name: name.lower() for name in _SAME.split()} | {"BFloat16": "float32"}
 """Types as dumps name them, and NumPy's; bfloat16 is held as the float32 of equal value."""
 
 

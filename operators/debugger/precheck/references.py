@@ -167,31 +167,11 @@ def _ops_convolution(x, weight, bias=None, stride=1, pad_mode="valid", padding=0
     return _convolution(x, weight, bias, stride, padding if pad_mode == "pad" else pad_mode, dilation, groups)
 
 
-_MINT: dict[str, Callable[..., Any]] = {
-    "argmax": _argmax,
-    "cumsum": _cumsum,
-    "index_select": _index_select,
-    "logsumexp": _logsumexp,
-    "norm": _norm,
-    "sort": _sort,
-    "stack": _stack,
-    "std": _std,
-    "topk": _topk,
-    "tril": _tril,
-    "triu": _triu,
-    "var": _var,
-}
-_MINT_FUNCTIONAL: dict[str, Callable[..., Any]] = {
-    "cross_entropy": _cross_entropy,
-    "embedding": _embedding,
-    "gelu": _gelu,
-    "layer_norm": _layer_norm,
-    "log_softmax": _log_softmax,
-    "mse_loss": _mse_loss,
-}
+_MINT = (_argmax, _cumsum, _index_select, _logsumexp, _norm, _sort, _stack, _std, _topk, _tril, _triu, _var)
+_MINT_FUNCTIONAL = (_cross_entropy, _embedding, _gelu, _layer_norm, _log_softmax, _mse_loss)
 REFERENCES: dict[str, Callable[..., Any]] = {
-    **{f"Mint.{name}": function for name, function in _MINT.items()},
-    **{f"MintFunctional.{name}": function for name, function in _MINT_FUNCTIONAL.items()},
+    **{f"Mint.{each.__name__[1:]}": each for each in _MINT},
+    **{f"MintFunctional.{each.__name__[1:]}": each for each in _MINT_FUNCTIONAL},
     **{f"MintFunctional.conv{count}d": _convolution for count in (1, 2, 3)},
     **{f"Functional.conv{count}d": _ops_convolution for count in (1, 2, 3)},
     "Functional.embedding": _embedding,

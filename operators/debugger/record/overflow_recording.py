@@ -51,13 +51,8 @@ class OverflowCounter:
         """Counts and logs an overflow."""
         self.count += 1
         where = f"'{path}'" if path is not None else "nowhere, the record can't be written"
-        _LOG.warning(
-            "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)",
-            self.count,
-            name,
-            where,
-            kind,
-        )
+        said = "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)"
+        _LOG.warning(said, self.count, name, where, kind)
         if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums:
             self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
 
