@@ -34,7 +34,7 @@ PROBLEMS = ("event_log", "status_file", "cursor", "bad_line", "long_line", "lost
 """Failures of the agent itself, values of the label `reason`."""
 
 _AT_ONCE = 500  # lines between two saves; about 0.5 s of work where all are anomalies
-_MOST_UNREAD = 250  # events of all run folders together that a handler has not pulled yet, where one pulls
+_MOST_UNREAD = 100  # events of all run folders together that a handler has not pulled yet, where one pulls
 _LEAST_UNREAD = 20  # of one folder
 _MANY_CHARACTERS = 1 << 20  # of a batch that may not be the last one
 _STUCK_INTERVALS = 10

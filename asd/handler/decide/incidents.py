@@ -60,21 +60,26 @@ class Incident:
     def __init__(self, first: Strike) -> None:
         self.strikes: list[Strike] = []
         self._rows: dict[str, tuple[Strike, Strike]] = {}  # the first and the last strike of each run
+        self.named: set[str] = set()  # ids of incidents in the events of these
+        self.unclear = False  # whether one of its strikes is
         self.add(first)
 
     def add(self, strike: Strike) -> None:
         """Adds a strike."""
         self.strikes.append(strike)
         self._rows[strike.run] = self._rows.get(strike.run, (strike,))[0], strike
+        self.named = {each.incident for each in self._ends()}
+        self.unclear |= strike.unclear
 
     def goes_on_with(self, strike: Strike) -> bool:
         """Returns whether a strike that is not earlier belongs to this incident."""
-        first, last = self._rows.get(strike.run, (self.strikes[0], self.strikes[-1]))
-        goes_on = not (first.proven or strike.proven) and strike.time - first.time < INCIDENT_SECONDS
-        if any(each.incident == strike.incident for each in self._ends()):
+        first, last = self._rows.get(strike.run) or (self.strikes[0], self.strikes[-1])
+        if first.proven or strike.proven:
+            return False
+        goes_on = strike.time - first.time < INCIDENT_SECONDS
+        if strike.incident in self.named:
             return goes_on
-        is_unclear = last.unclear or strike.unclear
-        if first.proven or strike.proven or not is_unclear or min(last.step, strike.step) <= 0:
+        if not (last.unclear or strike.unclear) or min(last.step, strike.step) <= 0:
             return False
         in_a_row = abs(strike.step - last.step) <= ROW_STEPS or strike.time - last.time <= ROW_SECONDS
         return self._has_data_of(strike) or (strike.run in self._rows and in_a_row and goes_on)
@@ -101,7 +106,8 @@ def incidents(strikes: Iterable[Strike]) -> list[Incident]:
     """Groups the strikes of one device, the earliest first, into incidents."""
     found: list[Incident] = []
     for strike in strikes:
-        mine = next((each for each in reversed(found) if each.goes_on_with(strike)), None)
+        may = (each for each in reversed(found) if strike.unclear or each.unclear or strike.incident in each.named)
+        mine = next((each for each in may if each.goes_on_with(strike)), None)
         if mine is None:
             found.append(Incident(strike))
         else:

@@ -47,7 +47,7 @@ Finding = Literal["", "strike", "software", "known", "repeated", "moved", "burst
 many devices were at fault at once. `withheld`: many nodes report the same, but the nodes of the job are unknown."""
 
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
-_SPARE = 50  # strikes of a device that are kept beyond those that are needed
+_SPARE = 20  # strikes of a device that are kept beyond those that are needed
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _UNHEARD = "unheard"  # a strike is revoked as long as only its replay was reported
 _UNCLEAR = "unclear AND verdict = ''"
@@ -185,15 +185,15 @@ class Strikes:
         return True
 
     def _thin_out(self, device: int) -> None:
-        """Forgets strikes inside a long incident, and the oldest of too many strikes."""
+        """Forgets strikes inside a long incident, and of too many strikes the revoked ones and the oldest."""
         db, update = self._store.db, "UPDATE strike SET incident = ? WHERE n = ?"
         for incident in incidents(self.standing(device)):
             if inner := incident.inner():
                 db.executemany(update, [(incident.strikes[0].incident, each.n) for each in incident.strikes])
                 db.executemany("DELETE FROM strike WHERE n = ?", [(each.n,) for each in inner])
         db.execute(
-            "DELETE FROM strike WHERE device = :device AND n <= "
-            "(SELECT n FROM strike WHERE device = :device ORDER BY n DESC LIMIT 1 OFFSET :kept)",
+            "DELETE FROM strike WHERE device = :device AND n NOT IN "
+            "(SELECT n FROM strike WHERE device = :device ORDER BY revoked = '' DESC, n DESC LIMIT :kept)",
             {"device": device, "kept": self._policy.strikes + _SPARE},
         )
 
