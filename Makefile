@@ -64,14 +64,17 @@ test-changed: venv ## run the tests that mirror what differs from the commit BAS
 		$$($(BIN)/python -m tests.changed --base $(BASE))
 
 # A part takes an hour at most. It leaves the commit that it passed on in .release, and is not run again on that commit.
+# PASSED has all parts in the end; `make release` puts it beside the files.
+PASSED := .release/passed.txt
 RELEASE_PARTS := slow stack ascend zoo-quarter 2.10 msprobe core wheels detection
 test-release: $(RELEASE_PARTS:%=test-release-%) ## run all that is too slow for each landing, in parts, before a release
+	@cd .release && for part in $(RELEASE_PARTS); do echo "$$part: passed on $$(cat $$part)"; done | tee passed.txt
 test-release-%:
-	@set -e; mkdir -p .release; commit=$$(git rev-parse HEAD); passed=$$(cat .release/$* 2>/dev/null || true); \
+	@set -e; mkdir -p .release; commit=$$(git rev-parse HEAD); passed=$$(cut -d ' ' -f 1 .release/$* 2>/dev/null || true); \
 	if [ "$$passed" = "$$commit" ]; then echo "make: $* passed on $$commit before"; exit 0; fi; \
 	test -z "$$(git status --porcelain)" || { echo "make: commit first: a part notes the commit it passed on" >&2; exit 1; }; \
 	target=test-$*; case $* in wheels|detection) target=$*;; esac; \
-	timeout --foreground 3600 $(MAKE) --no-print-directory $$target; echo $$commit > .release/$*; \
+	timeout --foreground 3600 $(MAKE) --no-print-directory $$target; echo "$$commit on $$(date -u +%F)" > .release/$*; \
 	echo "make: $* passed on $$commit"
 
 test-slow: venv ## run the long ones: kills at random points, jobs of several ranks, many examples (SLOW_ARGS=...)
@@ -158,9 +161,14 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' asd/__init__.py)
 COMMIT = $(shell git describe --always --dirty --exclude='*' --abbrev=12)
 BUILDER ?= $(shell docker info >/dev/null 2>&1 && command -v docker || command -v buildah)
 IMAGE_ARGS ?=
-release: wheels docs chart image ## build all that a release has into dist: sdist, wheel, documents, chart, image
+release: wheels docs chart ## build all that a release has into dist, and try each file: sdist, wheel, documents, chart, image
 	@tar -czf dist/mindspore-asd-$(VERSION)-docs.tgz -C build/site .
+	@grep -s " $$(git rev-parse HEAD) " $(PASSED) > dist/mindspore-asd-$(VERSION)-tests.txt || \
+		{ rm dist/mindspore-asd-$(VERSION)-tests.txt; echo 'make: `make test-release` did not pass on this commit'; }
+	@test -z "$(BUILDER)" || $(MAKE) --no-print-directory image
+	@WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels/test_files.py
 	@cd dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS . && ls -l
+	@test -n "$(BUILDER)" || echo 'make: no image: docker or buildah is needed to build it'
 
 chart: ## pack the Helm chart into dist
 	@mkdir -p dist && tar -czhf dist/mindspore-asd-$(VERSION)-chart.tgz -C deploy/helm mindspore-asd

@@ -21,7 +21,7 @@ from asd.errors import (
 from asd.event import Event
 from asd.verdict import Level, Verdict
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "ASDError",
     "AnomalyDetected",

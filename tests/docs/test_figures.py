@@ -1,12 +1,14 @@
 """Figures in the documents are those of `benchmarks/results`, and none stands there by hand."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import figures
 import pytest
 import tables
 from markdown import prose
+from tables import history
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = list(figures.documents())
@@ -25,6 +27,22 @@ def test_a_table_that_was_changed_by_hand_is_found_and_put_right():
     assert tables.TABLES["acting"]() in right
     assert figures.differences(right) == []
     assert "<!--" not in figures.without_markers(right)
+
+
+def test_a_figure_is_older_than_its_code_once_that_differs_from_the_commit(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    monkeypatch.setattr(history, "RESULTS", tmp_path / "a" / "b")
+    with pytest.raises(tables.NoHistoryError):
+        history._differs("HEAD", ("code",))
+    git("init", "--quiet")
+    (tmp_path / "code").write_text("1")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    assert not history._differs("HEAD", ("code",))
+    (tmp_path / "code").write_text("2")
+    assert (history._differs("HEAD", ("code",)), history._differs("HEAD", ("other",))) == (True, False)
 
 
 _BY_HAND = re.compile(r"\d[\d.,]* ?(?:%|µs\b|ms\b|MiB\b|MB\b|GB\b)|\b\d[\d,]* of \d[\d,]*\b|\b\d\.\d+ times\b")

@@ -28,15 +28,9 @@ def assert_told(runner, done, step, checks):
     assert first == "model.layers.1.attention_norm"
     assert set(behind) == {"model.layers.0.ffn_norm", "model.layers.0.attention_norm", "model.tok_embeddings"}
     assert {(event["step"], event["level"], event["refused"]) for event in events} == {(step, "first", True)}
-    picture = runner.folder / "out" / "feature_values.svg"
-    assert story["picture"] == "out/feature_values.svg"
-    assert "model.layers.1.attention_norm" in picture.read_text()
-    assert events[0]["evidence"].endswith(f"/rank0-step{step}")
-    kept = {path.name for path in (runner.folder / events[0]["evidence"]).iterdir()}
-    assert "values.csv" in kept
-    report = (runner.folder / "out" / "report.html").read_text()
-    assert story["report"] == "out/report.html"
-    assert f"first at step {step} in model.layers.1.attention_norm" in report
+    assert (runner.folder / events[0]["evidence"] / "values.csv").is_file()
+    for name in ("picture", "report"):
+        assert "model.layers.1.attention_norm" in (runner.folder / story[name]).read_text()
 
 
 @pytest.mark.parametrize(

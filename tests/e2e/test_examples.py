@@ -12,17 +12,11 @@ from tests.support.tables import quick
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
     "model_train.py": [
-        "step 6: loss [0-9.]+",
         "ended at step 7, update refused: True",
         r"accuracy sensitivity feature abnormal: .* code=80818C00 .* step=7 checkpoint=norm value=.* refused=yes .*",
     ],
-    "own_check_operator.py": [
-        "step 4: gradient norm at 0.gather is 0[.][0-9]+",
-        r"step 5: gradient norm at 0.gather is [0-9.]+e\+1[01], update refused",
-        "step 6: gradient norm at 0.gather is 0[.][0-9]+",
-    ],
+    "own_check_operator.py": [r"step 5: gradient norm at 0.gather is [0-9.]+e\+1[01], update refused"],
     "own_training_loop.py": [
-        "step 5: loss [0-9.]+, weights changed",
         r"step 6: loss [0-9.]+e\+2[0-9], weights kept",
         r"  80818C00 at norm: value [0-9.]+e\+1[0-9], limit [0-9.]+e\+0[0-9]",
         "step 7: loss [0-9.]+, weights changed",
@@ -33,21 +27,17 @@ EXPECTED = {
         "limit that judged step 21:  (?P<again>[0-9.]+)",
     ],
     "rules_only.py": [
-        "step 150: adaptive says WARNING of 4.37, gradient: [0-9.]+ times the recent largest.*",
         "step 160: threshold says ERROR of inf, not finite",
         "largest value that is healthy next: .*'silent_check_v3': inf, 'adaptive': 4950.*",
         "a restored rule has the same limit: True",
     ],
     "supervised_training.py": [
-        "asd: job begins: rank 0 on device 0, rank 1 on device 1; from the beginning.",
         "asd: device 1 is isolated: the replay of step 6 of job found persistent hardware.",
         r"asd: job\+2 begins: rank 0 on device 0, rank 1 on device 2; from asd_run/checkpoints-0/net-1_4.ckpt.",
         r"asd: job\+2 is done: every rank has ended with exit code 0.",
-        "rank0: made step 10 on device 0",
         "rank1: made step 10 on device 2",
         "[^ ]+ +CPU:0 .* OK .* in use .*",
         "[^ ]+ +CPU:1 .* Warning .* 1 persistent +isolated +local .*",
-        "[^ ]+ +CPU:2 .* OK .* in use .*",
     ],
 }
 SECONDS = {"supervised_training.py": 60}

@@ -1,6 +1,7 @@
-"""The wheel in an environment that has nothing of the checkout: the demo and the self-test run."""
+"""The wheel in an environment that has nothing of the checkout: README's commands run."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -8,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = os.environ.get("WHEELS_FOLDER")
 pytestmark = [pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are")]
+COMMANDS = (
+    "asd demo",
+    "asd selftest --device CPU --only measuring --only gate",
+    "python train.py",
+    "asd env --training --run-dir asd_run",
+    "asd events --run-dir asd_run --level first",
+    "asd report asd_run",
+    "asd handler --run-dir asd_run --once --dry-run",
+    "asd devices --run-dir asd_run --state asd_run/handler-dry-run.sqlite",
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,26 +34,22 @@ def run(tmp_path_factory):
     subprocess.run([*install, next(Path(FOLDER).glob("*.whl"))], check=True)
     (packages,) = (folder / "venv").glob("lib/python*/site-packages")
     (packages / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shutil.copy(ROOT / "tests" / "docs" / "programs" / "train.py", folder)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"NPU_ASD_ENABLE": "1"}
     # Behind its own programs those of third-party packages: MindSpore's launcher is one.
     environ["PATH"] = f"{python.parent}{os.pathsep}{Path(sys.executable).parent}"
 
-    def asd(*words):
-        return subprocess.run(
-            [python.parent / "asd", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=1200
-        )
+    def run(*words):
+        command = [python.parent / words[0], *words[1:]]
+        return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=1200)
 
-    command, how = [python, "-c", "import asd; print(asd.__file__)"], {"capture_output": True, "text": True}
-    where = subprocess.run(command, cwd=folder, env=environ, check=True, **how).stdout
-    assert where.startswith(str(folder))
-    return asd
+    assert run("python", "-c", "import asd; print(asd.__file__)").stdout.startswith(str(folder))
+    return run
 
 
-def test_the_demo_comes_to_its_end_with_the_wheel(run):
-    done = run("demo")
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-
-def test_the_self_test_finds_nothing_wrong(run):
-    done = run("selftest", "--device", "CPU", "--only", "measuring", "--only", "gate")
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+def test_the_commands_of_readme_come_to_their_end_and_the_wheel_knows_its_commit(run):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"(commit {head[:12]}" in run("asd", "--version").stdout
+    for command in COMMANDS:
+        done = run(*command.split())
+        assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"

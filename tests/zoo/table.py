@@ -3,7 +3,6 @@
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,8 @@ from matrix import (
     run,
     seed_of_the_day,
 )
+
+from asd.cli.shared.machine import commit
 
 EPILOG = """\
 examples:
@@ -214,9 +215,7 @@ class Results:
     def __init__(self, file: Path, markdown: Path, seed: int) -> None:
         self.file, self.markdown, self.seed = file, markdown, seed
         self._cells: dict[str, Cell] = {}
-        git = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+"]
-        commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-        self._run = f"{datetime.date.today()} {commit}".strip()
+        self._run = f"{datetime.date.today()} {commit()}"
 
     def load(self) -> int:
         """Takes over what is there; returns its seed."""

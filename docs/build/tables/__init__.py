@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tables.ages import NoHistoryError, ages
 from tables.cells import RESULTS, result
 from tables.cluster import acting, fleet, publishing
 from tables.debugging import debugging, first_wrong, first_wrong_ranks
 from tables.detection import found_aims, found_faults, headline
+from tables.history import NoHistoryError, ages
 from tables.ranks import ascend, cost, groups, known_answers, overhead
 
 __all__ = ["RESULTS", "TABLES", "NoHistoryError", "result"]

@@ -16,16 +16,12 @@ from asd.cli import main
 STRIKES = ("--strikes", "--window", "--many")
 
 
-def rows(text):
-    return {line.split()[0]: line for line in text.splitlines() if line}
-
-
 def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
     monkeypatch.setenv("NPU_ASD_UPPER_THRESH", " 100 , 50 ")
     assert main(["env"]) == 0
-    printed = rows(capsys.readouterr().out)
-    assert printed["NPU_ASD_UPPER_THRESH"].split()[1:3] == ["100,50", "environment"]
-    assert printed["ASD_RULE"].split()[1:3] == ["adaptive", "default"]
+    printed = {line.split()[0]: line.split()[1:3] for line in capsys.readouterr().out.splitlines() if line}
+    assert printed["NPU_ASD_UPPER_THRESH"] == ["100,50", "environment"]
+    assert printed["ASD_RULE"] == ["adaptive", "default"]
 
 
 def test_on_a_terminal_wide_columns_are_wrapped_and_in_a_pipe_lines_are_whole(monkeypatch, capsys):
@@ -84,7 +80,6 @@ WRONG = {  # and what the sentence names
     "--nothing": "--nothing",
     "env --nothing": "--nothing",
     "env --js": "--js",
-    "env x": "x",
     "demo --steps 19": "--steps has the value 19",
     "demo --steps many": "--steps",
     "demo --mode eager": "--mode",
@@ -96,28 +91,23 @@ WRONG = {  # and what the sentence names
     "selftest --seconds 5 --mode eager": "--mode",
     "selftest --seconds 5 --only gate": "--only has the value ['gate']",
     "tune . --budget often": "--budget has the value 'often'",
-    "tune . --budget 0.5": "--budget has the value '0.5'",
     "tune . --warnings 1e-9": "--warnings has the value 1e-09",
     "tune .": "ASD_OPTIONS=record:1",
     "events --rank=one": "--rank has the value 'one'",
     "devices release": "HOST DEVICE has the value ''",
-    "devices release node7": "HOST DEVICE has the value 'node7'",
     "devices release node7 Ascend:3 --serial SN2": "--serial has the value 'SN2'",
     "ingest --once nowhere.log": "PATH has the value 'nowhere.log'",
-    "ingest --once": "PATH",
     "exporter --port 65536": "--port has the value '65536'",
     "exporter --checkpoints all": "--checkpoints has the value 'all'",
     "exporter --device-map nothing.json": "--device-map has the value 'nothing.json'",
     "exporter --web-config nothing.yml": "'nothing.yml'",
     "exporter --address 192.0.2.1": "'192.0.2.1:9464'",
-    "exporter run1": "run1",
     "report . -o .": "--output has the value '.'",
     "report . -o /dev/null": "--output has the value '/dev/null'",
     "handler --once --release-after -2": "--release-after",
     "handler --once --metrics x:70000": "--metrics",
     f"handler --once --metrics x:{'9' * 5000}": "--metrics",
     "handler --once --lease asd/handler": "--lease",
-    "handler --once --window nan": "--window has the value 'nan'",
 } | {f"{each} {option} 0": option for each in ("exporter", "report .", "handler") for option in STRIKES}
 
 

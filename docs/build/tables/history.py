@@ -53,14 +53,17 @@ def is_older(name: str) -> bool:
 
 
 def _differs(commit: str, places: tuple[str, ...]) -> bool:
-    command = ("git", "diff", "--quiet", commit, "--", *places)
-    try:
-        code = subprocess.run(command, cwd=RESULTS.parents[1], capture_output=True, check=False).returncode
-    except OSError:
-        code = 128
-    if code not in (0, 1):
+    if _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") != 0:
         raise NoHistoryError(commit)
-    return code == 1
+    return _git("diff", "--quiet", commit, "--", *places) != 0
+
+
+def _git(*words: str) -> int:
+    """The exit code of git in the checkout."""
+    try:
+        return subprocess.run(("git", *words), cwd=RESULTS.parents[1], capture_output=True, check=False).returncode
+    except OSError:
+        return -1
 
 
 def mark(name: str) -> str:
