@@ -205,7 +205,7 @@ class FaultHandler:
         if acts or record != self._adopted or self.store.meta(LED_BY) != leadership.holder:
             with self.store.transaction():
                 if not self.policy.dry_run:  # which isolates nothing, so nothing is out by it
-                    adopt(self.store, self.triage.strikes, record, now)
+                    adopt(self.store, record, now)
                 self.store.set_meta(LED_BY, "" if acts else leadership.holder)
             self._adopted = record
         if acts:
@@ -236,16 +236,16 @@ class FaultHandler:
         """Ends and reports cases of a dry run or of the isolator `none`: they must not isolate a device later."""
         if self.policy.dry_run:
             return
-        cases, strikes, own = self.triage.cases, self.triage.strikes, self.engine.name
+        cases, own = self.triage.cases, self.engine.name
         for case in cases.in_state("dry", "isolating", "isolated"):
-            device = strikes.hardware.named(case.device)
+            device = case.named
             if case.state == "dry" or (case.isolator == "none" and own != "none"):
                 why = "the dry run has ended" if case.state == "dry" else "the isolator none took nothing out"
                 reason = f"{device}: {why}; test it, or take it out by hand. It was to be isolated as {case.reason}."
                 case = cases.move(case.n, "free", now, ending="restart", why_released=why)
                 if cases.was_told(case):
                     cases.tell(case, "recovery", reason, now)
-                strikes.clear(case.device, now)
+                self.triage.strikes.hardware.clear(case.device, now)
                 self._keep([Decision(action="released", reason=reason, time=now, device=device, case=case.n)])
             elif case.state == "isolated" and case.isolator != own:
                 reason = f"{device} is isolated by the isolator {case.isolator}, and only that one can release it."

@@ -119,18 +119,11 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
     text = Path(result["graphs"][-1]).read_text() if result["graphs"] else ""
     graph = read_graph(text)
     checked = re.search(r"(\d+) checkpoints: [^;\n]*", said)
-    return {
-        "compiled": not result["error"],
-        "error": result["error"],
-        "collectives": dict(sorted(graph.collectives.items())),
-        "operators": graph.operators.total(),
-        "kinds": sorted(graph.operators),
-        "types": sorted(graph.types),
-        "seconds": result["seconds"],
-        "checked": checked[0] if checked else "",
-        "places": int(checked[1]) if checked else 0,
-        "lacks": sorted(set(re.findall(r"not active, or not everywhere: (.*)", said))),
-    }
+    found = {name: result[name] for name in ("error", "seconds")} | {"compiled": not result["error"]}
+    found |= {"checked": checked[0] if checked else "", "places": int(checked[1]) if checked else 0}
+    found["lacks"] = sorted(set(re.findall(r"not active, or not everywhere: (.*)", said)))
+    found |= {"kinds": sorted(graph.operators), "types": sorted(graph.types)}
+    return found | {"collectives": dict(sorted(graph.collectives.items())), "operators": graph.operators.total()}
 
 
 def main() -> int:

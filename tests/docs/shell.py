@@ -17,13 +17,11 @@ from asd.settings.table import SET_BY_RUN, VARIABLES
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {*COMMANDS, *ALIASES.values()}
 KNOWN_VARIABLES = {each.name for each in VARIABLES} | {ASD_OPTIONS, *SET_BY_RUN} | {"ZOO_SEED"}
-OTHERS = set(
-    re.findall(
-        r"\S+",
-        "break curl docker done echo for grep install journalctl kill kubectl mv openssl python3 sbatch scontrol sed "
-        "sinfo sleep srun ssh systemctl systemd-sysusers systemd-tmpfiles",
-    )
-)
+_OTHERS = """
+    break curl docker done echo for grep install journalctl kill kubectl mv openssl python3 sbatch scontrol sed sinfo
+    sleep srun ssh systemctl systemd-sysusers systemd-tmpfiles
+"""
+OTHERS = set(_OTHERS.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _ENDS = {"|", "||", "&&", ";", "&"}
 

@@ -39,16 +39,11 @@ print(json.dumps(answer | {"exact": bool((made("MatMul", whole) == exact).all())
 def test_a_chip_has_cores_of_which_one_is_bad_and_last_bits_that_vary_where_a_sum_is_not_exact():
     core = {"cores": 24, "core": 3, "rows": 8, "columns": 16, "place": 0.5, "exponent": 2, "period": 16}
     vector = {"cores": 24, "core": 23, "columns": 16, "types": 1}
-    faults = {
-        **{extent: (("MatMul", extent), core) for extent in ("all", "tile row", "tile column", "range", "rare")},
-        "vector": (("Add", "all"), vector),
-        "truth": (("Equal", "all"), vector),
-        "eager": (("MatMul", "all"), {"eager": True}),
-        "small": (("MatMul", "all"), {"most": 64}),
-        **{
-            value: (("MatMul", "quarter", value), {"place": 0.3, "stuck": 1.0}) for value in ("stale", "shifted", "one")
-        },
-    }
+    quarter = {"place": 0.3, "stuck": 1.0}
+    faults = {extent: (("MatMul", extent), core) for extent in ("all", "tile row", "tile column", "range", "rare")}
+    faults |= {"vector": (("Add", "all"), vector), "truth": (("Equal", "all"), vector)}
+    faults |= {"eager": (("MatMul", "all"), {"eager": True}), "small": (("MatMul", "all"), {"most": 64})}
+    faults |= {value: (("MatMul", "quarter", value), quarter) for value in ("stale", "shifted", "one")}
     environment = os.environ | benchmark.ENVIRONMENT | {"PYTHONPATH": str(benchmark.RESULTS.parents[2])}
     printed = subprocess.check_output([sys.executable, "-c", CHIP, json.dumps(faults)], env=environment)
     found = json.loads(printed.splitlines()[-1])

@@ -32,7 +32,7 @@ def train(runner, mode, layout, faults, seed):
 def check(ranks, layout):
     """That of each fault the right rank is named, by all, or nobody, and that all is as it would be without."""
     assert [rank["protections"]["on"]["groups"] for rank in ranks] == GROUPS[layout]
-    assert [rank["protections"]["missing"] for rank in ranks] == [{}] * 4
+    assert {name for rank in ranks for name in rank["protections"]["missing"]} <= {"probe"}  # a CPU lacks bfloat16
     assert [rank["healthy"] + rank["between"] + rank["problems"] for rank in ranks] == [[]] * 4
     unnamed = []
     for number, faults in enumerate(zip(*(rank["found"] for rank in ranks), strict=True)):

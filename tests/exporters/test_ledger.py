@@ -31,15 +31,9 @@ def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():
     assert [key.rank for key in ledger.counts()] == list(range(6, 1030))
 
 
-KINDS = [
-    {"level": Level.ERROR},
-    {"level": Level.WARNING, "checkpoint": "b"},
-    {"kind": "isolation"},
-    {"kind": "recovery"},
-    {"kind": "replay", "verdict": "persistent"},
-    {"kind": "replay", "verdict": "software", "checkpoint": "c"},
-    {"kind": "follower", "level": Level.NORMAL},
-]
+KINDS = [{"level": Level.ERROR}, {"level": Level.WARNING, "checkpoint": "b"}]
+KINDS += [{"kind": kind} for kind in ("isolation", "recovery")] + [{"kind": "follower", "level": Level.NORMAL}]
+KINDS += [{"kind": "replay", "verdict": "persistent"}, {"kind": "replay", "verdict": "software", "checkpoint": "c"}]
 ANY_EVENT = st.builds(
     lambda step, rank, kind, run: event(step, rank=rank, run=run, **kind),
     st.integers(0, 5),

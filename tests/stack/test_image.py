@@ -55,11 +55,8 @@ class Builder:
         ).stdout
         names = dict(line.split("=", 1) for line in listed.splitlines() if "=" in line)
         wanted = {"cert", "index-url", "extra-index-url", "find-links", "trusted-host"}
-        found = {
-            name.rpartition(".")[2]: value.strip("'").replace("\\n", " ")
-            for name, value in names.items()
-            if name.rpartition(".")[2] in wanted
-        }
+        own = {name.rpartition(".")[2]: value.strip("'").replace("\\n", " ") for name, value in names.items()}
+        found = {name: value for name, value in own.items() if name in wanted}
         conf, lent = self.folder / "pip.conf", [f"{self.folder / 'pip.conf'}:/etc/pip.conf:ro"]
         if "cert" in found:
             lent.append(f"{found['cert']}:/run/ca.crt:ro")

@@ -120,12 +120,8 @@ def test_the_handler_may_list_pods_only_where_agents_and_jobs_are():
 
 
 def test_a_wrong_value_is_refused_in_a_sentence():
-    done = subprocess.run(
-        [binary("helm"), "template", "asd", CHART, "--set", "handler.isolator=slurm"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [binary("helm"), "template", "asd", CHART, "--set", "handler.isolator=slurm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert 'handler.isolator is "slurm"; valid are kubernetes, clusterd and none' in done.stderr
 

@@ -49,13 +49,9 @@ class Browser:
             os.dup2(theirs_in, 3)
             os.dup2(theirs_out, 4)
 
-        self.process = subprocess.Popen(
-            [binary("chromium"), *FLAGS.split(), NO_HOSTS, f"--user-data-dir={profile}", "about:blank"],
-            preexec_fn=give,
-            pass_fds=(3, 4),
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        words = [binary("chromium"), *FLAGS.split(), NO_HOSTS, f"--user-data-dir={profile}", "about:blank"]
+        how = {"preexec_fn": give, "pass_fds": (3, 4), "stderr": subprocess.DEVNULL, "start_new_session": True}
+        self.process = subprocess.Popen(words, **how)
         os.close(theirs_in)
         os.close(theirs_out)
         self._left, self._number, self.events = b"", 0, []

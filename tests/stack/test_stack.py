@@ -66,23 +66,11 @@ class Story:
         options = f"--run-dir {self.run_dir} --port {port} --web-config {self.certificates.web_config}".split()
         start.asd("exporter", *options, ready=f"{self.url}/healthz", context=self.certificates.context())
         alertmanager = Alertmanager(start, webhook)
-        tls = {
-            "ca_file": self.certificates.authority,
-            "cert_file": self.certificates.chain,
-            "key_file": self.certificates.key,
-        }
-        self.prometheus = Prometheus(
-            start,
-            [
-                {
-                    "job_name": "asd",
-                    "scheme": "https",
-                    "tls_config": {name: str(path) for name, path in tls.items()},
-                    "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-                }
-            ],
-            alertmanager.target,
-        )
+        paths = self.certificates
+        tls = {"ca_file": paths.authority, "cert_file": paths.chain, "key_file": paths.key}
+        job = {"job_name": "asd", "scheme": "https", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+        job["tls_config"] = {name: str(path) for name, path in tls.items()}
+        self.prometheus = Prometheus(start, [job], alertmanager.target)
         eventually(lambda: self.prometheus.value('up{job="asd"}') == 1)
         launcher = "-m mindspore.parallel.cluster.run --worker_num=2 --local_worker_num=2 --log_dir=logs --join=True"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

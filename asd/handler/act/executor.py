@@ -9,7 +9,7 @@ from asd.errors import IsolationError
 from asd.event import Event
 from asd.handler.db.cases import BY_HANDLER, Case, Cases
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import Strikes
+from asd.handler.decide.hardware import KnownDevices
 from asd.handler.model.decision import Decision
 from asd.handler.model.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
@@ -68,7 +68,7 @@ class Executor:
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store, self._policy, self._isolator = store, policy, isolator
-        self._strikes, self._cases = Strikes(store, policy), Cases(store)
+        self._hardware, self._cases = KnownDevices(store), Cases(store)
         self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
         self._rests_until = 0.0
@@ -117,32 +117,33 @@ class Executor:
             raise
 
     def _do(self, case: Case, now: float) -> Decision | None:
-        device = self._strikes.hardware.named(case.device)
-        what = "" if case.state == "releasing" else self._what_came_instead(case, device, now)
+        what = "" if case.state == "releasing" else self._what_came_instead(case, now)
         if what:  # no verdict waits for what comes next there
             with self._store.transaction():
                 self._cases.move(case.n, "drop", now, ending="replaced", why_released=what)
-                self._strikes.clear_place(case.device, now)
-            return self._decide("dropped", f"{device}: {what}, and is not isolated for it.", case, device, now)
+                # Strikes of hardware with a serial move with it.
+                if self._store.has("device WHERE n = ? AND serial = ''", case.device):
+                    self._hardware.clear(case.device, now)
+            return self._decide("dropped", f"{case.named}: {what}, and is not isolated for it.", case, now)
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
             with self._answering():
-                held = self._ask(case, device)
+                held = self._ask(case)
         except IsolationError as error:
             failure = error.reason, error.retry
         except Exception as error:  # an isolator of another distribution may do anything
             failure = f"{type(error).__name__}: {error}", True
         with self._store.transaction():
             if failure is not None:
-                return self._failed(case, device, *failure, now)
+                return self._failed(case, *failure, now)
             if case.state == "releasing":
                 return self._gone(case, held, now)
             if held is IsolationOwner.OTHERS:
-                return self._left_alone(case, device, now)
-            return self._isolated(case, device, now)
+                return self._left_alone(case, now)
+            return self._isolated(case, now)
 
-    def _what_came_instead(self, case: Case, device: Device, now: float) -> str:
+    def _what_came_instead(self, case: Case, now: float) -> str:
         """Returns what replaced the hardware of a case; empty while it is the same, as far as is known."""
         if self._cases.was_replaced(case):
             return "another one is in its place by now"
@@ -150,7 +151,7 @@ class Executor:
             return ""
         try:
             with self._answering():
-                since = self._isolator.host_since(device)
+                since = self._isolator.host_since(case.named)
         except Exception:  # `held` reports it
             return ""
         if not case.host_since:
@@ -158,12 +159,12 @@ class Executor:
             with self._store.transaction():
                 self._cases.change(case.n, host_since=int(now) - 1.0 if since is None else since)
         elif since is not None and since > case.host_since:
-            return f"{device.host} is another machine by now"
+            return f"{case.named.host} is another machine by now"
         return ""
 
-    def _ask(self, case: Case, device: Device) -> IsolationOwner:
-        """Has the scheduler isolate or release `device`; returns its owner before, or after a release."""
-        releases = case.state == "releasing"
+    def _ask(self, case: Case) -> IsolationOwner:
+        """Has the scheduler isolate or release a device; returns its owner before, or after a release."""
+        device, releases = case.named, case.state == "releasing"
         if releases and case.isolator != self._isolator.name:
             raise IsolationError(device, self._isolator.name, f"it was isolated by {case.isolator}", retry=False)
         held = self._isolator.held(device)
@@ -174,52 +175,51 @@ class Executor:
             self._isolator.isolate(device, f"{device}: {case.reason}.", case.event_id)
         return held
 
-    def _isolated(self, case: Case, device: Device, now: float) -> Decision:
+    def _isolated(self, case: Case, now: float) -> Decision:
         done = {"attempts": 0, "next_try": 0.0, "error": "", "isolator": self._isolator.name}
         self._cases.move(case.n, "isolated", now, **done)
-        reason = f"{device}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
+        reason = f"{case.named}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
         self._cases.tell(case, "isolation", reason, now)
-        return self._decide("isolated", reason, case, device, now)
+        return self._decide("isolated", reason, case, now)
 
-    def _left_alone(self, case: Case, device: Device, now: float) -> Decision | None:
+    def _left_alone(self, case: Case, now: float) -> Decision | None:
         """Waits until others release the device; reports that once."""
         pause = min(_OTHERS_SECONDS, self._policy.longest_pause_seconds)
         self._cases.move(case.n, "held", now, attempts=0, next_try=now + pause, error="")
-        reason = f"{device}: {case.reason}, but someone else isolated it; it is isolated when they release it."
-        return None if case.state == "others" else self._decide("others", reason, case, device, now)
+        reason = f"{case.named}: {case.reason}, but someone else isolated it; it is isolated when they release it."
+        return None if case.state == "others" else self._decide("others", reason, case, now)
 
     def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
-        device, name = self._strikes.hardware.named(case.device), self._isolator.name
         if case.ending not in BY_HANDLER:
-            self._strikes.clear(case.device, now)
+            self._hardware.clear(case.device, now)
         if held is IsolationOwner.OTHERS:
             self._cases.move(case.n, "taken", now)
-            alone = f"{device}: somebody else holds it out by now, so it is left alone."
-            return self._decide("others", alone, case, device, now)
-        why = case.why_released or f"somebody else gave it back (isolator {name})"
+            alone = f"{case.named}: somebody else holds it out by now, so it is left alone."
+            return self._decide("others", alone, case, now)
+        why = case.why_released or f"somebody else gave it back (isolator {self._isolator.name})"
         case = self._cases.move(case.n, "free", now, ending=case.ending or "engine", why_released=why, error="")
-        reason = f"{device}: {why}, so it may work again."
+        reason = f"{case.named}: {why}, so it may work again."
         if self._cases.was_told(case):  # one that was dropped before it was done was never published
             self._cases.tell(case, "recovery", reason, now)
-        return self._decide("released", reason, case, device, now)
+        return self._decide("released", reason, case, now)
 
-    def _failed(self, case: Case, device: Device, reason: str, retry: bool, now: float) -> Decision:  # noqa: FBT001
+    def _failed(self, case: Case, reason: str, retry: bool, now: float) -> Decision:  # noqa: FBT001
         """Notes when it is tried again: a right that is missing may be given, and only people drop a verdict."""
         self.failed_tries += 1
         attempts, policy = case.attempts + 1, self._policy
         pause = min(policy.retry_seconds * 2.0 ** min(case.attempts, 30), policy.longest_pause_seconds)
         self._cases.change(case.n, attempts=attempts, next_try=now + pause, error=reason)
-        what = f"{device}: {self._isolator.name} can't {'release' if case.state == 'releasing' else 'isolate'} it"
+        what = f"{case.named}: {self._isolator.name} can't {'release' if case.state == 'releasing' else 'isolate'} it"
         if attempts >= _RETRIES:
             what += f", {attempts} tries failed"
         sentence = f"{what} ({reason}); next try in {pause:g} s."
         # Reported once, and at once where the scheduler refuses; the tries go on.
         action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
-        return self._decide(action, sentence, case, device, now)
+        return self._decide(action, sentence, case, now)
 
-    def _decide(self, action: str, reason: str, case: Case, device: Device, now: float) -> Decision:
-        return Decision(action=action, reason=reason, time=now, device=device, event_id=case.event_id, case=case.n)
+    def _decide(self, action: str, reason: str, case: Case, now: float) -> Decision:
+        return Decision(action=action, reason=reason, time=now, device=case.named, event_id=case.event_id, case=case.n)
 
     def reconcile(self, now: float) -> list[Decision]:
         """Asks whether devices that we isolated still are, and closes the cases of those that are not."""
@@ -229,7 +229,7 @@ class Executor:
                 continue
             try:
                 with self._answering():
-                    held = self._isolator.held(self._strikes.hardware.named(case.device))
+                    held = self._isolator.held(case.named)
             except Exception:  # the next time tells
                 continue
             if held is not IsolationOwner.OURS:

@@ -3,8 +3,7 @@
 from asd.errors import ConfigError
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import Strikes
-from asd.handler.model.policy import Policy
+from asd.handler.decide.hardware import KnownDevices
 
 
 def find_device(store: Store, host: str, device: str) -> int:
@@ -39,7 +38,7 @@ def ask_release(store: Store, number: int, now: float) -> str:
         by_hand = {"ending": "person", "why_released": "it was released by hand", "attempts": 0, "next_try": 0.0}
         cases.move(case.n, "release", now, **by_hand)
         if case.state == "dry":
-            Strikes(store, Policy()).clear(number, now)
+            KnownDevices(store).clear(number, now)
         return case.state
 
 
@@ -54,7 +53,7 @@ def drop_verdict(store: Store, number: int, now: float) -> bool:
         if case is None or case.state not in ("isolating", "others", "releasing") or cases.was_told(case):
             return False
         cases.move(case.n, "drop", now, ending="person", why_released="its verdict was dropped by hand")
-        Strikes(store, Policy()).clear(number, now)
+        KnownDevices(store).clear(number, now)
         return True
 
 
@@ -76,7 +75,7 @@ def note_repair(store: Store, number: int, serial: str, now: float) -> bool:
                 "ON CONFLICT DO UPDATE SET last = excluded.last RETURNING n",
                 (serial, now, number),
             ).fetchone()[0]
-        Strikes(store, Policy()).clear(there, now)
+        KnownDevices(store).clear(there, now)
         counts = "transient = 0, persistent = 0, software = 0, undetermined = 0"
         db.execute(f"UPDATE device SET {counts}, evidence = '' WHERE n = ?", (there,))
         case = cases.open_case(number)

@@ -9,10 +9,10 @@ import msgspec
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.handler.db.cases import Case, Cases
+from asd.handler.db.cases import NOBODY, Case, Cases
 from asd.handler.db.schema import of_sentences
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import Strikes
+from asd.handler.decide.hardware import KnownDevices
 
 _MOST_CASES = 500
 _MOST_CLOSED = 100  # the circuit breaker counts those of a day
@@ -52,7 +52,7 @@ class _Record(msgspec.Struct):
     cases: list[tuple[_Hardware, Case]]
 
 
-_OWN: dict[str, Any] = {"n": 0, "device": 0, "attempts": 0, "next_try": 0.0, "error": ""}
+_OWN: dict[str, Any] = {"n": 0, "device": 0, "named": NOBODY, "attempts": 0, "next_try": 0.0, "error": ""}
 """Fields of a case that matter to one handler alone; they are not left."""
 
 
@@ -81,7 +81,7 @@ def passed_on(text: str, now: float) -> str:
     return _packed(record)
 
 
-def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
+def adopt(store: Store, text: str, now: float) -> None:
     """Makes what was left our own; within a transaction."""
     if not text:
         return
@@ -89,11 +89,12 @@ def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
     _move_along(record, now)
     for name in _META:
         store.set_meta(name, record.meta.get(name, 0.0))
+    known = KnownDevices(store)
     for device, until in record.cleared:
-        strikes.clear(_number(strikes, device, now), until)
+        known.clear(_number(known, device, now), until)
     cases, open_there = Cases(store), set()
     for device, each in record.cases:
-        number = _number(strikes, device, now)
+        number = _number(known, device, now)
         _take_over(cases, number, {name: value for name, value in asdict(each).items() if name not in _OWN}, now)
         if each.closed is None:
             open_there.add(number)
@@ -162,5 +163,5 @@ def _hardware(store: Store, number: int) -> _Hardware:
     return found
 
 
-def _number(strikes: Strikes, device: _Hardware, now: float) -> int:
-    return strikes.hardware.number(*device[:3], now, device[3])
+def _number(known: KnownDevices, device: _Hardware, now: float) -> int:
+    return known.number(*device[:3], now, device[3])

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from asd.event import Event
 from asd.handler.db.store import Store
+from asd.isolator import Device
 from asd.verdict import Level
 
 State = Literal["dry", "isolating", "others", "isolated", "releasing", "released", "dropped"]
@@ -38,6 +39,8 @@ isolated the device; a person ended it, or released the device on the scheduler;
 in earnest follows a dry run or the isolator `none`; the handler that acted before did not isolate it."""
 BY_HANDLER = frozenset({"quiet", "acquitted"})  # endings after which the strikes of the device count on
 
+NOBODY = Device("", "", -1)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -62,6 +65,7 @@ class Case:
     why_released: str  # the ending in words
     host_since: float  # its host was made then, or later if the engine had none then; 0 before it was asked
     wants_test: bool  # whether a stress test that is passed releases the device
+    named: Device = NOBODY  # the device by its names, as they are now
 
     @property
     def test(self) -> str:
@@ -159,8 +163,10 @@ class Cases:
         return next(iter(self._select(f"{where} ORDER BY n DESC LIMIT 1", *values)), None)
 
     def _select(self, where: str, *values: object) -> list[Case]:
-        rows = self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", values)
-        return [replace(case, wants_test=bool(case.wants_test)) for case in (Case(*row) for row in rows)]
+        rows = self._store.db.execute(f"{_CASES} WHERE {where}", values)
+        return [replace(Case(*row[:-3]), wants_test=bool(row[-4]), named=Device(*row[-3:])) for row in rows]
 
 
-_COLUMNS = ", ".join(each.name for each in fields(Case))
+_COLUMNS = ", ".join(each.name for each in fields(Case)[:-1])
+_NAMES = "SELECT n AS number, host, name, rank FROM device"
+_CASES = f"SELECT {_COLUMNS}, host, name, rank FROM cases JOIN ({_NAMES}) ON number = device"

@@ -2,7 +2,6 @@
 
 from asd.event import Event
 from asd.handler.db.store import Store
-from asd.isolator import Device
 
 JUDGED = ("replay", "stress")  # kinds of events that bring a verdict about a device
 _MOST_OF_HOST = 1024  # devices of one host
@@ -18,9 +17,11 @@ class KnownDevices:
         """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place."""
         return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
 
-    def named(self, number: int) -> Device:
-        """Returns the device of a number."""
-        return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
+    def clear(self, device: int, until: float) -> None:
+        """Lets no strike of `device` up to `until` count any more."""
+        db = self._store.db
+        db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
+        db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until))
 
     def heard_of(self, event: Event, now: float) -> int:
         """Records an event's verdict, evidence and time for its device; returns the device's number."""

@@ -124,7 +124,7 @@ class Strikes:
                 self._revoke_many(event, now)
             return Counted(device, "strike", new)
         if event.kind == "recovery" and event.recovered_by == "person" and device:
-            self.clear(device, min(event.time, now))
+            self.hardware.clear(device, min(event.time, now))
         return Counted(device)
 
     def is_stale(self, event: Event, now: float) -> bool:
@@ -244,18 +244,6 @@ class Strikes:
             (now - self._policy.window_seconds, self._store.number("ignore_before")),
         )
         return [name for name, number, is_unclear in rows if not is_unclear or number in several]
-
-    def clear(self, device: int, until: float) -> None:
-        """Lets no strike of `device` up to `until` count any more."""
-        self._store.db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
-        self._store.db.execute(
-            "UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until)
-        )
-
-    def clear_place(self, device: int, until: float) -> None:
-        """Clears a device without a known serial; hardware with a serial keeps its strikes when it moves."""
-        if self._store.has("device WHERE n = ? AND serial = ''", device):
-            self.clear(device, until)
 
     def settle(self, now: float) -> list[int]:
         """Lets the strikes count that have waited long enough; returns their devices."""

@@ -176,8 +176,8 @@ class Triage:
         state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
         case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
         then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} isolates it"
-        action, named = "would-isolate" if dry else "isolating", self.strikes.hardware.named(device)
-        return self._say(action, event, now, f"{why}, so {then}", device=named, case=case.n)
+        action = "would-isolate" if dry else "isolating"
+        return self._say(action, event, now, f"{why}, so {then}", device=case.named, case=case.n)
 
     def _acquit(self, device: int, now: float) -> None:
         """Releases a device isolated for strikes alone that has too few by now, as other events came late."""
@@ -214,8 +214,7 @@ class Triage:
         return self._tell("releasing", f"{why}, so it is to be released", case, now)
 
     def _tell(self, action: str, why: str, case: Case, now: float) -> Decision:
-        device = self.strikes.hardware.named(case.device)
-        return Decision(action=action, reason=f"{device}: {why}.", time=now, device=device, case=case.n)
+        return Decision(action=action, reason=f"{case.named}: {why}.", time=now, device=case.named, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:
         """Returns whether the event is from before the device was cleared, or released by anybody."""

@@ -55,11 +55,8 @@ def compile_step(make, layout, *, guarded):
         from asd.operators import StepMonitor
     net, batch = make(layout)
     optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
-    step = (
-        importlib.import_module("qwen").own_step(net, optimizer, layout)
-        if layout.own
-        else _step(net, optimizer, layout)
-    )
+    make = importlib.import_module("qwen").own_step if layout.own else _step
+    step = make(net, optimizer, layout)
     if layout.wrapped:
         step = AutoParallel(step, "semi_auto")
         step.dataset_strategy("full_batch")

@@ -18,16 +18,10 @@ def place(tmp_path, monkeypatch):
     arrays["a"] = arrays["a"].copy()
     arrays["a"].view(np.uint32)[1, 2] ^= np.uint32(1 << 30)
     dumps.write_network(tmp_path / "run/step0/rank0", arrays)
-    (tmp_path / "compare.json").write_text(
-        json.dumps(
-            {
-                "npu_path": "run/step0/rank0/dump.json",
-                "bench_path": "golden/step0/rank0/dump.json",
-                "stack_path": "run/step0/rank0/stack.json",
-                "is_print_compare_log": False,
-            }
-        )
-    )
+    runs = {"npu_path": "run", "bench_path": "golden"}
+    content = {name: f"{run}/step0/rank0/dump.json" for name, run in runs.items()}
+    content |= {"stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": False}
+    (tmp_path / "compare.json").write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -99,13 +93,8 @@ def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     assert "the mapping file has the value 'map.yaml'" in capsys.readouterr().err
 
 
-DUMPS = [
-    "[1]",
-    "{}",
-    '{"task": "structure", "data": {}}',
-    "\udcff",
-    '{"task": "tensor", "data": {"a": {"output": []}}}',
-]
+DUMPS = ["[1]", "{}", '{"task": "structure", "data": {}}', "\udcff"]
+DUMPS += ['{"task": "tensor", "data": {"a": {"output": []}}}']
 
 
 @pytest.mark.parametrize("content", DUMPS)

@@ -129,13 +129,9 @@ def test_a_job_needs_the_launcher(tmp_path):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     code = "import sys; sys.executable = '/nowhere/python'; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--ranks", "2", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": str(tmp_path), "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN_DIR": str(tmp_path)},
-    )
+    command = [sys.executable, "-c", code, "run", "--ranks", "2", str(program)]
+    environ = {"PATH": str(tmp_path), "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN_DIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, done.stdout) == (1, "")
     assert (done.stderr.count("\n"), "msrun" in done.stderr) == (1, True)
 

@@ -26,13 +26,8 @@ TREES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5),
     max_leaves=20,
 )
-READERS = {
-    "config": lambda path: DebuggerConfig.read(path),
-    "dump": lambda path: read_dump(path),
-    "stack": lambda path: stack_of(path),
-    "request": lambda path: read_request(path),
-    "calls": lambda path: read_calls(path),
-}
+READERS = {"config": DebuggerConfig.read, "dump": read_dump, "stack": stack_of, "request": read_request}
+READERS["calls"] = read_calls
 
 
 @given(reader=st.sampled_from(sorted(READERS)), tree=st.dictionaries(KEYS, TREES, max_size=6), cut=st.integers(0, 400))

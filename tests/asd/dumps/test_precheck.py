@@ -27,18 +27,10 @@ def write_dump(folder: Path, data, **more) -> Path:
 
 
 def test_forward_and_backward_of_a_call_come_together_with_their_arguments_nested(tmp_path):
-    forward = {
-        "input_args": [
-            [TENSOR, TENSOR],
-            {"type": "int", "value": 1},
-            {"type": "slice", "value": [1, None, 2]},
-            {"type": "mindspore.dtype", "value": "Float16"},
-            None,
-            {"type": "ellipsis", "value": "..."},
-        ],
-        "input_kwargs": {"alpha": {"type": "float", "value": 0.5}, "mode": {"type": "str", "value": "sum"}},
-        "output": [TENSOR],
-    }
+    words = {"type": "mindspore.dtype", "value": "Float16"}, None, {"type": "ellipsis", "value": "..."}
+    given = [[TENSOR, TENSOR], {"type": "int", "value": 1}, {"type": "slice", "value": [1, None, 2]}, *words]
+    named = {"alpha": {"type": "float", "value": 0.5}, "mode": {"type": "str", "value": "sum"}}
+    forward = {"input_args": given, "input_kwargs": named, "output": [TENSOR]}
     data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [TENSOR], "output": [[TENSOR, None]]}}
     task, (call,) = read_calls(write_dump(tmp_path, data))
     one = Slot("an argument", "input", "Float32", (2, 3), (3.0, -2.0, 0.0, 4.0))

@@ -12,7 +12,6 @@ from asd.handler.act.release import ask_release, drop_verdict, find_device, note
 from asd.handler.act.succession import adopt, record_of
 from asd.handler.db.cases import Cases
 from asd.handler.decide.breaker import reset_breaker
-from asd.handler.decide.strikes import Strikes
 from tests.asd.handler.scene import HOUR, START, Clock, Engine, Nodes, event
 
 
@@ -288,11 +287,11 @@ def test_the_clock_of_the_next_one_releases_nothing_before_its_time_was_seen(jum
 
 def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_changes_nothing(two):
     two.tell(two.verdict(), event(4, device="Ascend:4", level=Level.ERROR, time=START))
-    store, book = two.handlers["one"].store, two.handlers["one"].triage.strikes
+    store = two.handlers["one"].store
     text = record_of(store, two.clock.now)
     for _ in range(2):
         with store.transaction():
-            adopt(store, book, text, two.clock.now)
+            adopt(store, text, two.clock.now)
         assert record_of(store, two.clock.now) == text
 
 
@@ -342,4 +341,4 @@ def test_what_a_handler_of_the_version_before_has_left_is_taken_over(two):
 def test_what_nobody_left_is_refused(text):
     store = Store(None)
     with store.transaction(), pytest.raises(StateError):
-        adopt(store, Strikes(store, Policy()), text, START)
+        adopt(store, text, START)

@@ -45,16 +45,9 @@ def test_each_checkpoint_has_a_rule_of_its_own():
 
 
 def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
-    outcome = monitor().judge(
-        7,
-        [
-            reading("embedding", 9e9, order=4),
-            reading("fine", 1.0, order=1),
-            reading("norm_out", 2e4, order=0),
-            reading("block.1", 5e6, order=2),
-            reading("block.0", 6e6, order=3),
-        ],
-    )
+    places = ("norm_out", 2e4), ("fine", 1.0), ("block.1", 5e6), ("block.0", 6e6), ("embedding", 9e9)
+    readings = [reading(name, value, order) for order, (name, value) in enumerate(places)]
+    outcome = monitor().judge(7, readings[::-1])
     assert [event.checkpoint for event in outcome.events] == ["norm_out", "block.1", "block.0", "embedding"]
     assert outcome.events[0].level is Level.WARNING
     assert outcome.fatal is outcome.events[1]

@@ -49,11 +49,8 @@ def add(path, data):
 def test_lines_come_once_with_their_place(folder):
     add(folder.x, "one\ntwo ä\nthree\n")
     lines = folder.follower.poll()
-    assert [(line.path, line.offset, line.text) for line in lines] == [
-        (folder.x, 0, "one"),
-        (folder.x, 4, "two ä"),
-        (folder.x, 11, "three"),
-    ]
+    found = [(line.path, line.offset, line.text) for line in lines]
+    assert found == [(folder.x, 0, "one"), (folder.x, 4, "two ä"), (folder.x, 11, "three")]
     assert folder.follower.poll() == []
     add(folder.x, "four\n")
     assert folder.texts() == ["four"]

@@ -192,11 +192,8 @@ def test_folders_are_noted_once_and_found_again(tmp_path):
     for folder in (inner, tmp_path / "a", inner, tmp_path / "gone"):
         note_checkpoint_place(tmp_path, 0, folder)
     note_checkpoint_place(tmp_path, 1, tmp_path / "a")
-    assert json.loads((tmp_path / "checkpoints-rank0.json").read_text()) == [
-        str(inner),
-        str(tmp_path / "a"),
-        str(tmp_path / "gone"),
-    ]
+    known = json.loads((tmp_path / "checkpoints-rank0.json").read_text())
+    assert known == [str(each) for each in (inner, tmp_path / "a", tmp_path / "gone")]
     assert checkpoint_places(tmp_path) == [tmp_path / "a", inner]
     (tmp_path / "checkpoints-rank1.json").write_text("{")
     assert checkpoint_places(tmp_path) == [tmp_path / "a", inner]

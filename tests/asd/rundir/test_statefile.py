@@ -20,11 +20,8 @@ NAMES = ("model.norm_out", "model.layers.0")
 
 
 def monitor(rule="threshold", action="stop"):
-    return Monitor(
-        Config(protection="document", enable=1, rule=rule, on_anomaly=action),
-        Origin("run", 0, "host", "CPU:0"),
-        clock=lambda: 0.0,
-    )
+    config = Config(protection="document", enable=1, rule=rule, on_anomaly=action)
+    return Monitor(config, Origin("run", 0, "host", "CPU:0"), clock=lambda: 0.0)
 
 
 def feed(watch, values, first=1):

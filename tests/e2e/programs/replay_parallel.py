@@ -119,16 +119,13 @@ def train(told, replay):
         losses.append(loss.tobytes().hex())
         digests.append(digest(net, optimizer))
     disable()
+    status = monitor.monitor and monitor.monitor.status
     return {
-        "rank": rank,
-        "ended": ended,
-        "losses": losses,
-        "digests": digests,
+        **{"rank": rank, "ended": ended, "losses": losses, "digests": digests},
         "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
         "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
         "audit": monitor.monitor and monitor.monitor.protections.on.get("audit"),
-        "refused": monitor.monitor and monitor.monitor.status.refused,
-        "changes": len(injector.changes) if injector else 0,
+        **{"refused": status and status.refused, "changes": len(injector.changes) if injector else 0},
     }
 
 

@@ -303,8 +303,8 @@ def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endp
         assert slow[-1].recv(12) == b"HTTP/1.1 200"
 
 
-def test_a_thousand_scrapes_at_once_all_succeed(served):
-    count = 1000
+def test_hundreds_of_scrapes_at_once_all_succeed(served):
+    count = 300
     gauge = Gauge("asd_feature_value", "Value.", ["checkpoint"], registry=served.registry)
     for number in range(1000):
         gauge.labels(f"layers.{number}").set(number)

@@ -94,18 +94,10 @@ class KubeEngine(Engine):
         self.url, self.token, self.server, self.context = url, token, server, context
         self.kubeconfig = folder / "kubeconfig"
         cluster = {"server": url, **({"insecure-skip-tls-verify": True} if url.startswith("https") else {})}
-        self.kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "c",
-                    "clusters": [{"name": "k", "cluster": cluster}],
-                    "users": [{"name": "u", "user": {"token": token}}],
-                    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                }
-            )
-        )
+        parts = {"clusters": [{"name": "k", "cluster": cluster}], "users": [{"name": "u", "user": {"token": token}}]}
+        parts["contexts"] = [{"name": "c", "context": {"cluster": "k", "user": "u"}}]
+        head = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
+        self.kubeconfig.write_text(json.dumps(head | parts))
         super().__init__(kubeconfig=str(self.kubeconfig), timeout=0.5 if server else 10, **options)
 
     def api(self, method, path, body=None, kind="application/merge-patch+json"):
@@ -189,8 +181,5 @@ class ConfigMapEngine(KubeEngine):
 
 def active(message):
     """The devices of a message that are out."""
-    return sorted(
-        (fault["influence"][0]["nodeName"], *fault["influence"][0]["deviceIds"])
-        for fault in (message or {"faults": []})["faults"]
-        if fault["assertion"] == "occur"
-    )
+    out = [fault["influence"][0] for fault in (message or {"faults": []})["faults"] if fault["assertion"] == "occur"]
+    return sorted((place["nodeName"], *place["deviceIds"]) for place in out)

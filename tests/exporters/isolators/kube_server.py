@@ -105,16 +105,10 @@ class KubeServer(ThreadingHTTPServer):
 
     def pod(self, namespace, name, node, address, labels, phase="Running", **meta):
         """Makes a pod."""
-        return self.put(
-            f"/api/v1/namespaces/{namespace}/pods/{name}",
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "spec": {"nodeName": node, "containers": []},
-                "metadata": {"name": name, "namespace": namespace, "labels": labels, **meta},
-                "status": {"phase": phase, "podIP": address},
-            },
-        )
+        metadata = {"name": name, "namespace": namespace, "labels": labels, **meta}
+        value = {"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node, "containers": []}, "metadata": metadata}
+        value["status"] = {"phase": phase, "podIP": address}
+        return self.put(f"/api/v1/namespaces/{namespace}/pods/{name}", value)
 
     def answer(self, method, path, kind, body, query=""):
         """The object that answers a request."""

@@ -31,11 +31,8 @@ def condition(node):
 def test_taint_cordon_and_mark_are_one_request_between_condition_and_event(server, engine):
     engine.make().isolate(ONE, "three strikes", EVENT)
     changes = [(method, path) for method, path in server.requests if method != "GET"]
-    assert changes == [
-        ("PATCH", "/api/v1/nodes/n0/status"),
-        ("PATCH", "/api/v1/nodes/n0"),
-        ("POST", "/api/v1/namespaces/default/events"),
-    ]
+    node = "/api/v1/nodes/n0"
+    assert changes == [("PATCH", f"{node}/status"), ("PATCH", node), ("POST", "/api/v1/namespaces/default/events")]
 
 
 def test_the_taints_of_others_and_everything_else_of_the_node_stay(server, engine):

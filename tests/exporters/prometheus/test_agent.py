@@ -121,13 +121,9 @@ def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_
         cursor, found = page.cursor, [*found, *page.events]
         agent.poll(once)
     assert len(found) <= 500
+    samples = [sample for family in registry_of(agent).collect() for sample in family.samples]
     behind, ready = (
-        {
-            sample.labels["folder"]: sample.value
-            for family in registry_of(agent).collect()
-            for sample in family.samples
-            if sample.name == f"asd_agent_{name}"
-        }
+        {each.labels["folder"]: each.value for each in samples if each.name == f"asd_agent_{name}"}
         for name in ("behind_bytes", "run_ready")
     )
     assert (behind[str(tmp_path / "good")], ready[str(tmp_path / "good")]) == (0, 1)

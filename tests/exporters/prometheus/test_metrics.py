@@ -73,19 +73,11 @@ def test_lost_events_and_verdicts_have_series_once_there_are_some():
 
 
 def test_the_counts_of_a_rank_come_out():
-    fields = {
-        "step": "step",
-        "steps": "steps_total",
-        "checks": "checks_total",
-        "non_finite": "nonfinite_values_total",
-        "refused": "refused_updates_total",
-        "problems": "detector_problems_total",
-        "evidence_dropped": "evidence_dropped_total",
-        "step_seconds": "step_seconds_total",
-        "check_seconds": "check_seconds_total",
-        "last_check": "last_check_timestamp_seconds",
-        "written": "status_timestamp_seconds",
-    }
+    totals = "steps checks step_seconds check_seconds evidence_dropped"
+    fields = {"step": "step"} | {name: f"{name}_total" for name in totals.split()}
+    fields |= {"non_finite": "nonfinite_values_total", "refused": "refused_updates_total"}
+    fields |= {"problems": "detector_problems_total"}
+    fields |= {"last_check": "last_check_timestamp_seconds", "written": "status_timestamp_seconds"}
     numbers = dict(zip(fields, range(5, 100), strict=False))
     dropped, anomalies = {"EventLog": 5, "Mine": 6}, {"first": 2, "second": 1}
     registry = registered(status(active=True, dropped=dropped, anomalies=anomalies, **numbers))
@@ -120,12 +112,9 @@ def test_events_come_out_with_their_ids_for_scrapers_that_take_them():
     assert value(registry, "asd_device_suspect") == 0
     assert value(registry, "asd_last_anomaly_timestamp_seconds") == 1e9 + 3
     families = parse_openmetrics(generate_openmetrics(registry).decode())
-    exemplars = {
-        sample.labels["level"]: (sample.exemplar.labels, sample.exemplar.value, float(sample.exemplar.timestamp))
-        for family in families
-        for sample in family.samples
-        if sample.exemplar
-    }
+    samples = [sample for family in families for sample in family.samples if sample.exemplar]
+    shown = [(each.exemplar.labels, each.exemplar.value, float(each.exemplar.timestamp)) for each in samples]
+    exemplars = dict(zip((each.labels["level"] for each in samples), shown, strict=True))
     assert exemplars == {
         "first": ({"event_id": event(2).id}, 1, 1e9 + 2),
         "second": ({"event_id": event(3, level=Level.WARNING).id}, 1, 1e9 + 3),
@@ -187,14 +176,8 @@ def test_a_device_map_gives_the_names_that_join_with_other_exporters():
     assert registry.get_sample_value("asd_anomalies_total", {**LABELS, "id": "11", "level": "first"}) == 0
 
 
-VALUES = {
-    "layers.0.norm": (1.0, 100.0),
-    "layers.1.norm": (99.0, 100.0),
-    "layers.10.norm": (5.0, 10.0),
-    "bias": (0.0, 0.0),
-    "head": (math.nan, 10.0),
-    "embedding": (1e30, math.inf),
-}
+VALUES = {"layers.0.norm": (1.0, 100.0), "layers.1.norm": (99.0, 100.0), "layers.10.norm": (5.0, 10.0)}
+VALUES |= {"bias": (0.0, 0.0), "head": (math.nan, 10.0), "embedding": (1e30, math.inf)}
 
 
 @pytest.mark.parametrize(
@@ -208,11 +191,8 @@ VALUES = {
 )
 def test_the_checkpoints_nearest_to_their_limit_have_series_where_they_are_asked_for(most, names):
     registry = registered(status(checkpoints=VALUES), checkpoints=most)
-    shown = {
-        dict(labels)["checkpoint"]: value
-        for (name, labels), value in series(registry).items()
-        if name == "asd_feature_value"
-    }
+    found = series(registry).items()
+    shown = {dict(labels)["checkpoint"]: value for (name, labels), value in found if name == "asd_feature_value"}
     assert sorted(shown) == names
     for name in names:
         assert shown[name] == VALUES[name][0] or math.isnan(VALUES[name][0])
@@ -228,11 +208,8 @@ def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
     registry = registered(counted, checkpoints=9999)
     expected = series(registry)
     for page, parse in ((generate_latest(registry), parse_text), (generate_openmetrics(registry), parse_openmetrics)):
-        parsed = {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in parse(page.decode())
-            for sample in family.samples
-        }
+        samples = [sample for family in parse(page.decode()) for sample in family.samples]
+        parsed = {(each.name, tuple(sorted(each.labels.items()))): each.value for each in samples}
         assert parsed == expected
 
 

@@ -39,13 +39,8 @@ def opened(root):
 def test_the_tree_is_open_along_the_way_to_the_first_difference_and_folded_where_the_runs_are_alike():
     names = [f"Cell.model.layers.{i}.norm.LayerNorm.forward.0" for i in range(4)]
     root = page([call(name, bad=i >= 2) for i, name in enumerate(names)], names[2])
-    assert opened(root) == [
-        "model 4 calls, 2 differ",
-        "layers 4 calls, 2 differ",
-        "2 1 call, 1 differ",
-        "norm 1 call, 1 differ",
-        names[2],
-    ]
+    folders = [f"{name} 4 calls, 2 differ" for name in ("model", "layers")]
+    assert opened(root) == [*folders, "2 1 call, 1 differ", "norm 1 call, 1 differ", names[2]]
     items = [words(each) for each in root.iter(f"{XHTML}li") if each.find(f"{XHTML}details") is None]
     assert items == ["0 1 call, alike", "1 1 call, alike"]
     struck = [words(each) for each in root.iter(f"{XHTML}tr") if each.get("class") == "struck"]

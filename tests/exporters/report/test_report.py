@@ -54,11 +54,8 @@ def shown(element):
 
 
 def rows(page, name):
-    return [
-        [shown(cell) for cell in row]
-        for body in section(page, name).iter(f"{HTML}tbody")
-        for row in body.iter(f"{HTML}tr")
-    ]
+    rows = [row for body in section(page, name).iter(f"{HTML}tbody") for row in body.iter(f"{HTML}tr")]
+    return [[shown(cell) for cell in row] for row in rows]
 
 
 def scene(folder):

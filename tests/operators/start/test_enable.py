@@ -45,11 +45,8 @@ def test_layers_built_in_between_check_and_the_others_do_not(mode, enabled):
     with enable():
         net = fill(Decoder())
     after = nn.LayerNorm((HIDDEN,))
-    assert [type(cell.layer_norm).__name__ for cell in (before, net.norm_out, after)] == [
-        "LayerNorm",
-        "LayerNormASD",
-        "LayerNorm",
-    ]
+    kinds = [type(cell.layer_norm).__name__ for cell in (before, net.norm_out, after)]
+    assert kinds == ["LayerNorm", "LayerNormASD", "LayerNorm"]
     injector = FaultInjector(Fault.parse("gradient:ASD_LayerNorm:scale=2:step=1"))
     injector.attach(net)
     injector.begin_step()
