@@ -248,7 +248,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None) -> None:
     db.execute("PRAGMA cache_size = -16384")
     version, damage = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("user_version", "quick_check(1)"))
     if not OLDEST <= version <= VERSION:
-        how = "give it another name, and a new one is begun; what the engine holds out is released there"
+        how = "rename it, and a new one is begun; isolated devices are released in the scheduler"
         if version > VERSION:
             how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
         valid = f"it must be {OLDEST} to {VERSION}"
