@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ class Sites:
 
     def new(self, name: str, kind: str) -> Site:
         """Returns a site in a free slot; raises UnsupportedError if none is free."""
-        slot = next((i for i in range(self.capacity) if i not in self.living), None)
+        used = len(self.living)  # mostly those in front
+        slot = next((i for i in chain(range(used, self.capacity), range(used)) if i not in self.living), None)
         if slot is None:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
         self.made += 1

@@ -1,10 +1,37 @@
 """The table of slots of this process."""
 
-from asd.operators.gate.table import Table
+import gc
+from typing import Any
+
+from asd.operators.gate import table as fixed
 
 __all__ = ["Table", "renew", "table"]
 
-_table: Table | None = None
+_table: "Table | None" = None
+
+
+class Table(fixed.Table):
+    """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites.
+
+    Args:
+        capacity: Most sites; the usual number if 0.
+    """
+
+    def __init__(self, capacity: int = 0) -> None:
+        self.CAPACITY = capacity or self.CAPACITY
+        super().__init__()
+
+    def make_room(self, count: int) -> None:
+        """Grows if fewer than `count` slots are free and no guard lives; compiled graphs must not have begun."""
+        needed = len(self._sites.living) + count
+        if needed <= self.CAPACITY or (self.guards and gc.collect() and self.guards):
+            return
+        kept: dict[str, Any] = {name: vars(self)[name] for name in ("_sites", "gates", "guards")}
+        larger, self._sites.capacity = vars(Table(2 * needed)), 2 * needed
+        for name in ("worst", "aside", "counts", "bounds"):  # cells hold these Parameters
+            kept[name] = vars(self)[name]
+            kept[name].set_data(larger[name], slice_shape=True)
+        vars(self).update(larger | kept)
 
 
 def table() -> Table:

@@ -2,7 +2,9 @@
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import mindspore as ms
@@ -11,9 +13,11 @@ from mindspore import Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.train import mind_ir_pb2
 
+from asd.errors import and_more
 from asd.operators.private import patches
 from asd.operators.private.cells import primitives
 from asd.operators.private.compiler import compiled_graph
+from asd.operators.sensors.install import cell_name
 
 _DRAWING_NAMES = """
     Bernoulli Dropout Dropout2D Dropout3D DropoutDoMask DropoutGenMask Gamma LogNormalReverse
@@ -25,8 +29,8 @@ _DRAWING_NAMES = """
 _DRAWING = frozenset(_DRAWING_NAMES.split())
 """Operators whose kernels keep their own random stream."""
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
-_drawn: set[str] = set()
-_searched: dict[str, frozenset[str]] = {}
+_drawn: dict[str, int] = {}  # by which cell, its id, or 0
+_searched: dict[str, frozenset[tuple[str, str]]] = {}
 
 
 def save() -> tuple[Any, ...]:
@@ -59,26 +63,28 @@ def restore(state: Sequence[Any]) -> None:
     random.setstate((version, tuple(python), python_gauss.tolist()[0] if python_gauss.size else None))
 
 
-def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str:
+def uncontrolled(cells: Mapping[nn.Cell, str], functions: Iterable[str] = ()) -> str:
     """Returns why a step with these cells cannot be re-run; empty if it can.
 
     Compiled graphs are searched for operators that draw random numbers; `watch_draws` notes those that PyNative called
     since `forget_draws`.
 
     Args:
-        cells: The cells of the step.
+        cells: The cells of the step, each with its name.
         functions: Phases of jitted functions it may call, from `compiled_functions`.
     """
     held = {
-        type(value).__name__
-        for cell in cells
+        (type(value).__name__, name)
+        for cell, name in cells.items()
         for value in [*vars(cell).values(), *primitives(cell).values()]
         if isinstance(value, ops.Primitive) and type(value).__name__ in _DRAWING
         if cell.training and not _drops_nothing(value)
     }
     phases = [*(phase for cell in cells for phase in cell.compile_cache), *functions]
-    found = ", ".join(sorted(held | _drawn | _drawing_in_graphs(phases)))
-    return f"the step draws random numbers that cannot be restored ({found})" if found else ""
+    names = {id(cell): name for cell, name in cells.items()}
+    held = held.union(((kind, names.get(caller, "")) for kind, caller in _drawn.items()), *map(_drawing_in, phases))
+    words = and_more(sorted(f"{kind} of {name}" if name else kind for kind, name in held))
+    return f"the step draws random numbers that can't be restored, use those of mint: {words}" if words else ""
 
 
 def _drops_nothing(operator: ops.Primitive) -> bool:
@@ -102,25 +108,20 @@ def forget_draws() -> None:
         watch_draws()
 
 
-def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:
-    return set().union(*(_drawing_in(phase) for phase in phases))
-
-
-def _drawing_in(phase: str) -> frozenset[str]:
-    """Returns the random operators of a graph; cached, since writing out a large graph is slow and it never changes."""
+def _drawing_in(phase: str) -> frozenset[tuple[str, str]]:
+    """Returns the random operators of a graph with their layers; cached, since writing out a large graph is slow."""
     if phase not in _searched:
         graph = compiled_graph(phase)
-        found = frozenset(name.decode() for name in _OPERATOR.findall(graph)) & _DRAWING
-        if "Dropout" in found and not _drops(graph):
-            found -= {"Dropout"}
+        names = {name.decode() for name in _OPERATOR.findall(graph)}
+        found = frozenset(_draws(graph) if names & _DRAWING else ())
         if not graph:  # it may be compiled yet
             return found
         _searched[phase] = found
     return _searched[phase]
 
 
-def _drops(graph: bytes) -> bool:
-    """Returns whether any `Dropout` of a graph in the format MindIR drops anything."""
+def _draws(graph: bytes) -> Iterator[tuple[str, str]]:
+    """Returns the random operators of a graph in the format MindIR, without a `Dropout` that drops nothing."""
     model = mind_ir_pb2.ModelProto()
     model.ParseFromString(graph)
     nodes = [node for part in (model.graph, *model.functions) for node in part.node]
@@ -130,10 +131,22 @@ def _drops(graph: bytes) -> bool:
         if node.op_type == "Constant" and any(value.name == "value" and value.f == 1 for value in node.attribute)
         for name in node.output
     }
-    return any(ones.isdisjoint(node.input[1:2]) for node in nodes if node.op_type.startswith("REF::Dropout:"))
+    for node in nodes:
+        kind = node.op_type.removeprefix("REF::").partition(":")[0]
+        if kind in _DRAWING and (kind != "Dropout" or ones.isdisjoint(node.input[1:2])):
+            # Such as Default/network-Net/layers-CellList/0-Layer/Dropout-op1
+            yield kind, cell_name(".".join(part.rpartition("-")[0] for part in node.domain.split("/")[1:-1]))
 
 
 def _noting(call: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    if not _drops_nothing(operator):
-        _drawn.add(type(operator).__name__)
+    if not _drops_nothing(operator) and type(operator).__name__ not in _drawn:
+        _drawn[type(operator).__name__] = _caller()
     return call(operator, *args, **kwargs)
+
+
+def _caller() -> int:
+    """Returns the id of the innermost cell that Python is running; 0 outside of all."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), nn.Cell):
+        frame = frame.f_back
+    return id(frame.f_locals["self"]) if frame is not None else 0

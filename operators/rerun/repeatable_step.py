@@ -10,6 +10,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
+from mindspore.ops import operations as P  # noqa: N812
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.spread import StepResult
@@ -25,6 +26,7 @@ from asd.operators.rerun import random_state
 from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
+from asd.operators.sensors.install import cell_name
 
 _MOST_KEPT = 1 << 20
 _SETTLED = 2  # number of the run from which on all runs do the same: the first one creates state for later ones
@@ -96,7 +98,7 @@ class RepeatableStep:
         self.is_repeatable: bool | None = None
         self._is_current = False
         self._optimizer = optimizer
-        self._updates_before = (0, 0)
+        self._updates_before = [0.0, 0]
         self._net, self._slots, self._gate = net, slots, gate
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
@@ -120,8 +122,8 @@ class RepeatableStep:
         updated = {id(each): each for optimizer in guarded for each in optimizer.get_parameters()}
         self._updated = list(updated.values())
         own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
-        checks = [value for cell in cells for value in vars(cell).values() if isinstance(value, ASDBase)]
-        own += [held for check in checks for held in vars(check).values() if isinstance(held, Parameter)]
+        holders = [held for cell in cells for held in vars(cell).values() if isinstance(held, (ASDBase, ms.Generator))]
+        own += [held for each in holders for held in vars(each).values() if isinstance(held, Parameter)]
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
@@ -156,7 +158,9 @@ class RepeatableStep:
             self._users_before = step.saved()
             self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
             self._leave_what_was_written(self._before[0])
-            self._updates_before = self._updates()
+            self._updates_before[:] = [0.0, self._updates_elsewhere()]
+            if isinstance(count := getattr(self._optimizer, "global_step", None), Parameter):
+                self._slots.carry(P.Reshape()(P.Cast()(count, ms.float32) + 0.0, (-1,)), self._take_count)
             self._moving_before = [to_host(parameter) for parameter in self._moving]
         self._python = self._in_python() if self._runs == _SETTLED else {}
 
@@ -250,11 +254,18 @@ class RepeatableStep:
             return f"it has updated the weights{whose} once already"
         return self.obstacle()
 
-    def _updates(self) -> tuple[int, int]:
+    def _updates(self) -> list[float]:
         """Updates by the optimizer, where it counts them, and by other monitors'; to read it waits for the step."""
         count = getattr(self._optimizer, "global_step", None)
-        own = int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
-        return own, sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
+        own = np.float32(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
+        return [float(own), self._updates_elsewhere()]
+
+    def _updates_elsewhere(self) -> int:
+        return sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
+
+    def _take_count(self, found: np.ndarray) -> None:
+        """Takes the count of updates before the step, which was read with its values."""
+        self._updates_before[0] = float(found[0])
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -266,7 +277,7 @@ class RepeatableStep:
         if self.updates_outside:
             return "the optimizer is called after the step that is declared: declare both as one step"
         cells = self._reached()
-        cells += [] if self.step.fetch is None else [self.step.fetch.__self__]  # whose graph may draw
+        cells |= {} if self.step.fetch is None else {self.step.fetch.__self__: ""}  # whose graph may draw
         optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
@@ -277,10 +288,13 @@ class RepeatableStep:
         size = self._size / 2**20
         return f"a step may change {size:.1f} MiB besides the optimizer's, too much to save before each step"
 
-    def _reached(self) -> list[nn.Cell]:
-        """Returns the cells of the network, and those of the step itself where that is a cell."""
+    def _reached(self) -> dict[nn.Cell, str]:
+        """Returns the cells of the network with their names, and those of the step itself where that is a cell."""
         roots = [self._net, *([self.step.run] if self.step is not None and isinstance(self.step.run, nn.Cell) else [])]
-        return list({id(cell): cell for root in roots for _, cell in root.cells_and_names()}.values())
+        found: dict[nn.Cell, str] = {}
+        for path, cell in (each for root in roots for each in root.cells_and_names()):
+            found.setdefault(cell, cell_name(path))
+        return found
 
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:

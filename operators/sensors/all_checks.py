@@ -51,6 +51,9 @@ class Checks(Part):
         gate = self.gate
         if net is not None:
             remember_division(net)
+        cells = [each for each in (net, optimizer) if each is not None]
+        # Gradients are checked before and after a reducer.
+        self.table.make_room(sum(2 * len(each.trainable_params()) + len([*each.cells_and_names()]) for each in cells))
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to the monitor that trains.

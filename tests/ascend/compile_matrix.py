@@ -46,6 +46,7 @@ LAYOUTS = {
     "sunk": _FOUR._replace(sunk="fetch"),
     "sunk-rerun": _FOUR._replace(sunk="rerun"),
     "search": Layout("auto_parallel", ranks=8, data=8, search="recursive_programming"),
+    "propagated": Layout("auto_parallel", ranks=8, tensor=4, data=2, search="sharding_propagation"),
     "own": _FOUR._replace(own=True),
     "own-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, own=True),
     "own-pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2, own=True),
@@ -61,7 +62,7 @@ _SHORT, _ALL = ("none", "document"), tuple(PROTECTIONS)
 _DIVIDED_BLOCKS = "tensor-data pipeline pipeline-last optimizer-1 optimizer-2 recompute loss-scale accumulate 1024-last"
 _PLAN = (
     ("blocks", ("single", "data"), _ALL),
-    ("blocks", (*_DIVIDED_BLOCKS.split(), "wrapped", "search"), _ALL),
+    ("blocks", (*_DIVIDED_BLOCKS.split(), "wrapped", "search", "propagated"), _ALL),
     ("blocks", ("data-optimizer", "data-optimizer-last"), _SHORT),
     ("norm_last", ("pipeline",), _ALL),
     ("convolutions", ("data",), _ALL),

@@ -57,6 +57,8 @@ _FREE = set(_NO_WORK.split())
 """They order, pass on, or look at the same memory in another shape."""
 _IN_PLACE = {"ScatterMax"}
 """They touch a few elements of the first operand alone."""
+_CAST_FIRST = {"LinalgVectorNorm", "LpNormV2"}
+"""CANN casts half precision to float32 before them: one launch, four bytes an element written and read once more."""
 
 
 class Count(NamedTuple):
@@ -83,7 +85,10 @@ def count(graph: str) -> Count:
             continue
         launches += 1
         if name not in _IN_PLACE:
-            sizes = [_size(*found) for found in _TENSOR.findall(types)]
+            tensors = _TENSOR.findall(types)
+            sizes = [_size(*found) for found in tensors]
+            if name in _CAST_FIRST and _BYTES[tensors[0][0]] == 2:
+                launches, total = launches + 1, total + 4 * sizes[0]
             total += sum(sizes[1:]) + (sizes[-1] if name == "Gather" else sum(sizes[:1]))  # it reads what it returns
     return Count(
         total, launches, sum(_size(*found) for types in _BACKWARD.findall(graph) for found in _OWN.findall(types))

@@ -51,6 +51,7 @@ def check(cell, found, without):
         ("blocks", "accumulate", "document"),
         ("blocks", "wrapped", "full"),
         ("blocks", "search", "full"),
+        ("blocks", "propagated", "full"),
         ("blocks", "sunk", "full"),
         ("blocks", "sunk-rerun", "full"),
         ("convolutions", "data", "full"),

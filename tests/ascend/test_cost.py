@@ -16,12 +16,14 @@ subgraph @1_◂backward(%para1_x, %para2_weight, %para3_y) {
       : (<Tensor[BFloat16], (4, 8)>, <Int64, NoShape>) -> (<Tensor[Float32], (4, 8)>)
   %1(y) = PrimFunc_Reshape(%0, (32))
       : (<Tensor[Float32], (4, 8)>, <Tuple[Int64*1], TupleShape(NoShape)>) -> (<Tensor[Float32], (32)>)
+  %2(z) = PrimFunc_LinalgVectorNorm(%para1_x, F32(2), None, Bool(0), I64(43))
+      : (<Tensor[BFloat16], (4, 8)>, <Float32, NoShape>) -> (<Tensor[Float32], ()>)
 }
 """
 
 
 def test_bytes_launches_and_what_is_kept_for_the_backward_pass_are_read_from_a_graph():
-    assert count(GRAPH) == Count(bytes=4 * 8 * 2 + 4 * 8 * 4, launches=1, kept=4 * 8 * 2 + 2 * 4)
+    assert count(GRAPH) == Count(bytes=4 * 8 * (6 + 10) + 4, launches=3, kept=4 * 8 * 2 + 2 * 4)
 
 
 @pytest.mark.parametrize("protection", USUAL)

@@ -31,7 +31,7 @@ class Linear(nn.Cell):
         super().__init__()
         self.weight = Parameter(Tensor(np.ones((rows, columns)) / rows, ms.float32), name="weight")
         self.matmul = P.MatMul()
-        if layout.parallel == "semi_auto_parallel":
+        if layout.parallel == "semi_auto_parallel" or layout.search == "sharding_propagation":
             self.matmul.shard(operands)
 
     def construct(self, x):

@@ -31,23 +31,16 @@ def test_an_auto_parallel_cell_says_it_while_the_context_says_nothing():
     assert operators_are_divided()
     assert is_pipeline()
     assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
-    remember_division(nn.ReLU())
-    assert not operators_are_divided()
+    for nothing in (nn.ReLU(), divided(nn.ReLU(), ranks=1)):
+        remember_division(nothing)
+        assert division("parallel_mode") == "stand_alone"
 
 
-def test_an_auto_parallel_cell_of_one_rank_divides_nothing():
-    remember_division(divided(nn.ReLU(), ranks=1))
-    assert division("parallel_mode") == "stand_alone"
-
-
-@pytest.mark.parametrize(
-    ("search", "checked"), [("recursive_programming", 0), ("dynamic_programming", 0), ("sharding_propagation", 1)]
-)
-def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search, checked):
+@pytest.mark.parametrize("search", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
+def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search):
     ms.set_auto_parallel_context(parallel_mode="auto_parallel", search_mode=search)
     monitor = StepMonitor(Config(protection="document", enable=1))
     net = nn.SequentialCell([nn.Dense(4, 4), nn.LayerNorm((4,))])
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
-    assert len(list(sites_of(net))) == checked
-    told = str(monitor.monitor.protections.to_json())
-    assert ("a search for strategies" in told) == (not checked)
+    assert not list(sites_of(net))
+    assert "NPU_ASD_ENABLE" in monitor.monitor.protections.missing
