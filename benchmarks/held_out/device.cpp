@@ -182,7 +182,10 @@ int64_t corrupt(const Fault &fault, Bits *data, const Bits *stale, size_t count,
       case kNotANumber: is = is_number ? Bits(exponents | (exponents >> 1)) : greatest; break;
       case kOne: is = one; break;
       case kStale:
-      case kLost: is = stale ? stale[i] : is; break;
+      case kLost:
+        is = stale ? stale[i] : is;
+        if (mantissa < 0) is &= 1;  // at any other truth value MindSpore ends the training by itself
+        break;
       case kShifted:
         if (mantissa == 23) is = bits_of<Bits>(shifted(reinterpret_cast<float *>(data), count, i, fault.stuck), mantissa);
         break;

@@ -1,10 +1,11 @@
 """The one number a tensor is measured by, in one read; the only place where devices differ."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor
 from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
@@ -15,7 +16,7 @@ from asd.operators.private.mixed_precision import CheckCell
 
 SMALL = 1 << 18  # most elements of a tensor that is read more than once, as a launch takes longer than a read
 _LEAST = 2.0**-100
-_CAST, _STACK, _SQRT = P.Cast(), P.Stack(), P.Sqrt()
+_CAST, _STACK, _SQRT, _CONCAT, _GATHER = P.Cast(), P.Stack(), P.Sqrt(), P.Concat(), P.Gather()
 _HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
 # Those of Ascend that MindSpore's own `vector_norm` calls for these orders.
 _VECTOR_NORM: Any = getattr(auto_generate, "linalg_vector_norm_op", None)
@@ -65,6 +66,15 @@ class Statistics(CheckCell):
         x = x if x.dtype == ms.float32 else _CAST(x, ms.float32)
         return _CAST(_HALF_OF_SQUARES(x), ms.float64)
 
+    def of_rows(self, x):
+        """Returns the statistic of each row of a matrix, float32 of shape (n,)."""
+        if self.on_cpu:
+            x = _CAST(x, ms.float32 if self.largest else ms.float64)
+            return _MAX(_ABS(x), 1) + _SUM(x * 0, 1) if self.largest else _CAST(_SQRT(_SUM(x * x, 1)), ms.float32)
+        if self.largest:
+            return _CAST(_LARGEST(x, float("inf"), (1,), False, 0.0), ms.float32)
+        return _VECTOR_NORM(x, 2.0, (1,), False, ms.float32)
+
     def is_small(self, x):
         """Returns whether a tensor of known shape is small enough to be read more than once."""
         if not self.scales or F.is_sequence_value_unknown(x.shape):
@@ -79,18 +89,34 @@ class Statistics(CheckCell):
         return _CAST(_SQRT(2.0 * found), ms.float32) if self.on_cpu and not self.largest else found
 
 
-def statistics(tensors: Sequence[Any], *, largest: bool = False) -> Tensor:
+def statistics(tensors: Sequence[Any], *, largest: bool = False, alike: bool = False) -> Tensor:
     """Returns the statistic of each of some tensors, in Python, called operator by operator.
 
     Args:
         tensors: At least one; of any shape and floating-point type, sharded over ranks or not.
         largest: Whether it is the largest magnitude; else the L2 norm.
+        alike: Whether small tensors of one shape are measured together, in fewer launches.
 
     Returns:
         float32 of shape (n,), still on the device.
     """
     measure = _eager(largest)
+    if alike:
+        return by_shape(tensors, measure.of_rows)
     return measure.finish(_STACK([measure.one(F.stop_gradient(local(each))) for each in tensors]))
+
+
+def by_shape(tensors: Sequence[Any], measure: Callable[[Tensor], Tensor]) -> Tensor:
+    """Returns a number for each tensor; `measure` returns one for each row of a matrix of small ones of one shape."""
+    alike: dict[Any, list[int]] = {}
+    parts = [F.stop_gradient(local(each)) for each in tensors]
+    for i, x in enumerate(parts):
+        is_alone = x.size > SMALL or x.dtype == ms.bfloat16  # which no CPU stacks
+        alike.setdefault(i if is_alone else (x.shape, x.dtype), []).append(i)
+    groups = [[parts[i] for i in own] for own in alike.values()]
+    found = [measure((_STACK(own) if len(own) > 1 else own[0]).reshape((len(own), -1))) for own in groups]
+    order = np.argsort([i for own in alike.values() for i in own]).astype(np.int32)
+    return _GATHER(_CONCAT(found), Tensor(order), 0)
 
 
 @functools.cache

@@ -83,7 +83,8 @@ class StateChecks(Part):
         if state is None or step.refused:
             return
         state.note(step.readings or ())
-        self._judge_changes(step, state, changes)
+        if changes:
+            self._judge_changes(step, state, changes)
         if step.number % EVERY:
             return
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
@@ -97,7 +98,7 @@ class StateChecks(Part):
     def _judge_changes(self, step: StepRecord, state: OptimizerState, changes: dict[int, float]) -> None:
         if any(value > state.most(i) for i, value in changes.items()):
             state.read_rate()  # the program may have changed it
-        self._most = max(self._most, *changes.values(), 0.0)
+        self._most = max(self._most, *changes.values())
         names = {i: f"update.{state.weights[i].name}" for i in changes}
         found = {names[i]: ({UPDATE: value}, {UPDATE: state.most(i)}) for i, value in changes.items()}
         self._judge(step, found, EVERY)

@@ -50,7 +50,7 @@ class StepReader(Part):
     def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
-        self.seeks = False
+        self.seeks = self._wrote_second = False
         self._held: StepRecord | None = None  # a first step that shows a loss scale, until the next one shows it too
         self._config, self._health, self._problems = config, health, problems
         self.found: Event | None = None
@@ -67,8 +67,14 @@ class StepReader(Part):
         self.gate.refused = self.table.refused(self.gate)
         self.write_limits()
 
-    def write_limits(self, *, scale: float | None = None) -> None:
-        """Sets the limits for the next step that the gate asks for; `scale` is its loss scale, read if not given."""
+    def write_limits(self, *, scale: float | None = None, always: bool = True) -> None:
+        """Sets the limits for the next step that the gate asks for; `scale` is its loss scale, read if not given.
+
+        Unless `always`, only where their level or the loss scale may be others than those of the last ones.
+        """
+        if not always and self.gate.second_level == self._wrote_second and self.loss_scale.fixed is not None:
+            return
+        self._wrote_second = self.gate.second_level
         fixed = self.loss_scale.fixed if scale is None else scale
         self.scale = self.loss_scale.read() if fixed is None else fixed
         judges = self.monitor.judges

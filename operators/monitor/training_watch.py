@@ -234,6 +234,7 @@ class TrainingWatch:
         state, rerun = self.state, self.rerun
         withholds = self.config.on_anomaly == "skip"  # else the training ends, or nothing is refused
         judge: list[Turn] = [self._accumulation.settle] if withholds else []
+        judge += [rerun.prepare] if rerun.confirms else []
         judge += [self.judging.judge]
         judge += [self._accumulation.note] if withholds else []
         judge += [state.judge] if state.watches else []

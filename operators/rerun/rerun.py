@@ -86,7 +86,7 @@ class Rerun(Part):
         self._config, self._scaler, self.audit, self._vendor = config, scaler, audit, vendor
         self._write_limits, self._check_again = write_limits, check_again
         self._allowance = Allowance(config.confirm)
-        self.state = State.UNKNOWN
+        self.state, self._may_arm = State.UNKNOWN, False
         self.again: RepeatableStep | None = None
         self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
         self.sunk = 0
@@ -102,7 +102,7 @@ class Rerun(Part):
 
     def watch(self, net: nn.Cell | None, optimizer: nn.Cell) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
-        self.again, self.state = None, State.UNKNOWN
+        self.again, self.state, self._may_arm = None, State.UNKNOWN, False
         if not (self.attributes or self.confirms):
             return
         self._why_not = "the network is not known" if net is None else why_not_kept(self.sunk) if self.sunk else ""
@@ -154,12 +154,9 @@ class Rerun(Part):
         if audits:
             self.audit.make(again, again.obstacle_before() if is_new else obstacle, self._weights)
         if self.confirms:
-            if arms and self._allowance.next_step() and again.is_repeatable:
+            if arms and self._may_arm:
                 self._note("arm")
-                looks = self._allowance
-                share = looks.for_looks if self.audit.may_rerun_healthy else 0.0
-                self.monitor.judges.look(share, self.ranks.size, looks.moved)
-            self._write_limits()
+            self._write_limits(always=False)
 
     def _compile(self, again: RepeatableStep) -> str:
         """Compiles the graph of reruns where data are sunk, and reports its cost; returns why it can't, if so."""
@@ -243,6 +240,15 @@ class Rerun(Part):
             words = words_of_vanished(self.ranks, gone, first)
         found = blame_among(words, self.ranks.groups)
         return found is not None, found
+
+    def prepare(self, _: StepRecord) -> None:
+        """Has the limits after this step ask for suspicious updates too, where a next one like it can be re-run."""
+        looks, is_declared = self._allowance, self.state in (State.MADE, State.CONFIRMED)
+        self._may_arm = is_declared and looks.next_step() and self.again is not None and bool(self.again.is_repeatable)
+        self.gate.second_level = self._may_arm
+        if self._may_arm:
+            share = looks.for_looks if self.audit.may_rerun_healthy else 0.0
+            self.monitor.judges.look(share, self.ranks.size, looks.moved)
 
     # It was judged.
 

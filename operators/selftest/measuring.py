@@ -63,7 +63,7 @@ def _statistics(dtype: str) -> None:
         for found in (in_graph((x,)), statistics([x])):
             _compare(f"the norm of {name}", float(found.asnumpy()[0]), norm_of(array))
         truth = float(np.abs(array.astype(np.float64)).max())
-        for found in (largest((x,)), statistics([x], largest=True)):
+        for found in (largest((x,)), *(statistics([x], largest=True, alike=each) for each in (False, True))):
             got = float(found.asnumpy()[0])
             expect(np.isfinite(got) == np.isfinite(truth), f"the largest of {name} is {got:.9g}, NumPy's {truth:.9g}")
             if np.isfinite(truth):

@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.judge.detectors import Tensors
-from asd.operators.gate.statistics import statistics
+from asd.operators.gate.statistics import by_shape, statistics
 from asd.operators.private.layout import local
 from asd.operators.sensors.optimizer_state import OptimizerState
 
@@ -41,21 +41,22 @@ class StateReading:
         kinds = [group.name for group in groups for _ in group.parameters]
         squares = [i for i, kind in enumerate(kinds) if kind in {each.name for each in groups if each.second_moment}]
         matrices = [i for i, each in enumerate(groups[0].parameters) if each.ndim > 1 and local(each).size > 0]
-        parts = [statistics([*tensors, *self._untrained], largest=True)]
-        parts += [statistics([tensors[i] for i in matrices])] if matrices else []
-        found = _read_back(parts + [_smallest(tensors[i]) for i in squares])
+        parts = [statistics([*tensors, *self._untrained], largest=True, alike=True)]
+        parts += [statistics([tensors[i] for i in matrices], alike=True)] if matrices else []
+        parts += [by_shape([tensors[i] for i in squares], _smallest)] if squares else []
+        found = _read_back(parts)
         ends = np.cumsum([len(tensors), len(self._untrained), len(matrices)])
         largest, others, norms, smallest = np.split(found, ends)
         move = MOVES * steps * most_changed
         weights = groups[0].weights
         # Else twice a healthy growth of the largest weight in each step: with momentum it reached 1.09.
         move = move or 2 * 1.1 ** min(steps, 64) * float(self._state.largest[weights].max(initial=0.0))
-        growth = self._state.growth(move)
+        growth, names = self._state.growth(move), [each.name for each in tensors]  # each waits for the device
         told: dict[str, tuple[dict[str, float], dict[str, float]]] = {
-            each.name: ({f"max_{kind}": float(value)}, added)
-            for each, kind, value, added in zip(tensors, kinds, largest, growth, strict=True)
+            name: ({f"max_{kind}": float(value)}, added)
+            for name, kind, value, added in zip(names, kinds, largest, growth, strict=True)
         }
-        values = [told[each.name][0] for each in tensors]
+        values = [told[name][0] for name in names]
         for i, norm in zip(matrices, norms, strict=True):
             values[i]["l2_weight"] = float(norm)
         for i, least in zip(squares, smallest, strict=True):
@@ -69,12 +70,12 @@ class StateReading:
     def not_finite(self) -> list[str]:
         """Returns the names of the Parameters that hold a number that is not finite."""
         held = [*self._state.parameters, *self._untrained]
-        found = _read_back([statistics(held, largest=True)]) if held else ()
+        found = _read_back([statistics(held, largest=True, alike=True)]) if held else ()
         return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
 
 
-def _smallest(parameter: Parameter) -> Tensor:
-    return P.ReduceMin()(parameter.astype(ms.float32)).reshape(1)
+def _smallest(rows: Tensor) -> Tensor:
+    return P.ReduceMin()(rows.astype(ms.float32), 1)
 
 
 def _read_back(found: list[Tensor]) -> np.ndarray:
