@@ -21,7 +21,7 @@ from asd import AnomalyDetected, Config, Event
 from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
-from asd.operators.drill.inject import FaultInjector
+from asd.operators.drill.inject import FaultInjector, Faulty, gradient_fault, taps
 from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 
@@ -155,25 +155,34 @@ def random_fault(random: np.random.Generator, step: int, ranks: int) -> Fault:
     )
 
 
+class Changing:
+    """A fault that is another one in each step, made by Python."""
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+
+    def strike(self, array: np.ndarray) -> np.ndarray:
+        return array if self.fault is None else self.fault.apply(array, self.fault.step)
+
+
 def faults(seed: int, count: int) -> None:
     """Trains on through `count` random faults, and tells whom each rank accuses."""
     net, optimizer = build()
     monitor = StepMonitor(Config.of_process())
     monitor.attach(net, optimizer)
-    injectors = {site: FaultInjector(Fault("gradient", site, "set", 0.0, step=1 << 30)) for site in SITES}
-    quiet = injectors[SITES[0]].fault
-    for injector in injectors.values():
-        injector.attach(net)
+    found = {site: Changing() for site in SITES}
+    for site, (holder, attribute) in taps(net).items():
+        if site in found:
+            setattr(holder, attribute, Faulty(getattr(holder, attribute), gradient_fault(found[site].strike)))
     train_step = nn.TrainOneStepCell(net, optimizer).set_train()
     random, rank, ranks = np.random.default_rng(seed), get_rank(), get_group_size()
     for step in range(1, 2 * count + 1):
-        fault = random_fault(random, step, ranks) if step % 2 == 0 else quiet
-        for site, injector in injectors.items():
-            injector.fault = fault if site == fault.where else quiet
-        strike([*injectors.values()])
+        fault = random_fault(random, step, ranks) if step % 2 == 0 else None
+        for site, each in found.items():
+            each.fault = fault if fault is not None and site == fault.where and fault.rank == rank else None
         loss = train_step(*batch_of(step, rank))
         kinds = sorted({event.kind for event in monitor.step(loss) if event.kind in ("anomaly", "follower")})
-        tell(step=step, rank=rank, kinds=kinds, victim=fault.rank, fault=str(fault) if fault.rank is not None else "")
+        tell(step=step, rank=rank, kinds=kinds, victim=fault.rank if fault else None, fault=str(fault or ""))
     monitor.close()
 
 

@@ -14,6 +14,7 @@ Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the documen
 """
 
 from asd.config import Config
+from asd.drill import drilled
 from asd.dumps.compare.similarity import GradComparator
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig, dump_config_of
 from asd.operators.debugger.gradient_monitor import GradientMonitor
@@ -51,3 +52,7 @@ __all__ = [
 if Config.of_process().enabled:
     enable()
 register()
+if folder := drilled():
+    from asd.operators.drill.child import begin
+
+    begin(folder)

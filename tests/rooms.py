@@ -36,7 +36,8 @@ class Room(NamedTuple):
         return self.most + SLACK
 
 
-RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest", "operators/drill", "asd/injection")
+RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest")
+DRILL = ("operators/drill", "asd/injection", "asd/drill")
 ROOMS = (
     Room("asd", ("asd",), 1705, 1700),
     Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3321, 3300),
@@ -46,7 +47,8 @@ ROOMS = (
     Room("asd/dumps", ("asd/dumps",), 5000, 5000),
     Room("asd/cli", ("asd/cli",), 2800, 2800),
     Room("operators", ("operators",), 7000, 7000),
-    Room("operators/rerun and the like", RERUN, 4800, 4800),
+    Room("operators/rerun and the like", RERUN, 3580, 3600),
+    Room("drills", DRILL, 1720, 1200),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 3043, 3000),
     Room(
         "exporters of files",

@@ -20,6 +20,7 @@ GROUPS = {
     "train": {
         "demo": "train while a device computes wrongly; it is found, judged and replaced",
         "run": "run a training command with detection on",
+        "drill": "prove detection on this device, in your own training",
         "selftest": "test a device: all parts of detection, or known-answer tests",
         "env": "show the active settings and what this machine has",
         "tune": "propose thresholds for a budget of false alarms, from recorded values",

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asd.errors import ConfigError
-from asd.injection.patterns import PATTERNS, SHAPES, amount_is_valid
+from asd.injection.patterns import PATTERNS, SHAPES, ElementChange, amount_is_valid
 
 TARGETS = {
     "gradient": "the gradient at a checkpoint",
     "weight": "a parameter, before the step",
     "output": "the forward output of a checked layer",
+    "moment": "a state of the optimizer, before the step",
+    "update": "a parameter, after the optimizer has changed it",
 }
 
 
@@ -152,11 +154,21 @@ class Fault:
         faulty = np.array(array, copy=True, order="C")
         if faulty.size == 0:
             return faulty
-        random = np.random.default_rng(self.seed)
-        chosen = random.choice(faulty.size, size=min(self.elements, faulty.size), replace=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            SHAPES[self.pattern].spoil(faulty, self.amount, chosen, random)
+            SHAPES[self.pattern].spoil(faulty, self.plan(faulty.shape, faulty.dtype))
         return faulty
+
+    @property
+    def operation(self) -> str:
+        """Returns the operation of its pattern."""
+        return SHAPES[self.pattern].operation
+
+    def plan(self, shape: tuple[int, ...], dtype: Any) -> ElementChange:
+        """Returns its change of a tensor that is not empty, as data."""
+        random, size = np.random.default_rng(self.seed), math.prod(shape)
+        chosen = random.choice(size, size=min(self.elements, size), replace=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return SHAPES[self.pattern].plan(shape, dtype, self.amount, chosen, random)
 
     def changes(self, before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], step: int, where: str) -> Change:
         """Returns the change by `apply`, compared bit by bit."""

@@ -13,18 +13,38 @@ Array = np.ndarray[Any, Any]
 Random = np.random.Generator
 
 
+class ElementChange(NamedTuple):
+    """Change of some elements of a flat array, as data: every operator that has these can make it."""
+
+    at: Array  # indices of the elements that change
+    source: Array  # indices of the elements that their new values are computed from
+    operand: Array  # of the operation: one number, or one for each element
+
+
 class Pattern(NamedTuple):
     """Pattern of corruption of an array.
 
     Attributes:
         meaning: Description, which ends in the pattern's number.
-        spoil: Changes in place: the array, the number, the indices of the chosen elements, and a random stream.
+        operation: Operation on the values: `xor` with their bits, `multiply`, `set`, or `move`, which takes others.
+        plan: Returns the change from shape, type, number, indices of the chosen elements, and a random stream.
         is_valid: Returns whether a number is valid for the pattern.
     """
 
     meaning: str
-    spoil: Callable[[Array, float, Array, Random], None]
+    operation: str
+    plan: Callable[[tuple[int, ...], Any, float, Array, Random], ElementChange]
     is_valid: Callable[[float], bool]
+
+    def spoil(self, array: Array, plan: ElementChange) -> None:
+        """Changes an array in place."""
+        flat = array.reshape(-1)
+        values = flat[plan.source]
+        if self.operation == "xor":
+            values = (values.view(plan.operand.dtype) ^ plan.operand).view(array.dtype)
+        elif self.operation != "move":
+            values = values * plan.operand if self.operation == "multiply" else plan.operand
+        flat[plan.at] = values
 
 
 def _is_bit(amount: float) -> bool:
@@ -45,66 +65,79 @@ def amount_is_valid(pattern: str, amount: float) -> bool:
     return SHAPES[pattern].is_valid(amount)
 
 
-def _rows(array: Array) -> Array:
-    """Returns the array as a matrix; writing to the matrix changes the array."""
-    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+def _indices(shape: tuple[int, ...]) -> Array:
+    """Returns the index of each element, as a matrix with rows along the last axis."""
+    return np.arange(math.prod(shape)).reshape(-1, shape[-1] if shape else 1)
 
 
-def _bits(array: Array) -> Array:
-    return array.reshape(-1).view(f"u{array.dtype.itemsize}")
+def _flip(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
+    del shape, random
+    if amount >= 8 * dtype.itemsize:
+        raise ConfigError("fault flip", int(amount), f"valid for {dtype} is 0 to {8 * dtype.itemsize - 1}")
+    return ElementChange(chosen, chosen, np.array([1 << int(amount)], f"u{dtype.itemsize}"))
 
 
-def _flip(array: Array, amount: float, chosen: Array, random: Random) -> None:
-    del random
-    bits = _bits(array)
-    if amount >= 8 * array.dtype.itemsize:
-        raise ConfigError("fault flip", int(amount), f"valid for {array.dtype} is 0 to {8 * array.dtype.itemsize - 1}")
-    bits[chosen] ^= bits.dtype.type(1 << int(amount))
+def _chosen(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
+    del shape, random
+    return ElementChange(chosen, chosen, np.full(chosen.size, amount).astype(dtype))
 
 
-def _scale(array: Array, amount: float, chosen: Array, random: Random) -> None:
-    del random
-    array.reshape(-1)[chosen] *= array.dtype.type(amount)
-
-
-def _set(array: Array, amount: float, chosen: Array, random: Random) -> None:
-    del random
-    array.reshape(-1)[chosen] = amount
-
-
-def _factor(array: Array, amount: float, chosen: Array, random: Random) -> None:
+def _all(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
     del chosen, random
-    array *= array.dtype.type(amount)
+    every = _indices(shape).reshape(-1)
+    return ElementChange(every, every, np.full(1, amount).astype(dtype))
 
 
-def _noise(array: Array, amount: float, chosen: Array, random: Random) -> None:
+def _noise(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
+    every = _all(shape, dtype, amount, chosen, random)
+    return every._replace(operand=(1 + amount * random.standard_normal(every.at.size)).astype(dtype))
+
+
+def _fill(at: Array, dtype: Any, amount: float) -> ElementChange:
+    flat = at.reshape(-1)
+    return ElementChange(flat, flat, np.full(flat.size, amount).astype(dtype))
+
+
+def _stick(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
     del chosen
-    flat = array.reshape(-1)
-    flat *= (1 + amount * random.standard_normal(flat.size)).astype(array.dtype)
+    rows = _indices(shape)
+    return _fill(rows[:, random.integers(rows.shape[1])], dtype, amount)
 
 
-def _stick(array: Array, amount: float, chosen: Array, random: Random) -> None:
+def _zero(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
     del chosen
-    rows = _rows(array)
-    rows[:, random.integers(rows.shape[1])] = amount
-
-
-def _zero(array: Array, amount: float, chosen: Array, random: Random) -> None:
-    del chosen
-    rows, period = _rows(array), int(amount)
+    rows, period = _indices(shape), int(amount)
     top, left = (int(random.integers(min(period, size))) for size in rows.shape)
-    rows[top::period, left::period] = 0
+    return _fill(rows[top::period, left::period], dtype, 0)
+
+
+def _block(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
+    del chosen
+    rows, side = _indices(shape), int(amount)
+    top, left = (int(random.integers(max(1, size - side + 1))) for size in rows.shape)
+    return _fill(rows[top : top + side, left : left + side], dtype, 0)
+
+
+def _shift(shape: tuple[int, ...], dtype: Any, amount: float, chosen: Array, random: Random) -> ElementChange:
+    del chosen
+    rows = _indices(shape)
+    row = rows[random.integers(rows.shape[0])]
+    return ElementChange(row, np.roll(row, int(amount)), np.zeros(1, dtype))
 
 
 SHAPES: Mapping[str, Pattern] = MappingProxyType(
     {
-        "flip": Pattern("flips the bit with this number in one element, 0 being the lowest", _flip, _is_bit),
-        "scale": Pattern("multiplies one element by this factor", _scale, math.isfinite),
-        "set": Pattern("sets one element to this value; inf and nan are valid", _set, _anything),
-        "stick": Pattern("sets one column, along the last axis, to this value", _stick, _anything),
-        "noise": Pattern("multiplies every element by 1 plus noise of this standard deviation", _noise, math.isfinite),
-        "factor": Pattern("multiplies every element by this factor", _factor, math.isfinite),
-        "zero": Pattern("sets each so many-th element of each so many-th row to 0", _zero, _is_count),
+        "flip": Pattern("flips the bit with this number in one element, 0 being the lowest", "xor", _flip, _is_bit),
+        "scale": Pattern("multiplies one element by this factor", "multiply", _chosen, math.isfinite),
+        "set": Pattern("sets one element to this value; inf and nan are valid", "set", _chosen, _anything),
+        "stick": Pattern("sets one column, along the last axis, to this value", "set", _stick, _anything),
+        "noise": Pattern(
+            "multiplies every element by 1 plus noise of this standard deviation", "multiply", _noise, math.isfinite
+        ),
+        "factor": Pattern("multiplies every element by this factor", "multiply", _all, math.isfinite),
+        "zero": Pattern("sets each so many-th element of each so many-th row to 0", "set", _zero, _is_count),
+        "block": Pattern("sets a block with sides of so many elements to 0", "set", _block, _is_count),
+        "shift": Pattern("shifts one row, along the last axis, by so many elements", "move", _shift, _is_count),
     }
 )
 """All patterns by name."""

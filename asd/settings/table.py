@@ -11,8 +11,8 @@ from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
 from asd.settings.values import DIGITS, FOLDER, NAME, ValueFormat, Variable, choice, pair
 
-SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
-"""Variables that `asd run --ranks` passes to a training besides; they are not settings."""
+SET_BY_RUN = ("ASD_DEVICES", "ASD_DRILL", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
+"""Variables that `asd run --ranks` and `asd drill` pass to a training besides; they are not settings."""
 PROTECTIONS: Final = ("full", "document")
 _DETECTORS = ("state", "checksum")
 _SHARE_MADE_AGAIN = 0.01

@@ -65,7 +65,7 @@ def launch(
     path = environ.get("PATH", os.defpath)
     if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
         path = os.pathsep.join([str(Path(sys.executable).parent), path])
-    ranks, port = len(devices), _free_port()
+    ranks, port = len(devices), free_port()
     places = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder}"]
     counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--tail_worker_log={_NO_RANK}"]
     words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
@@ -75,7 +75,8 @@ def launch(
     return words, {**environ, **settings, "ASD_RESUME_FROM": resume[0], "ASD_RESUME_STEP": str(resume[1])}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,6 +1,5 @@
-"""Puts a fault into a network that is being trained, for drills on the CPU."""
+"""Puts a fault into a network that is being trained, for drills."""
 
-import functools
 import logging
 import re
 from collections.abc import Callable
@@ -12,78 +11,111 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import GlobalComm, get_rank
 from mindspore.train import Callback
 
-from asd.errors import ConfigError, UnsupportedError
+from asd.errors import ConfigError
 from asd.injection import Change, Fault
-from asd.operators.gate.slots import table
+from asd.operators.drill.strike import DeviceFault, StruckGradient, StruckOutput
 from asd.operators.gate.tap import InsertGradientOf
 from asd.operators.sensors.install import check_operators
+from asd.operators.sensors.optimizer_state import FLOATS
 
 _LOG = logging.getLogger("asd.injection")
+ANYWHERE = "."
+"""Place of a fault that is put where its seed says."""
 
 
 class FaultInjector(Callback):
     """Callback that makes `fault` happen; it comes after `StepMonitor` in the list.
 
-    In a loop of your own, call `attach` before the first step and `begin_step` before each.
+    In a loop of your own, call `attach` before the first step and `begin_step` before each. What it changes is changed
+    on the device, see `asd.operators.drill.strike`.
 
     Args:
         fault: What to do, where and when.
         first_step: Number of the first step, for a training that is resumed.
 
     Attributes:
-        changes: Every corruption that has been made.
         where: Name of the checkpoint or parameter it strikes, once `attach` was called; of several the first.
     """
 
     def __init__(self, fault: Fault, first_step: int = 1) -> None:
         super().__init__()
         self.fault = fault
-        self.changes: list[Change] = []
         self.where = ""
+        self._changes: list[Change] = []
         self._rank = get_rank() if GlobalComm.INITED else 0
         self._step = first_step - 1
-        self._calls = 0
-        self._weights: dict[str, Parameter] = {}
+        self._strikes: list[DeviceFault] = []
+        self._weights: list[Parameter] = []
 
-    def attach(self, net: nn.Cell) -> str:
+    @property
+    def changes(self) -> list[Change]:
+        """Returns the first change of each tensor in each step; it waits for the step that runs."""
+        for strike in self._strikes:
+            change = strike.told(self._step)
+            if change is not None:
+                self._changes.append(change)
+                _LOG.info("fault %s struck: %s", self.fault, change)
+        return self._changes
+
+    def attach(self, net: nn.Cell, optimizer: nn.Cell | None = None) -> str:
         """Finds the place in `net`, which has its checks already but is not compiled yet, and returns its name.
+
+        Args:
+            net: The network.
+            optimizer: The optimizer, for faults of its state.
 
         Raises:
             ConfigError: No checkpoint or parameter has such a name.
-            UnsupportedError: The device is not the CPU.
         """
-        if ms.get_context("device_target") != "CPU":
-            raise UnsupportedError(f"faults can be injected on the CPU only, not on {ms.get_context('device_target')}.")
-        if self.fault.target == "weight":
-            places: dict[str, Any] = {parameter.name: parameter for parameter in net.trainable_params()}
+        target, places = self.fault.target, dict[str, Any]()
+        if target in ("gradient", "output"):
+            places = taps(net, operators=target == "gradient")
+        elif target == "moment":
+            own = optimizer.get_parameters() if optimizer is not None else ()
+            trained = {id(weight) for weight in getattr(optimizer, "parameters", ())}
+            places = {
+                each.name: each for each in own if id(each) not in trained and each.dtype in FLOATS and each.size > 1
+            }
         else:
-            places = _taps(net, operators=self.fault.target == "gradient")
+            places = {parameter.name: parameter for parameter in net.trainable_params()}
         chosen = self._choose(places)
         self.where = chosen[0]
-        if self.fault.target == "weight":
-            self._weights = {name: places[name] for name in chosen}
-            return self.where
         for name in chosen:
-            strike = functools.partial(self._strike, where=name)
-            place, attribute = places[name]
-            faulty = _Faulty(getattr(place, attribute), strike, on_gradient=self.fault.target == "gradient")
-            setattr(place, attribute, faulty)
+            strike = DeviceFault(self.fault, name)
+            self._strikes.append(strike)
+            if target in ("gradient", "output"):
+                place, attribute = places[name]
+                kind = StruckGradient if target == "gradient" else StruckOutput
+                setattr(place, attribute, Faulty(getattr(place, attribute), kind(strike)))
+            else:
+                self._weights.append(places[name])
         return self.where
 
-    def begin_step(self) -> None:
-        """Counts the step, and strikes a weight if it is its turn."""
-        self._step += 1
-        if self.fault.is_active(self._step, self._rank):
-            for name, weight in self._weights.items():
-                before = weight.asnumpy()
-                after = self._strike(before, where=name)
-                if after is not before:
-                    weight.copy_(Tensor(after))
+    def begin_step(self, step: int | None = None) -> None:
+        """Counts the step, or takes its number, and strikes a weight or a state of the optimizer if it is its turn."""
+        if self._strikes:
+            self.changes  # noqa: B018 - of the step before
+        self._step = self._step + 1 if step is None else step
+        for strike in self._strikes:
+            strike.arm(active=self.fault.is_active(self._step, self._rank))
+        if self.fault.target != "update":
+            self._strike_weights()
+
+    def end_update(self) -> None:
+        """Strikes what the optimizer has just written, if it is its turn."""
+        if self.fault.target == "update":
+            self._strike_weights()
+
+    def _strike_weights(self) -> None:
+        if self._weights and self.fault.is_active(self._step, self._rank):
+            for strike, weight in zip(self._strikes, self._weights, strict=True):
+                weight.copy_(strike(weight * 1))
 
     def on_train_begin(self, run_context: Any) -> None:
         """Finds the site of the fault in the network that is about to be trained."""
         if not self.where:
-            self.attach(run_context.original_args().train_network)
+            training = run_context.original_args()
+            self.attach(training.train_network, training.get("optimizer"))
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Begins a step of `Model.train`."""
@@ -95,26 +127,12 @@ class FaultInjector(Callback):
             raise ConfigError(
                 "fault where", self.fault.where, f"it must be an expression that matches one of {', '.join(places)}"
             )
+        if self.fault.where == ANYWHERE:
+            return [found[self.fault.seed % len(found)]]
         return found if self.fault.chance < 1 else found[:1]
 
-    def _strike(self, array: np.ndarray, *, where: str) -> np.ndarray:
-        if not self.fault.is_active(self._step, self._rank):
-            return array
-        self._calls += 1
-        fault = self.fault.of_call(self._calls)
-        if fault is None:
-            return array
-        if table().replaying:
-            # Hardware that failed in one step only is well again, other hardware fails in every run of it.
-            return array if self.fault.duration == 1 else fault.apply(array, self._step)
-        faulty = fault.apply(array, self._step)
-        change = fault.changes(array, faulty, self._step, where)
-        self.changes.append(change)
-        _LOG.info("fault %s struck: %s", fault, change)
-        return faulty
 
-
-def _taps(net: nn.Cell, *, operators: bool) -> dict[str, tuple[Any, str]]:
+def taps(net: nn.Cell, *, operators: bool = True) -> dict[str, tuple[Any, str]]:
     """Returns the object that holds the tap of each checkpoint, and the attribute it is in, by the checkpoint's name.
 
     Args:
@@ -131,16 +149,15 @@ def _taps(net: nn.Cell, *, operators: bool) -> dict[str, tuple[Any, str]]:
     return {getattr(*holder).site.name: holder for holder in holders}
 
 
-class _Faulty(nn.Cell):
+class Faulty(nn.Cell):
     """Tap with a fault after it."""
 
-    def __init__(self, tap: Any, strike: Callable[[np.ndarray], np.ndarray], *, on_gradient: bool) -> None:
+    def __init__(self, tap: Any, fault: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
-        self.site = tap.site
-        self.tap = tap
-        self.fault = gradient_fault(strike) if on_gradient else _OutputFault(strike)
+        self.site, self.tap, self.fault = tap.site, tap, fault
 
     def construct(self, x):
+        """Returns what the fault makes of the tap's result."""
         return self.fault(self.tap(x))
 
 
@@ -174,17 +191,3 @@ class _GradientFault(nn.Cell):
 
     def construct(self, x):
         return self.insert(x)
-
-
-class _OutputFault(nn.Cell):
-    """Corrupts its input and leaves the gradient unchanged."""
-
-    def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
-        super().__init__(auto_prefix=False)
-        self.corrupt = numpy_operator(strike)
-
-    def construct(self, x):
-        return self.corrupt(x)
-
-    def bprop(self, x, out, dout):
-        return (dout,)

@@ -13,7 +13,8 @@ from asd.injection import PATTERNS, TARGETS, Fault
 
 TYPES = ("float16", "float32", "float64")
 SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
-AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "noise": 0.5, "factor": 4.0, "zero": 2}
+AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "noise": 0.5, "factor": 4.0}
+AMOUNTS |= {"zero": 2, "block": 2, "shift": 1}
 
 WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
 FINITE = ("scale", "noise", "factor")
@@ -21,7 +22,7 @@ AMOUNT = {
     "flip": st.integers(0, 63),
     "set": st.floats(),
     "stick": st.floats(),
-    "zero": st.integers(1, 10**6),
+    **dict.fromkeys(("zero", "block", "shift"), st.integers(1, 10**6)),
     **dict.fromkeys(FINITE, st.floats(allow_nan=False, allow_infinity=False)),
 }
 
@@ -128,7 +129,9 @@ def test_type_and_shape_stay_and_the_original_is_not_touched(dtype, shape, patte
         assert change.elements == 0
         assert (change.at, math.isnan(change.before)) == ((), True)
     else:
-        assert change.elements > 0
+        assert change.elements > 0 or (pattern == "shift" and before.size == 1)
+        if change.elements == 0:
+            return
         assert change.at == np.unravel_index(differing[0], before.shape)
         assert repr((change.before, change.after)) == repr((float(before[change.at]), float(after[change.at])))
 
@@ -159,7 +162,7 @@ def test_the_seed_alone_decides_and_every_step_is_alike(pattern):
         assert np.array_equal(bits(first), bits(again))
     results = {fault(pattern, seed=seed).apply(before, 1).tobytes() for seed in range(10)}
     # One strikes all elements, and one has as many places as its period.
-    assert len(results) > {"factor": 0, "zero": 2}.get(pattern, 5)
+    assert len(results) > {"factor": 0, "zero": 2, "shift": 2}.get(pattern, 5)
 
 
 def test_each_pattern_does_what_it_says():

@@ -121,15 +121,9 @@ def test_sunk_data_train_to_the_same_bits_with_audits_and_without_detection(on_a
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_where_a_call_makes_several_steps_the_event_names_the_refused_one(refuses, graph, monkeypatch):
-    strike = FaultInjector._strike  # the runs of a graph are the steps
-
-    def by_runs(injector, array, *, where):
-        injector._step = injector.runs = getattr(injector, "runs", 0) + 1
-        return strike(injector, array, where=where)
-
-    monkeypatch.setattr(FaultInjector, "_strike", by_runs)
     config = settings() if refuses else settings(on_anomaly="log", confirm=0.0)
-    train, fault = functools.partial(train_sunk, steps=3), "gradient:norm_out:set=inf:step=8"
+    # The third call makes steps 7 to 9, and of its runs the seed strikes the second.
+    train, fault = functools.partial(train_sunk, steps=3), "gradient:norm_out:set=inf:step=3:chance=0.2:seed=48"
     training = Training(monkeypatch, fault, config=config, train=train)
     assert ("sink_size=1" in str(training.monitor.monitor.protections.missing)) is refuses
     told = [each for each in training.events if each.level.name != "NORMAL"]

@@ -74,7 +74,7 @@ class Gan:
             self.injector.attach(self.nets[fault])
         for step in range(1, STEPS + 1):
             for key in order:
-                self.injector._step = step if key == turn else 0
+                self.injector.begin_step(step if key == turn else 0)
                 if not (step == BAD and key == skipped):
                     self.make(step, key)
                 if self.monitors and not joint:

@@ -1,0 +1,165 @@
+"""Redirects the files that a training writes into the folder of its drill, and refuses what cannot be redirected."""
+
+import builtins
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from asd.drill import REFUSED, TrainingPlan
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_AUDITED = {
+    "os.mkdir": 1,
+    "os.remove": 1,
+    "os.rename": 2,
+    "os.rmdir": 1,
+    "os.truncate": 1,
+    "os.link": 2,
+    "os.symlink": 2,
+    "sqlite3.connect": 1,
+}
+"""Events of the interpreter that change files, with the number of paths among their arguments."""
+_RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
+"""Events whose last argument is the descriptor of the folder that a path is relative to, or -1."""
+_READ = ("stat", "lstat", "listdir", "scandir", "access", "readlink")
+_CHANGE = ("remove", "unlink", "rmdir", "chmod", "utime")
+
+
+class Overlay:
+    """Layer over the file system: new files and folders are below `folder`, and are found there.
+
+    Args:
+        folder: Folder of this training.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.realpath(folder)
+        self._below = os.path.join(self._folder, "writes")
+        self._free = (self._folder, "/dev", "/proc", os.path.realpath(tempfile.gettempdir()))
+        self._real = {name: getattr(os, name) for name in ("open", "mkdir", "rename", "replace", *_READ, *_CHANGE)}
+        self._open = builtins.open
+
+    def begin(self) -> None:
+        """Puts the layer in place, for the rest of this process and for processes that it forks."""
+        builtins.open = io.open = self._open_file
+        os.open, os.mkdir = self._open_low, self._mkdir
+        os.rename, os.replace = self._moves("rename"), self._moves("replace")
+        for name in (*_READ, *_CHANGE):
+            setattr(os, name, self._looks(self._real[name]))
+        sys.addaudithook(self._audit)
+
+    def place(self, path: Any) -> str | None:
+        """Returns the redirected path; None for descriptors, pipes, and places that are free to write."""
+        if not isinstance(path, (str, bytes, os.PathLike)) or not os.fspath(path):
+            return None
+        whole = os.path.abspath(os.fsdecode(path))
+        is_free = any(whole == each or whole.startswith(each + os.sep) for each in self._free)
+        return None if is_free else self._below + whole
+
+    def to_write(self, path: Any, *, keep: bool = False) -> Any:
+        """Returns the path to write instead; `keep` copies the present content of the file there first."""
+        below = self.place(path)
+        if below is None or (self._exists(path) and not self._is_file(path)):  # a pipe, a device, a folder
+            return path
+        os.makedirs(os.path.dirname(below), exist_ok=True)
+        if keep and not self._exists(below) and self._exists(path):
+            shutil.copyfile(path, below)
+        return below
+
+    def _exists(self, path: Any) -> bool:
+        try:
+            self._real["stat"](path)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _is_file(self, path: Any) -> bool:
+        return stat.S_ISREG(self._real["stat"](path).st_mode)
+
+    def _found(self, path: Any) -> Any:
+        below = self.place(path)
+        return below if below is not None and self._exists(below) else path
+
+    def _open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if set(mode) & set("wax+"):
+            if "x" in mode and self._exists(file):
+                raise FileExistsError(file)
+            return self._open(self.to_write(file, keep="w" not in mode), mode, *args, **kwargs)
+        return self._open(self._found(file), mode, *args, **kwargs)
+
+    def _open_low(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is None:
+            writes = flags & _WRITES and not flags & os.O_DIRECTORY
+            path = self.to_write(path, keep=not flags & os.O_TRUNC) if writes else self._found(path)
+        return int(self._real["open"](path, flags, mode, dir_fd=dir_fd))
+
+    def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        below = self.place(path) if dir_fd is None else None
+        if below is None or self._exists(path):
+            self._real["mkdir"](path, mode, dir_fd=dir_fd)
+            return
+        parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
+        if not self._exists(self._found(parent)):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        os.makedirs(os.path.dirname(below), exist_ok=True)
+        self._real["mkdir"](below, mode)
+
+    def _moves(self, name: str) -> Callable[..., Any]:
+        def move(source: Any, target: Any, **kwargs: Any) -> None:
+            self._real[name](self._found(source), self.to_write(target), **kwargs)
+
+        return move
+
+    def _looks(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)
+
+        return look
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            paths = args[:1] if isinstance(args[2], int) and args[2] & _WRITES else ()
+        else:
+            paths = args[: _AUDITED.get(event, 0)]
+        if event in _RELATIVE and isinstance(args[-1], int) and args[-1] >= 0:
+            paths = tuple(os.path.join(os.readlink(f"/proc/self/fd/{args[-1]}"), os.fsdecode(each)) for each in paths)
+        for path in paths:
+            written = self.place(path) if path != ":memory:" else None
+            if written is not None and not (event == "open" and self._exists(path) and not self._is_file(path)):
+                self._refuse(event, os.path.abspath(os.fsdecode(path)))
+
+    def _refuse(self, event: str, path: str) -> None:
+        if self._exists(path) is (event == "os.mkdir") and event != "open":  # it fails by itself
+            return
+        with self._open(os.path.join(self._folder, REFUSED), "a", encoding="utf-8") as told:
+            told.write(f"{path} by {event}\n")
+        raise PermissionError(1, f"a drill cannot redirect {event}: pass --allow-writes", path)
+
+
+def begin(folder: str) -> None:
+    """Begins to redirect what this process writes, if its plan says so."""
+    if TrainingPlan.load(folder).redirects:
+        Overlay(folder).begin()
+
+
+def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int]] | None:
+    """Returns size and time of change of all files below a folder; None if they are more than `most`."""
+    found: dict[str, tuple[int, int]] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__" and Path(place, name) != without]
+        for name in names:
+            path = os.path.join(place, name)
+            try:
+                state = os.lstat(path)
+            except OSError:
+                continue
+            found[path] = state.st_size, state.st_mtime_ns
+        if len(found) > most:
+            return None
+    return found

@@ -1,0 +1,243 @@
+"""Follows a training that is drilled: counts its steps, records losses, times and weights, and ends it after some."""
+
+import atexit
+import contextlib
+import json
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn
+from mindspore.communication import GlobalComm, get_rank
+from mindspore.train import Callback, Model
+
+from asd.drill import TrainingPlan
+from asd.errors import ConfigError
+from asd.injection import Fault
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.monitor.step_monitor import StepMonitor
+from asd.operators.monitor.training_watch import TrainingWatch
+from asd.operators.private import patches
+from asd.operators.private.compiler import executors
+from asd.operators.private.layout import local
+from asd.operators.private.names import find
+from asd.operators.ranks.weights import hashes_of
+from asd.operators.sensors.optimizer_state import FLOATS
+from asd.operators.start.unwatched import OPTIMIZERS
+from asd.rundir.disk import write_whole
+
+_GROUP = "drill"
+_SAMPLES = 4096  # numbers of all weights, by which two runs are compared where their bits differ
+
+
+class TrainingFollower:
+    """TrainingFollower of the training of this process.
+
+    Args:
+        plan: Steps to make, and the fault to inject.
+    """
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._inside = 0
+        self._began, self._last = time.perf_counter(), (0.0, 0.0)
+        self._trained: list[nn.Cell] = []
+        self._place = ""  # where steps end: the first place that was seen
+        self._updates = 0
+        self._losses: list[float | None] = []
+        self._steps, self._first = 0, 0.0
+        self._seconds: list[float] = []
+        self._busy: list[float] = []
+        self._injector: FaultInjector | None = None
+
+    def begin(self) -> None:
+        """Puts hooks around every place where a step may end."""
+        patches.wrap(Model, "train", self._around_train, _GROUP)
+        for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
+            patches.wrap(kind, "__call__", self._around_cell, _GROUP)
+        for kind in OPTIMIZERS:
+            patches.wrap(kind, "__init__", self._around_init, _GROUP)
+            patches.wrap(kind, "__call__", self._around_optimizer, _GROUP)
+        for kind in executors():
+            patches.wrap(kind, "__call__", self._around_compiled, _GROUP)
+        patches.wrap(StepMonitor, "step", self._around_judged, _GROUP)
+        if self._plan.fault:
+            self._injector = FaultInjector(Fault.parse(self._plan.fault))
+            patches.wrap(TrainingWatch, "attach", self._around_attach, _GROUP)
+            patches.wrap(TrainingWatch, "_look", self._around_look, _GROUP)
+        atexit.register(self.save)
+
+    def _around_attach(self, attach: Any, watch: TrainingWatch, net: Any, optimizer: Any, *more: Any) -> None:
+        """Puts the fault into a network that has its checks."""
+        attach(watch, net, optimizer, *more)
+        injector = self._injector
+        if injector is not None and not injector.where:
+            with contextlib.suppress(ConfigError):  # it has no such place, and nothing is struck
+                injector.attach(net if net is not None else watch._optimizer, watch._optimizer)
+                injector.begin_step()
+
+    def _around_look(self, look: Any, watch: TrainingWatch, *args: Any) -> Any:
+        """Strikes what an update has written before the step is judged, but not what a rerun of it writes."""
+        if self._injector is not None and watch._made is None:
+            self._injector.end_update()
+        return look(watch, *args)
+
+    def _around_train(
+        self, train: Any, model: Any, epoch: int, data: Any, callbacks: Any = None, *args: Any, **kw: Any
+    ):
+        given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+        self._inside += 1
+        try:
+            return train(model, epoch, data, [*given, _StepEnds(self)], *args, **kw)
+        finally:
+            self._inside -= 1
+
+    def _around_cell(self, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+        return self._step_of("cell", cell, call, cell, *args, **kwargs)
+
+    def _around_optimizer(self, call: Any, optimizer: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+        return self._step_of("optimizer", optimizer, call, optimizer, *args, **kwargs)
+
+    def _around_init(self, init: Any, optimizer: nn.Cell, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        if not self._place:
+            self._trained = [optimizer]
+
+    def _around_judged(self, judge: Any, monitor: Any, outputs: Any = None) -> Any:
+        events = judge(monitor, outputs)
+        if not self._inside and self._place in ("", "monitor"):
+            self._place = "monitor"
+            self.end_step(outputs)
+        return events
+
+    def _around_compiled(self, call: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+        """Counts the call of a compiled function as a step, if it made an update."""
+        outputs = call(graph, *args, **kwargs)
+        if not self._inside and self._place in ("", "compiled") and self._trained:
+            made = _updates(self._trained[0])
+            if made > self._updates:
+                self._place, self._updates = "compiled", made
+                self.end_step(outputs)
+        return outputs
+
+    def _step_of(self, place: str, cell: nn.Cell, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._inside or self._place not in ("", place):
+            return call(*args, **kwargs)
+        self._inside += 1
+        try:
+            outputs = call(*args, **kwargs)
+        finally:
+            self._inside -= 1
+        self._place, self._trained = place, [cell]
+        self.end_step(outputs if place == "cell" else None)
+        return outputs
+
+    def watch(self, network: nn.Cell) -> None:
+        """Notes the network whose weights are compared in the end."""
+        self._place, self._trained = "callback", [network]
+
+    def end_step(self, outputs: Any, made: int = 1) -> None:
+        """Records a step, or several of sunk data; ends the training after the last one."""
+        while isinstance(outputs, (tuple, list)) and outputs:
+            outputs = outputs[0]
+        loss = float(outputs.asnumpy().reshape(-1)[0]) if isinstance(outputs, Tensor) else None
+        now, busy = time.perf_counter(), time.process_time()
+        if self._steps:
+            self._seconds.append((now - self._last[0]) / made)
+            self._busy.append((busy - self._last[1]) / made)
+        else:
+            self._first = now - self._began
+        self._last = now, busy
+        self._losses.append(loss)
+        self._steps += made
+        if self._steps >= self._plan.steps:
+            self.save(ended=True)
+            _end()
+        if self._injector is not None and self._injector.where:
+            self._injector.begin_step(self._steps + 1)
+
+    def save(self, *, ended: bool = False) -> None:
+        """Writes the record of this rank, once; nothing if no step was seen."""
+        if not self._steps:
+            return
+        atexit.unregister(self.save)
+        rank = get_rank() if GlobalComm.INITED else 0
+        weights = _weights(self._trained)
+        record = {
+            "rank": rank,
+            "ended": ended,
+            "steps": self._steps,
+            "place": self._place,
+            "mode": "graph" if ms.get_context("mode") == ms.GRAPH_MODE else "pynative",
+            "device": ms.get_context("device_target"),
+            "seeded": ms.get_seed() is not None,
+            "losses": self._losses,
+            "seconds": self._seconds,
+            "busy": self._busy,
+            "first": self._first,
+            "memory": _memory(),
+            "hash": hashes_of(weights),
+            "sample": _sample(weights),
+            "struck": [each._asdict() for each in self._injector.changes] if self._injector is not None else [],
+        }
+        write_whole(Path(self._plan.folder, f"record-rank{rank}.json"), json.dumps(record))
+
+
+class _StepEnds(Callback):
+    """Callback that comes last, so that a step is over when it is called."""
+
+    def __init__(self, follower: TrainingFollower) -> None:
+        super().__init__()
+        self._follower, self._made = follower, 0
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Finds the network that is trained."""
+        self._follower.watch(run_context.original_args().train_network)
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Ends a step, or a call with several steps of sunk data."""
+        training = run_context.original_args()
+        now = int(training.cur_step_num)
+        made, self._made = max(1, now - self._made), now
+        self._follower.end_step(training.net_outputs, made)
+
+
+def _end() -> NoReturn:
+    """Ends the training with exit code 0; no `except Exception` of it stops that."""
+    raise SystemExit(0)
+
+
+def _updates(optimizer: Any) -> int:
+    counter = getattr(optimizer, "global_step", None)
+    return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else 0
+
+
+def _weights(cells: Iterable[Any]) -> list[Parameter]:
+    """Returns all weights and states of the optimizer, by name."""
+    found = {each.name: each for cell in cells for each in (*cell.get_parameters(), *getattr(cell, "parameters", ()))}
+    return [found[name] for name in sorted(found) if local(found[name]).size]
+
+
+def _sample(weights: list[Parameter]) -> list[float]:
+    floats = [each for each in weights if each.dtype in FLOATS]
+    most = max(1, _SAMPLES // max(1, len(floats)))
+    found: list[float] = []
+    for each in floats[:_SAMPLES]:
+        flat = local(each).asnumpy().reshape(-1)
+        found += map(float, flat[:: -(-flat.size // most)])
+    return found
+
+
+def _memory() -> int:
+    """Returns the most bytes that were used: of the device where it has memory of its own, else of this process."""
+    if ms.get_context("device_target") != "CPU":
+        return int(ms.runtime.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def begin(folder: str) -> None:
+    """Begins to follow the training of this process."""
+    TrainingFollower(TrainingPlan.load(folder)).begin()

@@ -1,0 +1,222 @@
+"""Changes a tensor on the device, by its own operators: gather, one operation, and a scatter into a copy.
+
+The host decides before a step whether the fault is active; the device counts the calls and decides which of them it
+strikes, so a run of the same step that follows is struck as hardware would be.
+"""
+
+import itertools
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
+from mindspore.ops.primitive import constexpr
+
+from asd.injection import Change, Fault
+from asd.operators.gate.guard_state import write
+from asd.operators.gate.tap import InsertGradientOf, hidden
+from asd.operators.private.mixed_precision import CheckCell
+
+_CALLS = 4096  # after which the chances of calls repeat themselves
+_TYPES = {ms.float16: np.float16, ms.bfloat16: np.float16, ms.float32: np.float32, ms.float64: np.float64}
+_LAYOUTS = {ms.float16: (10, 15, 15), ms.bfloat16: (7, 127, 15), ms.float32: (23, 127, 31), ms.float64: (52, 1023, 63)}
+"""Bits of the mantissa, bias of the exponent, and the bit of the sign."""
+_POWERS = (64, 32, 16, 8, 4, 2, 1)
+_living: weakref.WeakValueDictionary[int, "DeviceFault"] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+@constexpr
+def _constants(number: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Returns the constants of a strike for a tensor; Python runs it while the compiler follows the network."""
+    return _living[number].constants(shape, dtype)
+
+
+class DeviceFault(CheckCell):
+    """Fault of one tensor.
+
+    Args:
+        fault: What to change, and in which of the calls while it is active.
+        where: Name of the tensor.
+
+    Attributes:
+        where: Name of the tensor.
+    """
+
+    def __init__(self, fault: Fault, where: str) -> None:
+        super().__init__()
+        self.where, self._fault, self.number = where, fault, next(_numbers)
+        _living[self.number] = self
+        self.is_moving, self.operation = fault.chance < 1, fault.operation
+        turns = [fault.of_call(call + 1) for call in range(_CALLS)] if self.is_moving else []
+        strikes = [float(each is not None) for each in turns] if turns else [1.0, *[float(fault.duration > 1)] * 7]
+        offsets = [each.seed % 65521 if each is not None else 0 for each in turns] or [0] * len(strikes)
+        self.strikes, self.offsets = Tensor(strikes, ms.float32), Tensor(offsets, ms.int32)
+        self.last, self.one = Tensor(float(len(strikes)), ms.float32), Tensor([1.0], ms.float32)
+        self._armed = Parameter(np.zeros(1, np.float32), name="asd_armed", requires_grad=False)
+        self._calls = Parameter(np.zeros(1, np.float32), name="asd_calls", requires_grad=False)
+        self._struck = Parameter(np.zeros(4, np.float32), name="asd_struck", requires_grad=False)
+        self.state = hidden(self._armed, self._calls, self._struck)
+        self._at: np.ndarray = np.zeros(0, np.int64)
+        self._shape: tuple[int, ...] = ()
+        self.add, self.assign, self.gather, self.scatter = (
+            P.AssignAdd(),
+            P.Assign(),
+            P.Gather(),
+            P.TensorScatterUpdate(),
+        )
+        self.rest, self.select, self.concat, self.tile = P.FloorMod(), P.Select(), P.Concat(), P.Tile()
+        self.sum, self.mul, self.cut, self.flip = P.ReduceSum(), P.Mul(), P.Slice(), Flip()
+
+    def __deepcopy__(self, memo: Any) -> "DeviceFault":
+        """Returns itself: a copy of a network is struck where the network is."""
+        return self
+
+    def constants(self, shape: tuple[int, ...], dtype: Any) -> tuple[Tensor, ...]:
+        """Returns indices to write and to read, the operand, and how often the operand's kind of word is repeated."""
+        kind, fault = np.dtype(_TYPES[dtype]), self._fault
+        if self.operation == "xor":
+            bit = int(fault.amount) - (16 if fault.amount >= 16 > 4 * kind.itemsize else 0)  # the same in a short one
+            self.flip.bit, fault = bit, replace(fault, amount=bit)
+            self.flip.mantissa, self.flip.bias, self.flip.signs = _LAYOUTS[dtype]
+        at, source, operand = fault.plan(shape, kind)
+        self._at, self._shape = at, shape
+        return Tensor(at.astype(np.int32)), Tensor(source.astype(np.int32)), Tensor(operand.astype(kind), dtype)
+
+    def construct(self, x):
+        """Returns `x`, changed if it is this call's turn."""
+        if 0 in x.shape:
+            return x
+        at, source, operand = _constants(self.number, x.shape, x.dtype)
+        armed, calls, struck = self.state()
+        flat = F.reshape(x, (-1,))
+        call = F.cast(self.rest(F.depend(calls, x) * self.one, self.last), ms.int32)
+        turn = self.gather(self.strikes, call, 0) * armed
+        counted = self.add(calls, F.depend(armed, call))
+        if self.is_moving:
+            moves = self.gather(self.offsets, call, 0)
+            at, source = self.rest(at + moves, flat.shape[0]), self.rest(source + moves, flat.shape[0])
+        before, taken = self.gather(flat, at, 0), self.gather(flat, source, 0)
+        if self.operation == "xor":
+            spoiled = F.cast(self.flip(taken), x.dtype)
+        elif self.operation == "multiply":
+            spoiled = self.mul(taken, operand)
+        elif self.operation == "set":
+            spoiled = operand
+        else:
+            spoiled = taken
+        is_turn = self.tile(turn > 0, (before.shape[0],))
+        values = self.select(is_turn, spoiled, before)
+        # inf and nan are as good as any value here: what is told is not computed with.
+        differs = F.cast(F.logical_not(F.equal(values, before)), ms.float32)
+        first = (self.cut(F.cast(each, ms.float32), (0,), (1,)) for each in (before, values))
+        fresh = self.concat((turn, F.reshape(self.sum(differs), (1,)), *first))
+        told = self.assign(
+            struck, self.select(self.tile(turn * (1.0 - self.cut(struck, (0,), (1,))) > 0, (4,)), fresh, struck)
+        )
+        out = self.scatter(flat, F.reshape(at, (-1, 1)), values)
+        return F.reshape(F.depend(F.depend(out, told), counted), x.shape)
+
+    def arm(self, *, active: bool) -> None:
+        """Makes the fault active or not, before a step."""
+        write(self._armed, np.full(1, active, np.float32))
+
+    def told(self, step: int) -> Change | None:
+        """Returns the first change since the last call; None if it changed nothing."""
+        turn, elements, before, after = self._struck.asnumpy().tolist()
+        if not turn:
+            return None
+        write(self._struck, np.zeros(4, np.float32))
+        at = tuple(map(int, np.unravel_index(self._at[0], self._shape))) if self._shape else ()
+        return Change(step, self.where, int(elements), at, before, after)
+
+
+class Flip(CheckCell):
+    """Flip of one bit by exact arithmetic: a compiled graph has no view of numbers as integers.
+
+    Attributes:
+        bit: The bit, 0 being the lowest; it and the layout of the type are set when that is known.
+        mantissa: Bits of the mantissa.
+        bias: Bias of the exponent.
+        signs: Bit of the sign.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bit, self.mantissa, self.bias, self.signs = 0, 23, 127, 31
+        self.select, self.rest, self.floor = P.Select(), P.FloorMod(), P.Floor()
+
+    def construct(self, x):
+        """Returns `x` with that bit flipped, in float32; a zero gets the value that the bit alone has."""
+        value = F.cast(x, ms.float32)
+        if self.bit == self.signs:
+            return -value
+        size = F.abs(value)
+        one, nothing = F.ones_like(size), F.zeros_like(size)
+        rest, exponent, unit = self.select(size > 0, size, one), nothing, one
+        for power in _POWERS:
+            is_small = rest < 2.0 ** (1 - power)
+            rest = rest * self.select(is_small, one * 2.0**power, one)
+            unit = unit * self.select(is_small, one * 2.0**-power, one)
+            exponent = exponent - self.select(is_small, one * power, nothing)
+        for power in _POWERS:
+            is_large = rest >= 2.0**power
+            rest = rest * self.select(is_large, one * 2.0**-power, one)
+            unit = unit * self.select(is_large, one * 2.0**power, one)
+            exponent = exponent + self.select(is_large, one * power, nothing)
+        if self.bit < self.mantissa:
+            least = 2.0 ** (self.bit - self.mantissa)
+            is_set = self.rest(self.floor(rest * (1 / least)), 2.0) > 0.5
+            change = unit * least * self.select(is_set, -one, one)
+            return value + self.select(value < 0, -change, change)
+        steps = 2.0 ** (self.bit - self.mantissa)
+        is_set = self.rest(self.floor((exponent + self.bias) * (1 / steps)), 2.0) > 0.5
+        if steps > 1:
+            half = self.select(is_set, one * 2.0 ** (-steps / 2), one * 2.0 ** (steps / 2))
+            return self.select(size > 0, value * half * half, one * 2.0 ** (steps - self.bias))
+        return self.select(size > 0, value * self.select(is_set, one * 0.5, one * 2.0), one * 2.0 ** (1 - self.bias))
+
+
+class StruckGradient(CheckCell):
+    """Identity whose gradient is struck, in graph mode and PyNative alike."""
+
+    def __init__(self, strike: DeviceFault) -> None:
+        super().__init__()
+
+        def in_graph(gradient):
+            return strike(gradient)
+
+        self.insert = InsertGradientOf(in_graph)
+        self.hook = ops.HookBackward(lambda gradients: strike(gradients[0]))
+
+    def __call__(self, x):
+        """Attaches a hook in PyNative."""
+        return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
+
+    def construct(self, x):
+        """Returns `x`."""
+        return self.insert(x)
+
+
+class StruckOutput(CheckCell):
+    """Identity whose result is struck, and whose gradient is unchanged."""
+
+    def __init__(self, strike: DeviceFault) -> None:
+        super().__init__()
+        self.strike, self.replace = strike, _Replace()
+
+    def construct(self, x):
+        """Returns `x`, struck."""
+        return self.replace(x, self.strike(F.stop_gradient(x)))
+
+
+class _Replace(nn.Cell):
+    def construct(self, x, struck):
+        return struck
+
+    def bprop(self, x, struck, out, dout):
+        return dout, F.zeros_like(struck)

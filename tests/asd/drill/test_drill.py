@@ -1,0 +1,83 @@
+"""Drill without MindSpore: what a training writes is redirected, and what cannot be is refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asd.cli import main
+from asd.drill import REFUSED, TrainingPlan
+from asd.drill.job import DrillJob, command_of
+
+BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
+
+
+def run(code, folder, where, redirects=True):
+    TrainingPlan(str(folder), 8, redirects).save()
+    (folder / "tmp").mkdir()
+    environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(BOOTSTRAP)}
+    return subprocess.run(
+        [sys.executable, "-B", "-c", code], cwd=where, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+USES = {
+    "a new file is found again": "open('a', 'w').write('1'); assert open('a').read() == '1'",
+    "an old file keeps its content": "open('old', 'a').write('2'); assert open('old').read() == '12'",
+    "an old file is replaced": "open('old', 'w').write('3'); assert open('old').read() == '3'",
+    "folders": "import os; os.makedirs('b/c'); assert os.path.isdir('b/c'); open('b/c/d', 'x'); "
+    "assert os.listdir('b/c') == ['d']",
+    "pathlib": "import pathlib as p; f = p.Path('e'); f.write_text('5'); f.rename('g'); assert not f.exists(); "
+    "assert p.Path('g').read_text() == '5'",
+    "removed": "import os; open('h', 'w').close(); os.remove('h'); assert not os.path.exists('h')",
+    "a tree": "import os, shutil; os.makedirs('i/j'); open('i/j/k', 'w'); shutil.rmtree('i'); "
+    "assert not os.path.exists('i')",
+    "low level": "import os; n = os.open('l', os.O_CREAT | os.O_WRONLY); os.write(n, b'6'); os.close(n); "
+    "assert open('l').read() == '6'",
+    "temporary": "import tempfile; tempfile.NamedTemporaryFile().write(b'7')",
+}
+
+
+@pytest.mark.parametrize("code", USES.values(), ids=USES)
+def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
+    where = tmp_path / "cwd"
+    where.mkdir()
+    (where / "old").write_text("1")
+    done = run(code, tmp_path / "drill", where)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name: path.read_text() for path in where.iterdir()} == {"old": "1"}
+
+
+@pytest.mark.parametrize("code", ["import os; os.remove('old')", "import os; os.rename('old', 'new')"])
+@pytest.mark.parametrize("redirects", [True, False])
+def test_what_cannot_be_redirected_is_refused_unless_that_is_allowed(code, redirects, tmp_path):
+    where = tmp_path / "cwd"
+    where.mkdir()
+    (where / "old").write_text("1")
+    done = run(code, tmp_path / "drill", where, redirects)
+    assert (done.returncode != 0, (where / "old").exists()) == (redirects, redirects)
+    assert (tmp_path / "drill" / REFUSED).exists() is redirects
+
+
+@pytest.mark.parametrize("words", [[], ["--", "no-such-program"], ["--steps", "1", "--", "true"]])
+def test_wrong_usage_ends_with_2_and_leaves_nothing(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["drill", *words]) == 2
+    assert (len(capsys.readouterr().err.splitlines()), list(tmp_path.iterdir())) == (1, [])
+
+
+@pytest.mark.parametrize(("code", "says"), [("raise SystemExit(3)", "code 3"), ("pass", "no step")])
+def test_a_training_that_fails_by_itself_is_told_from_a_drill_that_did_and_leaves_nothing(
+    code, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["drill", "--json", "--", sys.executable, "-c", code]) == 1
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_are_started_by_the_launcher(tmp_path):
+    job = DrillJob(command_of(["python", "train.py"], 2, tmp_path, os.environ["PATH"]), {}, tmp_path, 1, 8, 0, 2, True)
+    assert [Path(job.command[0]).name, job.command[1], job.command[-1]] == ["msrun", "--worker_num=2", "train.py"]
