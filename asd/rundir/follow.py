@@ -80,8 +80,6 @@ class Follower:
     def poll(self, limit: int = 10_000, held: Collection[Path] = ()) -> list[Line]:
         """Returns the lines that were completed since the last poll, per file in their order; at most `limit`.
 
-        There may be more, until it returns none.
-
         There may be more, until it returns none. Folders in `held` are not read this time.
         """
         batch = LineBatch(limit, self._longest)

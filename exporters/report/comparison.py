@@ -146,25 +146,21 @@ def _items(node: _Node, found: Divergence | None, budget: list[int]) -> Iterable
             continue
         title = tag("summary", name(part.name), told)
         inside = tag("ul", _items(part, found, budget))
-        yield tag(
-            "li", tag("details", title, inside, open="" if part.has_first else None), class_=_mark(part.has_first)
-        )
+        kind, opened = ("first", "") if part.has_first else ("differs", None)
+        yield tag("li", tag("details", title, inside, open=opened), class_=kind)
     left = 0
     for call in node.calls:
         is_first = found is not None and call.name == found.call
         only = all(row.verdict == UNMATCHED for row in call.rows)
-        budget[0 if budget[0] > 0 else 1] -= 1
-        if budget[1] < 0 and not is_first:
+        has_rows = is_first or budget[0] > 0
+        budget[0 if has_rows else 1] -= 1
+        if budget[1] < 0 and not has_rows:
             left += 1
-        elif budget[0] < 0 and not is_first:
+        elif not has_rows:
             yield tag("li", name(call.name), class_="differs")
         else:
             title = tag("summary", name(call.name), tag("span", " on one side only" if only else "", class_="note"))
-            rows = tag("details", title, _rows(call, found), open="" if is_first else None)
-            yield tag("li", rows, class_=_mark(is_first))
+            kind, opened = ("first", "") if is_first else ("differs", None)
+            yield tag("li", tag("details", title, _rows(call, found), open=opened), class_=kind)
     if left:
         yield tag("li", tag("span", f"and {left:,} more that differ", class_="note"))
-
-
-def _mark(is_first: bool) -> str:  # noqa: FBT001 - of one node
-    return "first" if is_first else "differs"

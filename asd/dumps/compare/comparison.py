@@ -16,8 +16,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from asd.dumps.compare.matching import Matching
 from asd.dumps.compare.metrics import NOT_A_NUMBER, SHAPE_UNMATCHED, UNSUPPORTED, Metrics, compare_files
@@ -37,13 +38,12 @@ _READERS = max(2, min(8, os.cpu_count() or 1))
 _AHEAD = 8  # calls per reader that may be under way before their turn; keeps memory constant
 
 
-@dataclass(slots=True)
-class ComparedRow:
+class ComparedRow(msgspec.Struct, gc=False):
     """One slot on both sides.
 
     Attributes:
-        name: Its name in the run under test; `N/A` when only the trusted run has it.
-        trusted_name: Its name in the trusted run; `N/A` when only the run under test has it.
+        call: Name of its call in the run under test.
+        trusted_call: Name of its call in the trusted run.
         tested: The slot of the run under test, or None.
         trusted: The slot of the trusted run, or None.
         metrics: Result of comparing the tensors; None when the dumps hold no tensors, or one side is missing.
@@ -55,8 +55,8 @@ class ComparedRow:
         bound: Largest difference that rounding explains; None where bits are compared.
     """
 
-    name: str
-    trusted_name: str
+    call: str
+    trusted_call: str
     tested: Slot | None
     trusted: Slot | None
     metrics: Metrics | None = None
@@ -66,6 +66,16 @@ class ComparedRow:
     message: str = ""
     difference: float | None = None
     bound: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the run under test; `N/A` when only the trusted run has it."""
+        return "N/A" if self.tested is None else f"{self.call}.{self.tested.suffix}"
+
+    @property
+    def trusted_name(self) -> str:
+        """Its name in the trusted run; `N/A` when only the run under test has it."""
+        return "N/A" if self.trusted is None else f"{self.trusted_call}.{self.trusted.suffix}"
 
     @property
     def state(self) -> str:
@@ -182,12 +192,8 @@ def _compare_slots(
         slots: The slots; at most one is None.
         mode: As `mode_of` gives it.
     """
-    ours, theirs = (
-        entry.row_name(slot) if entry is not None and slot is not None else "N/A"
-        for entry, slot in zip(entries, slots, strict=True)
-    )
-    row = ComparedRow(ours, theirs, *slots)
-    tested, trusted = slots
+    (ours, theirs), (tested, trusted) = entries, slots
+    row = ComparedRow("" if ours is None else ours.name, "" if theirs is None else theirs.name, tested, trusted)
     if tested is None or trusted is None:
         row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
         return row

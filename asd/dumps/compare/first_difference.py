@@ -152,7 +152,7 @@ class FirstDifference:
     def result(self) -> Divergence | None:
         """Returns the first difference of the runs; None when they agree in all that could be compared."""
         self._graph = graph = CallGraph(self._trusted, self._calls)
-        agrees, self._unread = self._without_unread(_same)
+        agrees, self._unread = self._without_unread(lambda row: row.same)
         self._asked = self._asked_for()
         first = graph.first(agrees)
         if first is None:
@@ -310,10 +310,6 @@ class FirstDifference:
         difference = None if row is None or row.metrics is None else row.metrics.difference
         margin = (None, None) if row is None else (row.difference, row.bound)
         return Divergence(call.name, call.trusted_name, names, kind, basis, agreeing, reason, difference, *margin)
-
-
-def _same(row: ComparedRow) -> bool | None:
-    return row.same
 
 
 def _is_sum_alone(row: ComparedRow) -> bool:

@@ -201,16 +201,18 @@ def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
     what = (base, direction, split_name(dump.parents.get(name) or "")[0])
     given = [slot for slot in dump.entries[name].slots if slot.state in ("input", "parameters")]
     prints = tuple(slot.scalar or fingerprint(slot) for slot in given)
-    return (base, direction, prints) if prints and None not in prints else (what, prints), what
+    known = prints and None not in prints
+    return hash((base, direction, prints) if known else (what, prints)), hash(what)  # of very many calls
 
 
 def fingerprint(slot: Slot | None) -> Hashable:
     """Returns a key that identifies a tensor; None when it could be one of many."""
     if slot is None or slot.scalar is not None:
         return None
-    if slot.values[0] is None:
-        return slot.md5 and (slot.shape, slot.md5)
-    return None if slot.values[0] == slot.values[1] else (slot.shape, slot.md5 or slot.values)
+    values = slot.values
+    if values[0] is None:
+        return slot.md5 and hash((slot.shape, slot.md5))
+    return None if values[0] == values[1] else hash((slot.shape, slot.md5 or slot.packed))
 
 
 def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, dict[str, str]]:

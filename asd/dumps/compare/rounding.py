@@ -119,7 +119,7 @@ class Rounding:
         self._nearest = 0.0
         self.unclear: list[ComparedRow] = []
         self._agreed: dict[int, bool | None] = {}
-        self._handed_on: set[object] = set()
+        self._handed_on: set[int] = set()
         self._weights = carried
         for call, taken in calls:
             self._add(call, taken)
@@ -227,9 +227,9 @@ def _factor_of_statistics(tested: Slot, trusted: Slot) -> tuple[float | None, fl
     return factor, beside
 
 
-def pair_of(row: ComparedRow) -> tuple[object, ...]:
-    """Returns a key that identifies a difference."""
-    return tuple((slot.shape, slot.md5 or repr(slot.values)) for slot in (row.trusted, row.tested) if slot is not None)
+def pair_of(row: ComparedRow) -> int:
+    """Returns a hash that identifies a difference."""
+    return hash(tuple((slot.shape, slot.md5 or slot.packed) for slot in (row.trusted, row.tested) if slot is not None))
 
 
 def _allowed(pairs: Sequence[ComparedRow]) -> float:

@@ -7,6 +7,7 @@ with and without `framework`.
 """
 
 import json
+import marshal
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,14 +87,20 @@ def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
-    found = read_json(path)
+    found = read_json(path, hook=_packed)
     if not isinstance(found, dict) or not isinstance(found.get("data", {}), dict):
         raise StateError(f"{path} is no dump: an object is needed, and in it an object `data`.")
     data = found.pop("data", {})
     for name, value in found.items():
         yield "", name, value
     for name in list(data):
-        yield "data", printable(name), data.pop(name)  # what is read needs no room any more
+        value = data.pop(name)  # what is read needs no room any more
+        yield "data", printable(name), marshal.loads(value) if isinstance(value, bytes) else value
+
+
+def _packed(found: dict[str, object]) -> object:
+    """Returns a call as bytes, which are far smaller: a dump has very many."""
+    return marshal.dumps(found) if "input_args" in found or found.keys() == {"input", "output"} else found
 
 
 def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
@@ -276,12 +283,5 @@ def _parent(value: object) -> str | None:
 
 
 def _joined(frames: object) -> str:
-    return "\n".join(_texts(frames))
-
-
-def _texts(frames: object) -> Iterator[str]:
-    if isinstance(frames, list):
-        for frame in frames:
-            yield "\n".join(map(printable, str(frame).strip().splitlines()))
-    elif frames is not None:
-        yield from _texts([frames])
+    each = frames if isinstance(frames, list) else [] if frames is None else [frames]
+    return "\n".join(printable(line) for frame in each for line in str(frame).strip().splitlines())

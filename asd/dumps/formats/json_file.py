@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -29,8 +29,8 @@ def open_text(path: Path) -> Iterator[TextIO]:
             raise StateError(f"{path} is not UTF-8 text: byte {error.start} of a block can't be read.") from None
 
 
-def read_json(path: Path, longest: int = 1 << 28) -> object:
-    """Returns the one JSON value in a file.
+def read_json(path: Path, longest: int = 1 << 28, hook: Callable[[dict[str, object]], object] | None = None) -> object:
+    """Returns the one JSON value in a file, with what `hook` returns for each object.
 
     Raises:
         StateError: The file is longer than `longest` characters or is not JSON.
@@ -41,7 +41,7 @@ def read_json(path: Path, longest: int = 1 << 28) -> object:
     if len(content) > longest:
         raise StateError(f"{path} is longer than {longest} characters.")
     try:
-        return json.loads(content)
+        return json.loads(content, object_hook=hook)
     except RecursionError:
         raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
     except ValueError as error:

@@ -1,11 +1,13 @@
 """The rows of a dump: one slot for each tensor or scalar an operator took or gave."""
 
 import re
+import struct
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from asd.errors import StateError
 
@@ -28,10 +30,10 @@ _RANDOM = re.compile(
     re.IGNORECASE,
 )
 _DEEPEST = 20
+_NUMBERS = struct.Struct("4d")
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(msgspec.Struct, gc=False):
     """One tensor or scalar of one call.
 
     Attributes:
@@ -40,7 +42,7 @@ class Slot:
         state: One of `STATES`.
         dtype: As the file writes it (`Float32`, `torch.float32`); `<class 'int'>` for a scalar.
         shape: Empty for a scalar and for a tensor of no dimension.
-        values: Maximum, minimum, mean and L2 norm; None where the file has none. Four times the value of a number.
+        packed: `values`, as bytes if all are floats: a dump has very many.
         md5: The CRC32 of the bytes as the file writes it, or None.
         data_name: Bare name of the file with the tensor, or None.
         requires_grad: As in the file, or None.
@@ -52,12 +54,22 @@ class Slot:
     state: str
     dtype: str
     shape: tuple[int, ...] = ()
-    values: tuple[Any, Any, Any, Any] = (None, None, None, None)
+    packed: bytes | tuple[Any, Any, Any, Any] = (None, None, None, None)
     md5: str | None = None
     data_name: str | None = None
     requires_grad: bool | None = None
     scalar: str | None = None
     parameter: str | None = None
+
+    def __post_init__(self) -> None:
+        """Packs the numbers."""
+        if isinstance(self.packed, tuple) and all(type(each) is float for each in self.packed):
+            self.packed = _one(_NUMBERS.pack(*self.packed))
+
+    @property
+    def values(self) -> tuple[Any, Any, Any, Any]:
+        """Maximum, minimum, mean and L2 norm; None where the file has none. Four times the value of a number."""
+        return _NUMBERS.unpack(self.packed) if isinstance(self.packed, bytes) else self.packed
 
     @property
     def kind(self) -> str:
@@ -65,7 +77,7 @@ class Slot:
         return self.dtype.lower().rpartition(".")[2]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, gc=False):
     """One direction of one call of an operator.
 
     Attributes:
@@ -77,10 +89,6 @@ class Entry(NamedTuple):
     name: str
     slots: tuple[Slot, ...]
     settings: dict[str, str] | None = None
-
-    def row_name(self, slot: Slot) -> str:
-        """Returns the name of one slot in a table of results."""
-        return f"{self.name}.{slot.suffix}"
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -137,8 +145,8 @@ def read_entry(name: str, found: object) -> Entry:
             state = _KEYS.get(key)
             if state is not None:
                 _add(slots, value, state, state, 0)
-        slots.sort(key=_place)
-    return Entry(name, tuple(slots), settings_in(found.get("attributes")))
+        slots.sort(key=lambda slot: STATES.index(slot.state))
+    return Entry(sys.intern(name), tuple(slots), settings_in(found.get("attributes")))
 
 
 def settings_in(found: object) -> dict[str, str] | None:
@@ -146,10 +154,6 @@ def settings_in(found: object) -> dict[str, str] | None:
     if not isinstance(found, dict):
         return None
     return {printable(str(key)): printable(str(value)[:200]) for key, value in found.items()}
-
-
-def _place(slot: Slot) -> int:
-    return STATES.index(slot.state)
 
 
 def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) -> None:
@@ -175,7 +179,7 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     value = found.get("value")
     number = value if _is_number(value) else None
     dtype = f"<class {kind!r}>" if "." not in kind else kind
-    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=printable(str(value)[:200]))
+    return Slot(sys.intern(suffix), state, sys.intern(dtype), packed=(number,) * 4, scalar=printable(str(value)[:200]))
 
 
 def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
@@ -196,7 +200,7 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
         sys.intern(suffix),
         state,
         sys.intern(printable(str(get("dtype")))),
-        _shape(tuple(shape)),
+        _one(tuple(shape)),
         values,
         md5 if isinstance(md5, str) and md5.isprintable() else None,
         data_name if isinstance(data_name, str) else None,
@@ -206,9 +210,9 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
 
 
 @lru_cache(4096)
-def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns one object for all equal shapes: a dump has few of them, many times."""
-    return shape
+def _one(value: Any) -> Any:
+    """Returns one object for equal shapes, and for the numbers of a tensor that one call gives and others take."""
+    return value
 
 
 def _is_number(value: object) -> bool:

@@ -93,7 +93,7 @@ for step in range(len(made) + 1, 9):
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(made))
         health = Health()
-        health.proofs = set(PROOFS) if step == plan.get("verified") else set()
+        health.proofs |= PROOFS if step == plan.get("verified") else set()
         write_manifest(file, step=step, origin=origin, health=health)
     print("step", step, flush=True)
     time.sleep(plan.get("pause", 0))

@@ -20,10 +20,13 @@ def follower(rank, step):
     return event(rank, step, "follower", level=Level.NORMAL)
 
 
-def test_nothing_is_found_in_healthy_events():
-    assert find_cause([], DEVICES) is None
-    quiet = [follower(0, 3), event(1, 3, level=Level.WARNING), event(1, 3, "problem", level=Level.NORMAL)]
-    assert find_cause(quiet, DEVICES) is None
+HEALTHY = [follower(0, 3), event(1, 3, level=Level.WARNING), event(1, 3, "problem", level=Level.NORMAL)]
+UNKNOWN = [event(-1, 5), event(3, 5), event(3, 5, "replay", verdict="persistent")]
+
+
+@pytest.mark.parametrize("events", [[], HEALTHY, UNKNOWN])
+def test_healthy_events_and_those_of_unknown_ranks_explain_nothing_and_are_not_told(events):
+    assert (find_cause(events, DEVICES), told(events)) == (None, [])
 
 
 def test_an_isolation_is_as_good_as_a_persistent_verdict():
@@ -35,10 +38,6 @@ def test_a_transient_fault_that_was_skipped_long_ago_does_not_explain_a_later_an
     events = [event(0, 5), event(0, 5, "replay", verdict="transient"), event(1, 90)]
     found = find_cause(events, DEVICES)
     assert (found.kind, found.device, found.step) == ("suspect", 1, 90)
-
-
-def test_a_rank_that_is_none_of_the_attempt_is_nobody():
-    assert find_cause([event(-1, 5), event(3, 5, "replay", verdict="persistent")], DEVICES) is None
 
 
 def test_when_several_ranks_raise_nobody_is_named_or_told():
@@ -57,10 +56,6 @@ def test_of_the_ranks_that_raised_in_a_step_only_the_one_at_fault_is_told():
     named = [event(0, 5), event(1, 5), event(1, 5, "replay", verdict="transient")]
     assert sorted(told(named)) == [("anomaly", 1, 5), ("replay", 1, 5)]
     assert told([event(0, 5), event(1, 6)]) == [("anomaly", 0, 5), ("anomaly", 1, 6)]  # each alone in its step
-
-
-def test_neither_healthy_events_nor_those_of_unknown_ranks_are_told():
-    assert told([follower(0, 3), event(1, 3, level=Level.WARNING), event(3, 5), event(-1, 5)]) == []
 
 
 @pytest.mark.parametrize(

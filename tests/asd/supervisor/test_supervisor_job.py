@@ -42,6 +42,7 @@ def isolations(place):
 PERSISTENT = {"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}
 UNCLEAR = {**PERSISTENT, "verdict": "undetermined", "attempts": [2]}
 EVERYWHERE = {"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"}
+CRASH = {"what": "exit", "step": 3, "attempts": [2], "code": 3}
 KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
 
 
@@ -50,7 +51,7 @@ KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
     quick(
         4,
         [
-            ([PERSISTENT], {}, SPARE, 0, [[0, 1], [0, 2]], [1]),
+            ([PERSISTENT, CRASH], {"verified": 2}, SPARE, 0, [[0, 1], [0, 2], [0, 2]], [1]),
             ([PERSISTENT], {}, TWO, 16, [[0, 1]], [1]),  # too few devices are left
             ([{**PERSISTENT, "verdict": "undetermined"}], {}, SPARE, 17, [[0, 1]] * 2, []),  # it may be the data
             ([KILLED], {}, (*TWO, "--max-restarts", "1"), 1, [[0, 1]] * 2, []),
@@ -76,6 +77,8 @@ def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_c
     assert (found, place.record()["done"]) == (code, code == 0), err
     assert [attempt["devices"] for attempt in place.record()["attempts"]] == attempts
     assert [(event["device"], event["kind"]) for event in isolations(place)] == [(f"CPU:{n}", "isolation") for n in out]
+    if plan.get("verified"):  # and not from that of step 4, after the crash neither
+        assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 2, 2]
     used = ",".join(map(str, attempts[-1]))
     done = [f"rank{rank}: made {ALL} on {device} of {used}" for rank, device in enumerate(attempts[-1])]
     assert made(printed) == done or code
@@ -133,13 +136,6 @@ def test_a_checkpoint_from_which_two_attempts_came_no_further_is_left_for_the_on
     kept = place.folder / "asd_run" / "kept"
     begun = [attempt["resume_from"] for attempt in place.record()["attempts"]]
     assert begun == ["", *[f"{kept}/job-step{step}.ckpt" for step in (6, 6, 4)]]
-
-
-def test_a_permanent_fault_leaves_what_was_saved_after_the_last_verified_checkpoint(place):
-    place.plan(PERSISTENT, {"what": "exit", "step": 3, "attempts": [2], "code": 3}, verified=2)
-    assert place.run(*SPARE)[0] == 0
-    verified = f"{place.folder}/asd_run/kept/job-step2.ckpt"  # and not that of step 4, after a crash neither
-    assert [attempt["resume_from"] for attempt in place.record()["attempts"]] == ["", verified, verified]
 
 
 def test_a_damaged_checkpoint_is_skipped_with_a_sentence(place):
