@@ -1,6 +1,7 @@
 """For all tests."""
 
 import itertools
+import signal
 from collections import Counter
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("asd", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("asd")
+
+# Where the tests themselves are started in the background, a shell has them and their children ignore an interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What starts whole programs is begun first: one process must not be left alone with a long file in the end.
 LONG_FIRST = ("tests/e2e/", "tests/operators/", "tests/docs/")

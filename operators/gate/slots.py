@@ -5,12 +5,12 @@ from typing import Any
 
 from asd.operators.gate import table as fixed
 
-__all__ = ["Table", "renew", "table"]
+__all__ = ["GrowingTable", "renew", "table"]
 
-_table: "Table | None" = None
+_table: "GrowingTable | None" = None
 
 
-class Table(fixed.Table):
+class GrowingTable(fixed.Table):
     """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites.
 
     Args:
@@ -27,23 +27,23 @@ class Table(fixed.Table):
         if needed <= self.CAPACITY or (self.guards and gc.collect() and self.guards):
             return
         kept: dict[str, Any] = {name: vars(self)[name] for name in ("_sites", "gates", "guards")}
-        larger, self._sites.capacity = vars(Table(2 * needed)), 2 * needed
+        larger, self._sites.capacity = vars(GrowingTable(2 * needed)), 2 * needed
         for name in ("worst", "aside", "counts", "bounds"):  # cells hold these Parameters
             kept[name] = vars(self)[name]
             kept[name].set_data(larger[name], slice_shape=True)
         vars(self).update(larger | kept)
 
 
-def table() -> Table:
+def table() -> GrowingTable:
     """Returns the table of this process; the first call makes it."""
     global _table
     if _table is None:
-        _table = Table()
+        _table = GrowingTable()
     return _table
 
 
-def renew() -> Table:
+def renew() -> GrowingTable:
     """Replaces the table by an empty one; users of the old one keep it."""
     global _table
-    _table = Table()
+    _table = GrowingTable()
     return _table

@@ -99,10 +99,10 @@ def test_a_text_that_is_no_object_is_shown_in_part(text):
 def test_only_a_file_that_is_not_there_is_none(tmp_path):
     path = tmp_path / "a.json"
     assert load_if_there(path, "thing", "one") is None
-    with pytest.raises(StateError, match=r"a\.json .*: No such file or directory\.$"):
+    with pytest.raises(StateError, match=r"a\.json .*: No such file"):
         load(path, "thing", "one")
     path.symlink_to(path)  # it is there, and can't be read
-    with pytest.raises(StateError, match=r"a\.json .*: Too many levels of symbolic"):
+    with pytest.raises(StateError, match=r"a\.json .*: Too many levels"):
         load_if_there(path, "thing", "one")
     with pytest.raises(StateError, match=r"can't be read: Not a directory\.$"):
         load_if_there(Path(__file__) / "a.json", "thing", "one")

@@ -73,15 +73,17 @@ def test_threads_may_add_and_read_at_the_same_time():
     assert sum(tally.anomalies["first"] for tally in ledger.counts().values()) > 0
 
 
-def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_first():
+def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_first(monkeypatch):
+    for name in ("_PRUNE_EVENTS", "_MOST_DEVICES"):
+        monkeypatch.setattr(asd.exporters.ledger, name, 250)
     now = [0.0]
     ledger, sizes = Ledger(clock=lambda: now[0]), []
-    for number in range(2000):
+    for number in range(500):
         now[0] = 0.0 if number < 10 else ledger.policy.strike_memory_seconds + 1.0
         ledger.add(event(1, f"host{number}", run=f"run{number}"))
-        if number in (998, 999, 1999):
+        if number in (248, 249, 499):
             sizes.append(len(ledger.records(1.0)))
-    assert sizes == [999, 990, 1024]
+    assert sizes == [249, 240, 250]
 
 
 def test_memory_is_flat_over_many_events(monkeypatch):

@@ -123,7 +123,7 @@ def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
     other = write_run(tmp_path / "b", [{"w/x": gradient}, {"w/x": -gradient}])
     assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
-    assert "the gradient of w_x on rank 0" in printed.out
+    assert "w_x on rank 0" in printed.out
     pictures = tmp_path / "out" / "rank0" / "similarities_picture"
     assert sorted(file.name for file in pictures.iterdir()) == ["summary_similarities.svg", "w_x_similarities.svg"]
     assert (pictures / "w_x_similarities.svg").read_text().startswith("<svg ")

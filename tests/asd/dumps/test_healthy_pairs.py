@@ -154,4 +154,4 @@ def test_what_would_move_a_cursor_reaches_neither_terminal_nor_table(tmp_path, c
     assert main(["compare", "-i", "compare.json", "-o", "out2", "-tensor_log"]) == 0
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err + next(tmp_path.glob("out2/*.csv")).read_text()
-    assert "The first wrong operator is Mint.a\\x1b[2Jdd.0.forward" in captured.out
+    assert "is Mint.a\\x1b[2Jdd.0.forward" in captured.out

@@ -248,10 +248,10 @@ def test_a_symbolic_link_in_the_place_of_a_file_of_the_handler_is_refused_and_no
 
 def test_a_pipe_in_the_place_of_the_lock_or_the_database_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / "h.lock")
-    with pytest.raises(StateError, match=r"the lock .*h\.lock can't be taken: it is no regular file\.$"):
+    with pytest.raises(StateError, match=r"h\.lock .* no regular file"):
         handler(tmp_path / "h")
     os.mkfifo(tmp_path / "other")
-    with pytest.raises(StateError, match=r"other can't be opened: it is no regular file\.$"):
+    with pytest.raises(StateError, match=r"other .* no regular file"):
         handler(tmp_path / "other")
 
 

@@ -53,7 +53,7 @@ def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_setting
     monitor = Monitor(config, Origin("run", 0, "node7", "CPU:0"))
     found = [monitor.judge(step, [Reading("a", size)]).fatal for step, size in enumerate((1.0, 9.0, 11.0), 1)]
     assert (found[:2], found[2].rule, found[2].limits) == ([None, None], "ten_times", (10.0,))
-    with pytest.raises(ConfigError, match="ten_times has thresholds of its own"):
+    with pytest.raises(ConfigError, match="ten_times has thresholds"):
         proposal.tests_of(config)
 
 

@@ -3,17 +3,10 @@ import math
 import pytest
 
 from asd.rules import Threshold
+from tests.support.rules import vendor_codes
 
 NAN = math.nan
 INF = math.inf
-
-
-VENDOR_CODES = (0, 2, 1)
-"""What the vendor kernels return for a level."""
-
-
-def vendor_codes(rule, values):
-    return [VENDOR_CODES[rule.update(value).level] for value in values]
 
 
 def test_a_small_move_of_a_nearly_constant_site_is_no_jump_and_a_large_one_is():

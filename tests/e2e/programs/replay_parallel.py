@@ -20,7 +20,6 @@ DIVIDED = sibling_runs.operators_are_divided
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
-    "forward": "output:norm:scale=-1e9:step=3:duration=9:rank=1",
     "weight gradient": "gradient:extra:scale=1e12:step=8:duration=9:rank=1",
     "weight gradient once": "gradient:extra:scale=2e4:step=8:rank=1",
     "weight gradient audited": "gradient:extra:scale=3:step=15:duration=99:rank=1",

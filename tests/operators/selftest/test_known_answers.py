@@ -58,7 +58,7 @@ def test_what_a_device_can_not_compute_is_left_out_and_told_and_nothing_at_all_i
         raise RuntimeError("no such kernel.\nAnd more")
 
     spoil(monkeypatch, "products", "MatMul, float32", refuse)
-    with pytest.raises(UnsupportedError, match=r"the device can't do the work: no such kernel\.$"):
+    with pytest.raises(UnsupportedError, match=r": no such kernel\.$"):
         stress(0.0)
     monkeypatch.setitem(PIECES, "sums", SUMS)
     assert stress(0.0).absent == {"products of float32": "no such kernel"}
@@ -71,5 +71,5 @@ def test_a_device_that_is_none_is_told(device):
 
 
 def test_the_vendors_own_test_says_why_it_does_not_run_on_a_cpu():
-    with pytest.raises(UnsupportedError, match="MindSpore's own stress test does not run: Stress detection is not sup"):
+    with pytest.raises(UnsupportedError, match="stress test does not run: Stress"):
         stress_test()
