@@ -10,13 +10,13 @@ import pytest
 
 import asd
 
-FOLDER = os.environ.get("WHEELS_FOLDER")
-pytestmark = pytest.mark.skipif(FOLDER is None, reason="`make release` says in WHEELS_FOLDER where they are")
+SITE = Path(os.environ.get("WHEELS_FOLDER", "dist"), f"mindspore-asd-{asd.__version__}-docs.tgz")
+pytestmark = pytest.mark.skipif(not SITE.is_file(), reason="`make release` says in WHEELS_FOLDER where it is")
 
 
 @pytest.mark.parametrize(("language", "word"), [("", "isolated"), ("zh", "隔离")])
 def test_pages_are_found_by_a_search_without_a_server(language, word, tmp_path):
-    with tarfile.open(Path(FOLDER, f"mindspore-asd-{asd.__version__}-docs.tgz")) as packed:
+    with tarfile.open(SITE) as packed:
         packed.extractall(tmp_path, filter="data")
     script = (tmp_path / "search" / "search_index.js").read_text()
     found = json.loads(re.fullmatch(r"var __index = (.*)", script.strip(), re.DOTALL)[1])["docs"]
