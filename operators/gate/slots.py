@@ -6,10 +6,8 @@ from asd.operators.gate import table as fixed
 
 __all__ = ["Table", "renew", "table"]
 
-_table: "Table | None" = None
 
-
-class Table(fixed.Table):
+class GrowingTable(fixed.Table):
     """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites."""
 
     def __init__(self, capacity: int = 0) -> None:
@@ -23,10 +21,14 @@ class Table(fixed.Table):
             gc.collect()  # of trainings that are over
         if needed <= self.CAPACITY or self.guards:
             return
-        larger, self._sites.capacity = vars(Table(2 * needed)), 2 * needed
+        larger, self._sites.capacity = vars(GrowingTable(2 * needed)), 2 * needed
         for name in ("worst", "aside", "counts", "bounds"):  # cells hold these Parameters
             vars(self)[name].set_data(larger.pop(name), slice_shape=True)
         vars(self).update({name: made for name, made in larger.items() if name not in ("_sites", "gates", "guards")})
+
+
+Table = GrowingTable
+_table: Table | None = None
 
 
 def table() -> Table:
