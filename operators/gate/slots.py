@@ -4,8 +4,6 @@ import gc
 
 from asd.operators.gate import table as fixed
 
-__all__ = ["Table", "renew", "table"]
-
 
 class GrowingTable(fixed.Table):
     """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites."""
