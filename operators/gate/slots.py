@@ -1,37 +1,31 @@
 """The table of slots of this process."""
 
 import gc
-from typing import Any
 
 from asd.operators.gate import table as fixed
 
-__all__ = ["GrowingTable", "renew", "table"]
-
-_table: "GrowingTable | None" = None
-
 
 class GrowingTable(fixed.Table):
-    """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites.
-
-    Args:
-        capacity: Most sites; the usual number if 0.
-    """
+    """Table that grows until its first guard is made, whose graph has the numbers of the slots behind the sites."""
 
     def __init__(self, capacity: int = 0) -> None:
-        self.CAPACITY = capacity or self.CAPACITY
+        self.CAPACITY = capacity or self.CAPACITY  # the usual number if 0
         super().__init__()
 
     def make_room(self, count: int) -> None:
         """Grows if fewer than `count` slots are free and no guard lives; compiled graphs must not have begun."""
         needed = len(self._sites.living) + count
-        if needed <= self.CAPACITY or (self.guards and gc.collect() and self.guards):
+        if needed > self.CAPACITY and self.guards:
+            gc.collect()  # of trainings that are over
+        if needed <= self.CAPACITY or self.guards:
             return
-        kept: dict[str, Any] = {name: vars(self)[name] for name in ("_sites", "gates", "guards")}
         larger, self._sites.capacity = vars(GrowingTable(2 * needed)), 2 * needed
         for name in ("worst", "aside", "counts", "bounds"):  # cells hold these Parameters
-            kept[name] = vars(self)[name]
-            kept[name].set_data(larger[name], slice_shape=True)
-        vars(self).update(larger | kept)
+            vars(self)[name].set_data(larger.pop(name), slice_shape=True)
+        vars(self).update({name: made for name, made in larger.items() if name not in ("_sites", "gates", "guards")})
+
+
+_table: GrowingTable | None = None
 
 
 def table() -> GrowingTable:

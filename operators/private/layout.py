@@ -47,9 +47,8 @@ def why_layers_are_unchecked() -> str | None:
     """
     if operators_are_divided() and find("bprop_getters") is None:
         return "MindSpore no longer accepts a check in the backward pass of a sharded network."
-    if division("parallel_mode") != "auto_parallel":
-        return None
-    return "a search would shard the network differently with checks in it: set its strategies by hand."
+    why = "a search would shard the network differently with checks in it: set its strategies by hand."
+    return why if division("parallel_mode") == "auto_parallel" else None
 
 
 def operators_are_divided() -> bool:

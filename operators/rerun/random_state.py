@@ -112,8 +112,7 @@ def _drawing_in(phase: str) -> frozenset[tuple[str, str]]:
     """Returns the random operators of a graph with their layers; cached, since writing out a large graph is slow."""
     if phase not in _searched:
         graph = compiled_graph(phase)
-        names = {name.decode() for name in _OPERATOR.findall(graph)}
-        found = frozenset(_draws(graph) if names & _DRAWING else ())
+        found = frozenset(_draws(graph) if any(each.decode() in _DRAWING for each in _OPERATOR.findall(graph)) else ())
         if not graph:  # it may be compiled yet
             return found
         _searched[phase] = found

@@ -1,7 +1,7 @@
 """A step that can be re-run from its initial state: its changes are declared, and restored."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any, NamedTuple
@@ -122,16 +122,16 @@ class RepeatableStep:
         updated = {id(each): each for optimizer in guarded for each in optimizer.get_parameters()}
         self._updated = list(updated.values())
         own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
-        holders = [held for cell in cells for held in vars(cell).values() if isinstance(held, (ASDBase, ms.Generator))]
-        own += [held for each in holders for held in vars(each).values() if isinstance(held, Parameter)]
+        own += _held_by(ms.Generator, cells)
+        self._counts = _held_by(ASDBase, cells)  # which no step reads: only a rerun for good has to put them back
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights that no guarded optimizer updates, such as those of other stages.
             written = {key: parameter for key, parameter in written.items() if key not in weights}
-        self._written = list(written.values())
-        self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
-        self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
+        self._read = [parameter for parameter in written.values() if not parameter.name.endswith(_MOVING)]
+        self._moving = [parameter for parameter in written.values() if parameter.name.endswith(_MOVING)]
+        self._written = [*written.values(), *self._counts]
         # Peers have the same weights, but their optimizers may update different ones.
         self._sent = [place for place, parameter in enumerate(self._read) if id(parameter) not in weights]
         self._size = sum(parameter.nbytes for parameter in self._read)
@@ -263,9 +263,8 @@ class RepeatableStep:
     def _updates_elsewhere(self) -> int:
         return sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
 
-    def _take_count(self, found: np.ndarray) -> None:
-        """Takes the count of updates before the step, which was read with its values."""
-        self._updates_before[0] = float(found[0])
+    def _take_count(self, before: np.ndarray) -> None:
+        self._updates_before[0] = float(before[0])
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -291,10 +290,7 @@ class RepeatableStep:
     def _reached(self) -> dict[nn.Cell, str]:
         """Returns the cells of the network with their names, and those of the step itself where that is a cell."""
         roots = [self._net, *([self.step.run] if self.step is not None and isinstance(self.step.run, nn.Cell) else [])]
-        found: dict[nn.Cell, str] = {}
-        for path, cell in (each for root in roots for each in root.cells_and_names()):
-            found.setdefault(cell, cell_name(path))
-        return found
+        return {cell: cell_name(path) for root in roots for path, cell in root.cells_and_names()}
 
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:
@@ -322,7 +318,7 @@ class RepeatableStep:
         Returns:
             Its outputs, and the reason if it was not re-run.
         """
-        streams = random_state.save()
+        streams, counts = random_state.save(), [to_host(parameter) for parameter in self._counts]
         self._slots.replaying = True
         try:
             for parameter, value in zip(self._moving, self._moving_before, strict=True):
@@ -334,6 +330,7 @@ class RepeatableStep:
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
             self._slots.replaying = False
+            self._put(self._counts, counts)
             random_state.restore(streams)
         return outputs, ""
 
@@ -416,6 +413,11 @@ class RepeatableStep:
 
 def _is_same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, (bool, int, float, str)) and one == other)
+
+
+def _held_by(kind: type, cells: Iterable[nn.Cell]) -> list[Parameter]:
+    holders = [held for cell in cells for held in vars(cell).values() if isinstance(held, kind)]
+    return [held for each in holders for held in vars(each).values() if isinstance(held, Parameter)]
 
 
 def _network_in(cell: nn.Cell) -> nn.Cell:

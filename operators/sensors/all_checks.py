@@ -16,7 +16,7 @@ from asd.operators.gate.site import Site
 from asd.operators.gate.step_record import Part
 from asd.operators.private.layout import operators_are_divided, remember_division, why_layers_are_unchecked
 from asd.operators.sensors.fallback import compile_without_what_fails
-from asd.operators.sensors.install import install, sites_of
+from asd.operators.sensors.install import install, sites_of, switch_off
 from asd.operators.sensors.optimizers import members_of
 from asd.operators.sensors.own_gradients import (
     look_before_reduction,
@@ -51,9 +51,8 @@ class Checks(Part):
         gate = self.gate
         if net is not None:
             remember_division(net)
-        cells = [each for each in (net, optimizer) if each is not None]
-        # Gradients are checked before and after a reducer.
-        self.table.make_room(sum(2 * len(each.trainable_params()) + len([*each.cells_and_names()]) for each in cells))
+        inside = [] if net is None else [*weights_in(net, optimizer), *net.cells_and_names()]
+        self.table.make_room(len(inside) + len(getattr(optimizer, "parameters", ())))
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to the monitor that trains.
@@ -77,6 +76,7 @@ class Checks(Part):
         try:
             if reason := why_layers_are_unchecked():
                 protections.lacks("NPU_ASD_ENABLE", reason)
+                switch_off(net.cells_and_names())
             else:
                 compile_without_what_fails()
                 installation = install(net, include=self._include, exclude=self._exclude)

@@ -108,9 +108,15 @@ def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
         if id(cell) not in elsewhere:
             cells.append((cell_name(path), cell))
             continue
+        switch_off([(path, cell)])
+    return cells
+
+
+def switch_off(cells: Iterable[tuple[str, nn.Cell]]) -> None:
+    """Switches off the check operators that these cells hold; before they are compiled."""
+    for path, cell in cells:
         for _, operator in list(check_operators(cell, path)):
             operator.enable_check, operator.check_op.site.claimed = False, True
-    return cells
 
 
 def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:

@@ -6,7 +6,7 @@ from mindspore import nn
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd import Config
-from asd.operators import StepMonitor
+from asd.operators import GatherASD, StepMonitor
 from asd.operators.private.layout import division, is_pipeline, operators_are_divided, remember_division
 from asd.operators.sensors.install import sites_of
 
@@ -37,10 +37,11 @@ def test_an_auto_parallel_cell_says_it_while_the_context_says_nothing():
 
 
 @pytest.mark.parametrize("search", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
-def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search):
+def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search, enabled):
     ms.set_auto_parallel_context(parallel_mode="auto_parallel", search_mode=search)
     monitor = StepMonitor(Config(protection="document", enable=1))
     net = nn.SequentialCell([nn.Dense(4, 4), nn.LayerNorm((4,))])
+    net[0].gather = GatherASD()
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
     assert not list(sites_of(net))
     assert "NPU_ASD_ENABLE" in monitor.monitor.protections.missing
