@@ -68,10 +68,7 @@ class StepReader(Part):
         self.write_limits()
 
     def write_limits(self, *, scale: float | None = None, always: bool = True) -> None:
-        """Sets the limits for the next step that the gate asks for; `scale` is its loss scale, read if not given.
-
-        Unless `always`, only where their level or the loss scale may be others than those of the last ones.
-        """
+        """Sets the limits of the next step, for loss scale `scale` or the one read; unless `always` if they changed."""
         if not always and self.gate.second_level == self._wrote_second and self.loss_scale.fixed is not None:
             return
         self._wrote_second = self.gate.second_level
