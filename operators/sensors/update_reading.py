@@ -13,7 +13,7 @@ from asd.operators.private.layout import local
 
 TURNS = 16  # steps within which all weights have their turn; fewer where there are fewer weights
 _PAUSE, _FEW = 4, 16 * SMALL
-"""Of a network of at most so many elements each fourth step is measured, a quarter of it, as its steps are short."""
+"""A network of at most so many elements is measured in each fourth step, a quarter of it, as its steps are short."""
 
 
 class UpdateReading:
