@@ -42,7 +42,7 @@ LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "fi
 
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _LONGEST_REASON = 2000
-_UNSAID = ("code", "key", "hardware")
+_UNSAID = ("code", "key", "hardware", "healed")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _HEADS = {"anomaly": f"{ABNORMAL}: {HEALTH}", "follower": "in the wake of another anomaly"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
@@ -92,6 +92,7 @@ class Event(FromOrigin):
         device_number: Its physical number on its machine, if the agent knows it; else -1.
         recovered_by: One of `RECOVERED_BY` in a recovery, else empty.
         hardware: Model, firmware, driver, CANN and board, where the agent knows them; they are attributes in JSON.
+        healed: Whether what was wrong did no harm: a rerun of the step counts, or flipped bits were put back.
     """
 
     origin: Origin
@@ -116,6 +117,7 @@ class Event(FromOrigin):
     device_number: Rank = -1
     recovered_by: Text = ""
     hardware: Hardware = UNKNOWN
+    healed: Flag = False
 
     def __post_init__(self) -> None:
         if len(self.reason) > _LONGEST_REASON:
@@ -137,6 +139,11 @@ class Event(FromOrigin):
         return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, self.host, self.device)
 
     @property
+    def harmless(self) -> bool:
+        """Returns whether nothing wrong is in the weights: the update was refused, or it was healed."""
+        return self.refused or self.healed
+
+    @property
     def assertion(self) -> str:
         """Duration of the fact, in the driver's words: `occur`, `recover`, or `once`."""
         return _ASSERTIONS.get(self.kind, "once")
@@ -152,7 +159,8 @@ class Event(FromOrigin):
         sentence = (
             f"{head}, code={self.code} level={LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
             f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
-            f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} run={self.run} "
+            f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} "
+            f"{'healed=yes ' if self.healed else ''}run={self.run} "
             f"{more}event={self.id} reason={json.dumps(self.reason, ensure_ascii=False)}"
         )
         return sentence.translate(_LINE_BREAKS)

@@ -41,5 +41,5 @@ try:
     model.train(1, data, callbacks=[monitor, Losses(), drill], dataset_sink_mode=False)
 except AnomalyDetected as anomaly:
     event = anomaly.event
-    print(f"ended at step {event.step}, update refused: {event.refused}")
+    print(f"ended at step {event.step}, update refused: {event.refused}, healed: {event.healed}")
     print(event.sentence())

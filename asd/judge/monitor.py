@@ -127,6 +127,7 @@ class Monitor:
         if cause == "change" and not self.alone:
             cause = ""  # only all ranks together know: it may be the device of one
         events = self._of_vanished(step, vanished, readings, attribution) if vanished else []
+        self.status.healed += bool(events)
         for reading in sorted(readings, key=_BACKWARD_ORDER):
             judged = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if judged.verdict.level is not Level.NORMAL:
@@ -168,7 +169,7 @@ class Monitor:
             if suspicion is not None:
                 reason = f"{suspicion.verdict.reason}: {second.get(reading.checkpoint, math.nan):.3g}"
                 suspicion = suspicion._replace(verdict=suspicion.verdict._replace(reason=reason))
-                events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
+                events.append(replace(self._anomaly(step, reading, suspicion, attribution), healed=True))
         return events
 
     def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0, averaged: bool = False) -> dict[str, Seen]:
@@ -332,7 +333,7 @@ class Monitor:
         judged: Judged,
         attribution: Attribution | None,
         *,
-        refused: bool,
+        refused: bool = False,
         cause: str = "",
     ) -> Event:
         evidence = ""

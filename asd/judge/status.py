@@ -72,6 +72,7 @@ class Status(FromOrigin):
         non_finite: Values among them that were not finite.
         anomalies: Anomalies of this rank itself by level, `first` and `second`.
         refused: Updates refused.
+        healed: Steps with a rerun that counts, and flips of bits in memory that were put back.
         problems: Problems of the detector itself.
         dropped: Events and steps that a sink lost, by the sink's name.
         evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
@@ -95,6 +96,7 @@ class Status(FromOrigin):
     non_finite: _Sum = 0
     anomalies: _Counts = field(default_factory=lambda: {"first": 0, "second": 0})
     refused: _Sum = 0
+    healed: _Sum = 0
     problems: _Sum = 0
     dropped: _Counts = field(default_factory=dict)
     evidence_dropped: _Sum = 0

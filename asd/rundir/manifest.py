@@ -78,7 +78,7 @@ class Health:
 
     def add(self, event: Event) -> None:
         """Taints the weights if this event of the rank is an applied first-level anomaly."""
-        if event.kind == "anomaly" and event.level is Level.ERROR and not event.refused:
+        if event.kind == "anomaly" and event.level is Level.ERROR and not event.harmless:
             self.taint(event.step)
 
     def taint(self, step: int) -> None:

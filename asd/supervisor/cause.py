@@ -101,7 +101,7 @@ def _sign(events: Sequence[Event], found: Event) -> int:
     signs = {
         event.step
         for event in events
-        if event.kind == "anomaly" and event.rank == found.rank and not (event.refused and event.level is Level.ERROR)
+        if event.kind == "anomaly" and event.rank == found.rank and not (event.harmless and event.level is Level.ERROR)
     }
     step = found.step
     for sign in sorted(signs, reverse=True):

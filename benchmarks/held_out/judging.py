@@ -34,11 +34,12 @@ def found(told: Sequence[dict[str, Any]], strike: int | None, device: str) -> di
         strike: The step of the first wrong result, or None when there was none.
         device: The only device that may be named; "" where it is none's fault.
     """
-    alarms = sorted((event["step"], not event["refused"]) for event in told if event["level"] == "first")
+    first = [event for event in told if event["level"] == "first"]
+    alarms = sorted((event["step"], not (event["refused"] or event.get("healed"))) for event in first)
     early = [step for step, _ in alarms if strike is None or step < strike]
     after = [(step - strike, refused_not) for step, refused_not in alarms if strike is not None and step >= strike]
     late = after[0][0] if after else None
-    named = {event["device"] for event in told if event["level"] == "first"}
+    named = {event["device"] for event in first}
     return {
         "alarms_too_early": len(early),
         "steps": late,

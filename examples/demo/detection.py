@@ -75,7 +75,7 @@ class Detection(Story):
             self.say(f"   what it did: {broken.where}{list(change.at)} {change.before:.6g} -> {change.after:.6g}")
         event = broken.anomaly
         # Digest of the step before, or of the step without the fault if a confirmation re-run healed it.
-        kept_away = event is not None and event.refused and broken.digest in (broken.digest_then, bare.digest_then)
+        kept_away = event is not None and event.harmless and broken.digest in (broken.digest_then, bare.digest_then)
         struck = broken.changes[0].step if broken.changes else fault.step
         checks = {
             "detection changes no number": same,

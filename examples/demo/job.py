@@ -136,9 +136,10 @@ class Acts(Story):
     def _narrate(self, told: Told) -> None:
         for event in told.of("anomaly")[:1]:
             limit = f"{event.limits[0]:.3g}" if event.limits else "none"
+            done = "refused" if event.refused else "healed" if event.healed else "applied"
             self.say(
                 f"   step {event.step}, rank {event.rank} on {event.device}: {event.code} {event.checkpoint} value "
-                f"{event.value:.3g}, limit {limit}; the update is {'refused' if event.refused else 'applied'}"
+                f"{event.value:.3g}, limit {limit}; the update is {done}"
             )
         for event in told.of("replay")[:1]:
             self.say(f"   replay of the step: {event.verdict}: {event.reason}")
@@ -168,7 +169,7 @@ def _check(act: str, told: Told, clean: Told) -> dict[str, bool]:
     }
     checks = {
         f"found in step {_FAULT_STEP} on rank {culprit}, and the update refused": first is not None
-        and (first.step, first.rank, first.refused) == (_FAULT_STEP, culprit, True)
+        and (first.step, first.rank, first.harmless) == (_FAULT_STEP, culprit, True)
     }
     if act == "persistent":
         return checks | {

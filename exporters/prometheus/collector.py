@@ -1,7 +1,7 @@
 """Metrics for Prometheus, from the statuses of the ranks and the ledger of events.
 
-A rank has twenty series, at 0 from the start, because Prometheus does not count a counter that first appears at 1 as
-increased. Lost events, verdicts and unjudged updates have series once there are some. Every series of a rank has the
+A rank has twenty-one series, at 0 from the start, because Prometheus does not count a counter that first appears at 1
+as increased. Lost events, verdicts and unjudged updates have series once there are some. Every series of a rank has the
 labels `run`, `node`, `rank`, and `id`, the device's number, which joins it with the series of npu-exporter.
 """
 
@@ -26,6 +26,7 @@ _STATUS_COUNTERS = (
     ("asd_checks_total", "checks", "Feature values judged."),
     ("asd_nonfinite_values_total", "non_finite", "Feature values that were not finite."),
     ("asd_refused_updates_total", "refused", "Updates kept away from the weights."),
+    ("asd_healed_total", "healed", "Faults that did no harm: the step was re-run, or a bit of memory put back."),
     ("asd_detector_problems_total", "problems", "Failures of the detector itself."),
     ("asd_evidence_dropped_total", "evidence_dropped", "Evidence that was not kept."),
     ("asd_step_seconds_total", "step_seconds", "Time of the training steps, in seconds."),

@@ -102,7 +102,8 @@ def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Sa
     judged = event.kind == "anomaly"
     what: list[str] = [f"{event.verdict}: {event.reason[:300]}" if event.verdict else event.reason[:300]]
     if judged:
-        what.append("; update refused" if event.refused else "; update not refused")
+        done = "healed" if event.healed else "update refused" if event.refused else "update not refused"
+        what.append(f"; {done}")
     bundle = folders.get(Path(event.evidence).parts[-2:])
     if bundle is not None:
         what += ["; ", tag("a", "evidence", href=_address(data, bundle.path, where))]

@@ -107,17 +107,19 @@ def _refusal(events: Sequence[Event], *, followed: bool) -> str:
     updates: dict[tuple[str, int], bool] = {}
     for event in (event for event in events if event.step):  # others, such as the vendor's, say nothing of updates
         place = event.run, event.step
-        updates[place] = updates.get(place, False) or event.refused
-    refused = sum(updates.values())
+        updates[place] = updates.get(place, False) or event.harmless
+    refused, healed = sum(updates.values()), any(event.healed for event in events)
     if not updates:
         return "whether updates were refused is not known"
     if len(updates) == 1:
+        done = "healed" if healed else "refused"
         return (
-            f"the update was refused{' on all ranks' if followed else ''}" if refused else "the update was not refused"
+            f"the update was {done}{' on all ranks' if followed else ''}" if refused else "the update was not refused"
         )
+    done = "refused or healed" if healed else "refused"
     if refused in (0, len(updates)):
-        return f"{'all' if refused else 'none'} of the {len(updates):,} updates {'were' if refused else 'was'} refused"
-    return f"{refused:,} of {len(updates):,} updates were refused"
+        return f"{'all' if refused else 'none'} of the {len(updates):,} updates {'were' if refused else 'was'} {done}"
+    return f"{refused:,} of {len(updates):,} updates were {done}"
 
 
 def _others(data: RunData, hit: Sequence[Rank], first: Event) -> str:

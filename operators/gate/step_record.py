@@ -30,13 +30,15 @@ class Part:
         """Sets the objects that this part works with from now on."""
         self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
 
-    def accuse(self, step: StepRecord, health: Health, *, rule: str, where: str, reason: str, wrong: int) -> None:
+    def accuse(
+        self, step: StepRecord, health: Health, *, rule: str, where: str, reason: str, wrong: int, healed: bool = False
+    ) -> None:
         """Publishes a first-level event of this rank's device, which no value of the training showed.
 
-        `where` names the work with wrong results, and `wrong` is their number.
+        `where` names the work with wrong results, `wrong` is their number, and `healed` tells that they do no harm.
         """
         event = self.monitor.reports.state_anomaly(step.number, where, Verdict(Level.ERROR, reason, float(wrong), 0.0))
-        event = replace(event, rule=rule, key=rule, feature="wrong_results", refused=step.refused)
+        event = replace(event, rule=rule, key=rule, feature="wrong_results", refused=step.refused, healed=healed)
         step.events.append(self.monitor.publish(event))
         step.fatal = step.fatal or event
         health.proofs.clear()

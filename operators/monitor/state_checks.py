@@ -7,9 +7,11 @@ from mindspore import nn
 
 from asd.errors import and_more
 from asd.judge.detectors import Tensors
-from asd.judge.protections import Protections
+from asd.judge.protections import Off, Protections
 from asd.operators.gate.step_record import Part, StepRecord
+from asd.operators.private.boundary import shielded
 from asd.operators.private.mended import mend_files, take_loaded
+from asd.operators.ranks.memory_sums import Damage, MemorySums
 from asd.operators.sensors.optimizer_state import FLOATS, OptimizerState
 from asd.operators.sensors.state_reading import EVERY, StateReading
 from asd.operators.sensors.update_reading import UpdateReading
@@ -27,7 +29,8 @@ class StateChecks(Part):
         self._health = health
         self._state: OptimizerState | None = None
         self._reading: StateReading
-        self._updates = UpdateReading(())
+        self._updates, self._memory = UpdateReading(()), MemorySums()
+        self._is_asked, self._damage = False, list[Damage]()
         self._last, self._most = 0, 0.0  # step of the last reading; the largest change since then
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
@@ -39,6 +42,9 @@ class StateChecks(Part):
             self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
         )
         self._updates = UpdateReading(self._state.weights)
+        heals = self.monitor.config.refuses
+        self._memory = MemorySums(self._state.parameters, self._state.weights, heals=heals)
+        self._is_asked, self._damage = False, []
         self._state.read_rate()
         self._last, self._most = 0, 0.0
         in_python = ms.get_context("mode") == ms.PYNATIVE_MODE
@@ -51,10 +57,20 @@ class StateChecks(Part):
         """Returns whether there is state to judge."""
         return self._state is not None
 
+    @shielded
     def keep(self) -> None:
-        """Copies some weights before an update, to measure what it changes."""
+        """Compares some memory with what the last update left, and copies some weights to measure the next update."""
+        self._is_asked = True
+        damage = self._memory.damage()
+        self._damage += [damage] if damage is not None else []
         if not self.table.replaying:
             self._updates.keep()
+
+    @shielded
+    def seal(self, number: int, *, updated: bool) -> None:
+        """Notes what some memory holds until the next update, at the end of a step."""
+        if self._is_asked and number % self._memory.every == 0:
+            self._memory.seal(updated=updated)
 
     def measure(self) -> bool:
         """Has what the update changed read with the slots; returns whether there is anything."""
@@ -69,16 +85,31 @@ class StateChecks(Part):
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
         found.has(state=f"bounds on each weight, {moments}, and on what updates change")
+        if (memory := self._memory).turns:
+            until = "update" if ms.get_context("mode") == ms.PYNATIVE_MODE else "step"
+            share, steps = 100 * memory.share / memory.every, memory.turns * memory.every
+            covered = f"sums of {share:.2g} % of weights and moments, all within {steps} steps"
+            found.has(memory=f"{covered}, from an update to the next {until}")
         if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
             found.lacks(_SETTING, f"state of the optimizer whose names belong to no weight is not read: {names}")
 
-    def name_not_finite(self) -> None:
-        """Reports values that are not finite after the first step, as from a file; before, weights may be unsharded."""
+    def report_first_step(self) -> None:
+        """Reports whether memory is compared, and values that are not finite, as from a file.
+
+        Before the first step weights may be unsharded.
+        """
+        if self._memory.turns and not self._is_asked:
+            self.monitor.protections.has(memory=Off("the step is not declared, or the optimizer is not guarded"))
         if self._state is not None and (broken := self._reading.not_finite()):
             self.monitor.problem(f"not finite after the first step: {and_more(broken)}")
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly, after a step whose update was applied."""
+        damages, self._damage = self._damage, []
+        for each in damages:
+            self.monitor.status.healed += each.healed
+            words = {"rule": "memory", "where": each.name, "reason": each.reason}
+            self.accuse(step, self._health, **words, wrong=1, healed=each.healed)
         state, changes = self._state, self._updates.changes()
         if state is None or step.refused:
             return

@@ -215,7 +215,8 @@ class StepReader(Part):
         """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""
         monitor, attribution = self.monitor, step.attribution
         if step.elsewhere:
-            return monitor.publish(monitor.reports.follower(step.number, attribution))
+            event = replace(monitor.reports.follower(step.number, attribution), refused=False, healed=True)
+            return monitor.publish(event)
         if step.lost:
             lost = "the update of a suspicious step is lost, as it cannot be re-run, and no later one is held back"
             monitor.problem(f"{lost}: {step.lost}")

@@ -257,9 +257,9 @@ class TrainingWatch:
 
     @shielded
     def _remember(self, step: Step, *, is_first: bool) -> None:
-        self.rerun.remember(step, is_first=is_first)
-        if ms.get_context("mode") == ms.GRAPH_MODE:
+        if ms.get_context("mode") == ms.GRAPH_MODE:  # before the step may run for the first time
             self.state.keep()
+        self.rerun.remember(step, is_first=is_first)
 
     @shielded
     def _end_run(self, outputs: Any) -> None:
@@ -331,6 +331,7 @@ class TrainingWatch:
         if self._step % EVERY == 0 or audit.first is not None or audit.apart or self._vendor.is_on:
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
+        self.state.seal(self._step, updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of reruns
         if (step.fatal is not None or step.damage is not None) and not self.judging.tells_all(step):
@@ -383,7 +384,7 @@ class TrainingWatch:
             self._sampling.report_first_step()
             after_first_step(monitor, self._net, self.judging.gate.sites)
             self.rerun.report_protection(after_first_step=True)
-            self.state.name_not_finite()
+            self.state.report_first_step()
         except Exception as error:  # as in `step`
             monitor.problem(f"the protections of the training are unknown: {error!r}")
         monitor.tell_protections()

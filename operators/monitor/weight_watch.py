@@ -32,13 +32,9 @@ class WeightWatch(Part):
 
     @property
     def words(self) -> str:
-        """Returns how often weights are compared, as text; 0 % of memory is compared with itself between updates."""
-        comparison = self._comparison
-        return (
-            f"over the ranks, every {comparison.every} steps"
-            if comparison.active
-            else Off("not compared between ranks, and 0 % of memory between updates")
-        )
+        """Returns how often weights are compared over the ranks, as text."""
+        every = self._comparison.every
+        return f"over the ranks, every {every} steps" if self._comparison.active else Off("not compared between ranks")
 
     def wrote(self, checkpoint_file: Path) -> None:
         """Notes a checkpoint that this rank wrote; the next comparison shows whether its weights were those of all."""

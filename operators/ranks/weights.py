@@ -137,16 +137,18 @@ def total_of(hashes: Iterable[int]) -> int:
 
 def _sums(tensor: Tensor) -> Tensor:
     """Returns int32 sums, one a block."""
-    bits, odd = _bits(_FLAT(tensor, (-1,))), _odd()
+    bits, odd = words_of(tensor), _odd()
     rest = bits.shape[0] % BLOCK
     whole = bits.shape[0] - rest
-    sums = [_sum(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []
+    sums = [sum_of(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []
     if rest:
-        sums.append(_sum(_FLAT(_MUL(bits[whole:], odd[:rest]), (1, rest))))
+        sums.append(sum_of(_FLAT(_MUL(bits[whole:], odd[:rest]), (1, rest))))
     return _CONCAT(sums)
 
 
-def _bits(flat: Tensor) -> Tensor:
+def words_of(tensor: Tensor) -> Tensor:
+    """Returns the bits of a tensor as int32 numbers in one row, two of each 64-bit number."""
+    flat = _FLAT(tensor, (-1,))
     if flat.dtype in _BYTES:
         return _CAST(flat, ms.int32)
     if flat.dtype in _HALF:
@@ -154,10 +156,11 @@ def _bits(flat: Tensor) -> Tensor:
     return auto_generate.view_dtype(flat, ms.int32)
 
 
-def _sum(rows: Tensor) -> Tensor:
+def sum_of(rows: Tensor, axis: int = 1) -> Tensor:
+    """Returns sums of int32 numbers along an axis, which begin anew beyond the largest."""
     if ms.get_context("device_target") == "CPU":  # where a sum of int32 stops at the largest
-        return _CAST(_SUM(_CAST(rows, ms.int64), (1,)), ms.int32)
-    return _SUM(rows, (1,))
+        return _CAST(_SUM(_CAST(rows, ms.int64), (axis,)), ms.int32)
+    return _SUM(rows, (axis,))
 
 
 @functools.cache

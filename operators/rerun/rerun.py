@@ -254,7 +254,7 @@ class Rerun(Part):
 
     def report_transient(self, step: StepRecord) -> None:
         """Reports what a first-level anomaly is that a second run did not show again."""
-        anomaly = next((event for event in step.events if event.kind == "anomaly" and event.refused), None)
+        anomaly = next((event for event in step.events if event.kind == "anomaly" and event.healed), None)
         if step.vanished and anomaly is not None:
             finding = Diagnosis("transient", "within its limits in a rerun of the step")
             self._publish(step, anomaly, _of_one_rank(finding, step.attribution))

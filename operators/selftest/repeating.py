@@ -152,7 +152,7 @@ def _replay(dtype: str, always: bool) -> None:  # noqa: FBT001
     verdict = "undetermined" if always else "transient"
     expected = [f"step {_EARLY}: anomaly", f"step {_EARLY}: replay {verdict}"]
     expect(struck.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(struck.told())}")
-    expect(all(event.refused for event in struck.events), "the update of the bad step was not refused")
+    expect(all(event.harmless for event in struck.events), "the update of the bad step was not refused")
     expect(not table().replaying, "the table still has a rerun")
     expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
 

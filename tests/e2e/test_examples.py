@@ -12,8 +12,8 @@ from tests.support.tables import quick
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
     "model_train.py": [
-        "ended at step 7, update refused: True",
-        r"accuracy sensitivity feature abnormal: .* code=80818C00 .* step=7 checkpoint=norm value=.* refused=yes .*",
+        "ended at step 7, update refused: False, healed: True",
+        r"accuracy sensitivity feature abnormal: .* code=80818C00 .* checkpoint=norm .* refused=no healed=yes .*",
     ],
     "own_check_operator.py": [r"step 5: gradient norm at 0.gather is [0-9.]+e\+1[01], update refused"],
     "own_training_loop.py": [

@@ -58,7 +58,7 @@ def test_an_update_with_a_wrong_number_in_one_micro_batch_is_refused_and_its_ste
     judged = {"ASD_PROTECTION": "full", **SKIP}  # by the document no gradient of a weight is
     assert steps(runner.program(PROGRAM, wheel, ENTRY, strike, REGISTER_PATH=REGISTERED, **judged)) == plain
     first = [event for event in runner.events() if event["level"] == "first"]
-    assert {(event["kind"], event["step"], event["rank"], event["refused"]) for event in first} == {
+    assert {(event["kind"], event["step"], event["rank"], event["healed"]) for event in first} == {
         ("anomaly", 8, 0, True),
         ("replay", 8, 0, True),
     }

@@ -57,7 +57,8 @@ def test_low_thresholds_and_a_corrupted_gradient_end_the_training(runner, mode, 
     events = runner.events()
     assert {event["step"] for event in events} == {3}
     first = next(event for event in events if event["level"] == "first")
-    assert (first["checkpoint"], first["refused"], first["limits"]) == ("model.layers.1.ffn_norm", True, [4.0])
+    assert (first["checkpoint"], first["limits"]) == ("model.layers.1.ffn_norm", [4.0])
+    assert first["refused"] or first["healed"]
     assert first["value"] == pytest.approx(5.0, rel=1e-3)
 
 

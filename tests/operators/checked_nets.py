@@ -1,5 +1,6 @@
 """Small networks with norms and embeddings, ways to train them, and the truth about their gradients."""
 
+import ctypes
 from functools import cache
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -16,6 +17,7 @@ from mindspore.train.dataset_helper import _DataWrapper
 
 from asd import Config
 from asd.operators.gate.slots import table
+from asd.operators.ranks.weights import hashes_of
 
 HIDDEN, VOCABULARY = 8, 13
 SLOW = pytest.mark.slow
@@ -49,6 +51,13 @@ def fill(net, seed=5):
 
 def values(parameters):
     return {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+
+
+def flip(tensor, at, bits):
+    """Changes bits of a number where it lies, as broken memory does."""
+    hashes_of([tensor])  # waits for what is written
+    kind = ctypes.c_uint16 if tensor.itemsize == 2 else ctypes.c_uint32
+    kind.from_address(tensor._data_ptr() + tensor.itemsize * at).value ^= bits
 
 
 def document(**more):

@@ -131,7 +131,8 @@ def _print(found: Sequence[tuple[Event, str]], heads: list[tuple[str, ...]], *, 
 
 def _cells(event: Event) -> tuple[str, ...]:
     has_value = event.kind in ("anomaly", "replay")
-    refused = "update refused" if event.refused and event.kind == "anomaly" else ""
+    done = "healed" if event.healed else "update refused" if event.refused else ""
+    refused = done if event.kind == "anomaly" else ""
     what = (event.verdict, event.reason, refused, event.evidence and f"evidence {event.evidence}")
     cells = (
         _local_time(event.time),

@@ -175,7 +175,7 @@ class Strikes:
         if row is not None:
             db.execute("DELETE FROM strike WHERE n = ?", row[:1])
         # A step whose update was applied is not re-run.
-        is_applied = bool(moment(event)) and event.kind == "anomaly" and not event.refused
+        is_applied = bool(moment(event)) and event.kind == "anomaly" and not event.harmless
         is_software = verdict == "software" or (not verdict and self.is_software(job_of(event.run), step, event.host))
         marks = {"revoked": "software" if is_software else "", "unclear": is_applied or row is not None}
         self._insert(event, device, step, now, verdict=verdict, settled=0, **marks)

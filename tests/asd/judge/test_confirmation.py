@@ -65,7 +65,7 @@ def test_above_the_second_level_limit_is_where_a_gradient_begins_to_be_a_warning
 
 
 @pytest.mark.parametrize("value", [100.0, 1e9, math.nan])
-def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refused(value):
+def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_healed(value):
     watch = taught(a="W", b="B")
     first = [reading("a", value), reading("b", 1.0, "B")]
     before = watch.state()
@@ -75,7 +75,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
     (event,) = outcome.events
     assert outcome.fatal is event
-    assert (event.checkpoint, event.level, event.kind, event.refused) == ("a", Level.ERROR, "anomaly", True)
+    assert (event.checkpoint, event.level, event.refused, event.healed) == ("a", Level.ERROR, False, True)
     assert event.value == value or (math.isnan(event.value) and math.isnan(value))
     healthy = taught(a="W", b="B")
     healthy.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")])

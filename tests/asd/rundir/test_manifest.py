@@ -79,10 +79,10 @@ def test_after_a_permanent_fault_the_last_checkpoint_comes_first_that_proofs_ver
     assert last_good([save(tmp_path, 8, health), newer.parent], verified=True).path == newest
 
 
-def test_a_refused_anomaly_is_clean(tmp_path):
-    save(tmp_path, 2)
+def test_a_refused_or_healed_anomaly_is_clean(tmp_path):
     health = Health()
     health.add(anomaly(3))
+    health.add(anomaly(3, refused=False, healed=True))
     path = save(tmp_path, 4, health)
     choice = last_good(tmp_path)
     assert (choice.path, choice.step, choice.skipped) == (path, 4, ())

@@ -55,9 +55,9 @@ def value(registry, name, **labels):
     return registry.get_sample_value(name, {**LABELS, **labels})
 
 
-def test_a_rank_has_twenty_series_at_0_before_its_first_step():
+def test_a_rank_has_twenty_one_series_at_0_before_its_first_step():
     found = series(registered(status()))
-    assert len(found) == 1 + 20  # and asd_build_info
+    assert len(found) == 1 + 21  # and asd_build_info
     assert {name for (name, _), value in found.items() if value} == {"asd_build_info", "asd_rank_info"}
     assert [found["asd_anomalies_total", tuple(sorted({**LABELS, "level": level}.items()))] for level in LEVELS] == [
         0,
@@ -67,7 +67,7 @@ def test_a_rank_has_twenty_series_at_0_before_its_first_step():
 
 def test_lost_events_and_verdicts_have_series_once_there_are_some():
     registry = registered(status(dropped={"EventLog": 5}), events=[event(1, kind="replay", verdict="software")])
-    assert len(series(registry)) == 1 + 22
+    assert len(series(registry)) == 1 + 23
     assert value(registry, "asd_events_dropped_total", sink="EventLog") == 5
     assert value(registry, "asd_replay_verdicts_total", verdict="software") == 1
 

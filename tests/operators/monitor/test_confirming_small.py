@@ -119,7 +119,7 @@ def test_what_was_far_too_small_once_is_made_again(mode, fault):
     assert healed.told() == HEALED
     assert healed.losses == losses
     assert_same_bits(healed.state, state)
-    assert all(event.refused for event in healed.events)
+    assert all(event.healed for event in healed.events)
 
 
 def test_what_the_data_made_small_stays_a_warning_and_is_applied():

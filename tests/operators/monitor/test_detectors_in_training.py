@@ -3,7 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, assert_same_bits, document, fill, ids, one_step_cell, state_of, targets
+from checked_nets import Decoder, assert_same_bits, document, fill, flip, ids, one_step_cell, state_of, targets
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Level
@@ -69,6 +69,23 @@ def test_an_update_that_changes_weights_by_more_than_it_can_is_found_in_its_step
     moment.set_data(Tensor(np.full(moment.shape, 1e6, np.float32)))
     found = [each for _ in range(11) for each in training.step() if each.level is Level.ERROR]
     assert [(each.step, each.checkpoint, each.refused) for each in found] == [(32, moment.name, False)]
+
+
+def test_bits_that_flip_between_two_updates_are_put_back_which_is_told(mode, tmp_path):
+    plain, struck, events, at = Training(), Training(adaptive(tmp_path)), [], 0
+    for step in range(1, 26):
+        plain.step()
+        events += struck.step()
+        memory = struck.monitor._training.state._memory
+        due = [memory._tensors[i] for block in memory._blocks[memory._turn] for i in block]
+        if memory._sealed is not None and not at and "moment" in due[-1].name:  # no gradient is computed with it
+            at, name = step, due[-1].name
+            flip(due[-1], 7, 3 << 29)
+    (event,) = [each for each in events if each.level is Level.ERROR]
+    assert (event.step, event.rule, event.checkpoint) == (at + 1, "memory", name)
+    assert_same_bits(struck.values(), plain.values())
+    status, tainted = struck.monitor.monitor.status, struck.monitor._training.health.tainted_from
+    assert (event.refused, event.healed, status.healed, tainted) == (False, True, 1, 0)
 
 
 @pytest.mark.parametrize("on_anomaly", ["skip", "log"])

@@ -36,6 +36,7 @@ class Bare(nn.Optimizer):
         super().__init__(1e-3, weights)
         if hidden:
             self.running = Parameter(Tensor(np.zeros(7, np.float32)), name="running")
+            self.moments = [Tensor(np.zeros(weight.shape, np.float32)) for weight in weights]
 
     def construct(self, gradients):
         done = ()
@@ -80,7 +81,7 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
         "gradients of parameters": 15,
     }
     assert found["missing"] == {}
-    assert set(found["on"]) >= {"rule", "refusal", "state", "second look", "replay"}
+    assert set(found["on"]) >= {"rule", "refusal", "state", "memory", "second look", "replay"}
     assert found["on"]["state"] == "bounds on each weight, moment1, moment2, and on what updates change"
     assert all(words in line for words in found["on"].values())
 
@@ -111,15 +112,15 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
     assert "refusal" not in found["on"]
 
 
-def test_a_second_optimizer_of_the_training_cell_is_told(said):
+def test_a_second_optimizer_of_the_training_cell_is_told_and_no_step_is_re_run(said):
     net = fill(Decoder())
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3))
     step.other = nn.SGD(net.trainable_params(), 1e-3)
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), sinks=[])
     monitor.attach(step, step.optimizer)
-    monitor.step(step(ids(0), targets(0)))
-    ((name, [reason]),) = monitor.monitor.status.protections["missing"].items()
-    assert (name, "SGD (other) is not guarded" in reason) == ("ASD_ON_ANOMALY", True)
+    monitor.step(monitor.watch_step(step)(ids(0), targets(0)))
+    missing = monitor.monitor.status.protections["missing"]
+    assert all("SGD" in missing[name][-1] for name in ("ASD_ON_ANOMALY", "ASD_OPTIONS:confirm"))
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -129,7 +130,8 @@ def test_moments_that_were_not_found_are_told(said, hidden):
         make=lambda weights: Bare(weights, hidden=hidden),
     )
     assert "no moments" in found["on"]["state"]
-    assert list(found["missing"]) == (["ASD_OPTIONS=detectors:state"] if hidden else [])
+    told = {(name, reason.partition(": ")[2]) for name, reasons in found["missing"].items() for reason in reasons}
+    assert told == ({("ASD_OPTIONS=detectors:state", "running, moments")} if hidden else set())
 
 
 class Unused(Decoder):

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from checked_nets import flip
+from mindspore import Parameter, Tensor, nn
 
 from asd.diagnosis.groups import everybody
 from asd.operators.gate.step_record import StepRecord
 from asd.operators.monitor.weight_watch import WeightWatch
+from asd.operators.ranks import memory_sums
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, total_of
 from asd.rundir.manifest import Health
@@ -57,6 +59,31 @@ def test_rows_that_are_swapped_or_copied_and_any_flipped_bit_change_the_hash():
     found = hashes_of([Tensor(each.view(np.float32)) for each in (rows, swapped, copied, *flipped)])
     assert len(set(found)) == len(found)
     assert total_of([1, 2]) != total_of([2, 1])
+
+
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16])
+def test_flips_are_told_from_writes_and_from_sums_that_are_wrong_and_put_back_bit_for_bit(dtype, monkeypatch):
+    monkeypatch.setattr(memory_sums, "TURNS", 2)  # of one large tensor, and of two that are joined
+    arrays = [np.random.default_rng(4).normal(size=shape) for shape in ((512, 520), (33, 77), (97,))]
+    tensors = [Parameter(Tensor(each, ms.float32).astype(dtype)) for each in arrays]
+    sums, logs = (memory_sums.MemorySums(tensors, tensors, heals=heals) for heals in (True, False))
+
+    def found(which, change):
+        which.seal(updated=True)
+        struck = tensors[which._blocks[which._turn][-1][-1]]
+        before = hashes_of([struck])
+        change(struck)
+        damage = which.damage()
+        return None if damage is None else damage.healed, hashes_of([struck]) == before
+
+    for bits in (1, 1 << 15, 3 << 7, 15 << 3):
+        assert found(sums, lambda struck, bits=bits: flip(struck, 90, bits)) == (True, True)
+    assert found(logs, lambda struck: flip(struck, 5, 2)) == (False, False)
+    assert found(sums, lambda struck: struck.set_data(struck * 0.5)) == (None, False)
+    assert found(sums, lambda struck: flip(struck, 3, 0b1000000000100001)) == (None, False)  # no neighbours
+    right, more = memory_sums.sum_of, [1]
+    wrong = lambda rows, axis: right(rows, axis) + (more.pop() if more else 0)  # noqa: E731
+    assert found(sums, lambda _: monkeypatch.setattr(memory_sums, "sum_of", wrong)) == (False, True)
 
 
 def test_one_rank_alone_compares_nothing():

@@ -1,10 +1,8 @@
-"""A network that was trained under detection prints, exports and copies as one that was not."""
-
-import copy
+"""A network that was trained under detection prints and exports as one that was not."""
 
 import mindspore as ms
 import pytest
-from checked_nets import SLOW, Decoder, assert_same_bits, fill, ids, one_step_cell, readings, targets, values
+from checked_nets import SLOW, Decoder, fill, ids, one_step_cell, readings, targets
 from mindspore import nn
 
 from asd import Config
@@ -32,12 +30,11 @@ def exported(net, name):
 @pytest.mark.parametrize(
     ("how", "mode"), [("attached", "graph"), pytest.param("enabled", "pynative", marks=SLOW)], indirect=["mode"]
 )
-def test_it_prints_exports_and_copies_as_one_without_and_is_checked_as_before(how, mode, enabled):
+def test_it_prints_and_exports_as_one_without_and_is_checked_as_before(how, mode, enabled):
     bare, _ = trained()
     net, cell = trained(how)
     assert str(net) == str(bare)
     assert exported(net, how) == exported(bare, "bare")
-    assert_same_bits(values(copy.deepcopy(net).get_parameters()), values(bare.get_parameters()))
     readings()
     cell(ids(4), targets(4)).asnumpy()
     assert len(readings()) == 4

@@ -1,0 +1,153 @@
+"""Sums of the words of weights and moments that lie between two updates: finds a flipped bit, and puts it back."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+from mindspore.ops import auto_generate
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators.private.cells import without_gradients
+from asd.operators.private.layout import local
+from asd.operators.ranks.weights import sum_of, words_of
+
+TURNS = 16  # steps at least within which all tensors have their turn, where there are so many
+_SHARE = 20  # of the words of the weights, one part is read in a step at most
+_FEW = 1 << 16  # words that are read in any step; tensors up to it are joined
+_PAUSE, _SMALL = 4, 1 << 22
+"""Where all weights have at most so many words, sums are taken in each fourth step, as steps are short."""
+_LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
+_NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
+
+Place = tuple[int, int, int]  # block, word in it, by how much it has changed
+
+
+class Damage(NamedTuple):
+    """Memory that changed though nothing wrote it.
+
+    Attributes:
+        name: Name of the Parameter.
+        reason: Change as text.
+        healed: Whether the bits were put back.
+    """
+
+    name: str
+    reason: str
+    healed: bool
+
+
+class MemorySums:
+    """Row and column sums of words, of some tensors in turn; a write of the program changes more of them than a flip.
+
+    Args:
+        tensors: Weights and state of an optimizer.
+        weights: The weights among them; they limit what is read in a step.
+        heals: Whether flipped bits are put back.
+
+    Attributes:
+        turns: Number of parts that are summed in turn; 0 where there is nothing to sum.
+        every: Steps from one turn to the next.
+        share: Largest share of the tensors in a turn.
+    """
+
+    def __init__(self, tensors: Sequence[Parameter] = (), weights: Sequence[Parameter] = (), *, heals: bool = True):
+        sizes = {i: size for i, each in enumerate(tensors) if (size := local(each).size) >= _LEAST}
+        whole = sum(sizes.values())
+        most = max(sum(local(each).size for each in weights) // _SHARE, _FEW)
+        self.every = _PAUSE if sum(local(each).size for each in weights) <= _SMALL else 1
+        self.turns = max(min(TURNS, len(sizes)), min(-(-whole // most), len(sizes)))
+        blocks: list[list[list[int]]] = [[] for _ in range(self.turns)]
+        held = [0] * self.turns
+        for i in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            turn = held.index(min(held))
+            held[turn] += sizes[i]
+            if sizes[i] <= _FEW and blocks[turn] and sizes[blocks[turn][-1][0]] <= _FEW:
+                blocks[turn][-1].append(i)  # small ones are joined, as a launch takes longer than a read
+            else:
+                blocks[turn].append([i])
+        self._blocks, self._tensors, self._heals = blocks, tensors, heals
+        self._turn, self._sealed = -1, None
+        self.share = max(held, default=0) / max(1, sum(local(each).size for each in tensors))
+
+    def _words(self, block: Sequence[int]) -> list[Tensor]:
+        return [words_of(local(self._tensors[i])) for i in block]
+
+    def _sums(self) -> Tensor:
+        found = []
+        with without_gradients():
+            for block in self._blocks[self._turn]:
+                words = self._words(block)
+                size = sum(each.shape[0] for each in words)
+                if rest := -size % _width(size):
+                    words.append(Tensor(np.zeros(rest, np.int32)))
+                rows = P.Reshape()(P.Concat()(words) if len(words) > 1 else words[0], (-1, _width(size)))
+                found += [sum_of(rows, 1), sum_of(rows, 0)]
+            return P.Concat()(found)
+
+    def seal(self, *, updated: bool) -> None:
+        """Sums the tensors whose turn is next, after a step; without an update the last sums still hold."""
+        if self.turns and (updated or self._sealed is None):
+            self._turn = (self._turn + 1) % self.turns
+            self._sealed = self._sums()
+
+    def damage(self) -> Damage | None:
+        """Compares the sums before the next update, and puts a flipped bit back; waits for the device."""
+        sealed, self._sealed = self._sealed, None
+        if sealed is None:
+            return None
+        now = self._sums()
+        if now.shape != sealed.shape:  # the weights were sharded
+            return None
+        if not int(P.ReduceSum()(P.Cast()(P.NotEqual()(now, sealed), ms.float32)).asnumpy()):
+            return None
+        before, first, second = (each.asnumpy().view(np.uint32) for each in (sealed, now, self._sums()))
+        if not np.array_equal(first, second):
+            return Damage("weights", "two sums of the same words of weights and moments differ", healed=False)
+        place = next((each for each in self._flips(second - before) if each is not None), None)
+        if place is not None and place[2] == 0:
+            name = self._tensors[self._blocks[self._turn][place[0]][0]].name
+            return Damage(name, "row sums and column sums of the same words contradict each other", healed=False)
+        return None if place is None else self._put_back(place, before)
+
+    def _flips(self, changes: np.ndarray) -> Iterator[Place | None]:
+        """Yields the changed word of each block, with a change of 0 for impossible sums; None where others changed."""
+        for number, block in enumerate(self._blocks[self._turn]):
+            size = sum(each.shape[0] for each in self._words(block))
+            width = _width(size)
+            rows, columns, changes = np.split(changes, np.cumsum([-(-size // width), width]))
+            at, across = np.flatnonzero(rows), np.flatnonzero(columns)
+            if len(at) == len(across) == 1 and rows[at[0]] == columns[across[0]]:
+                yield number, int(at[0]) * width + int(across[0]), int(rows[at[0]])
+            else:
+                yield (number, 0, 0) if len(at) + len(across) == 1 or len(at) == len(across) == 1 else None
+
+    def _put_back(self, place: Place, before: np.ndarray) -> Damage | None:
+        """Restores a word in which neighbouring bits have flipped; None where a program wrote it."""
+        number, word, change = place
+        block = [self._tensors[i] for i in self._blocks[self._turn][number]]
+        ends = np.cumsum([words_of(local(each)).shape[0] for each in block])
+        at = int(np.searchsorted(ends, word, side="right"))
+        word -= int(ends[at - 1]) if at else 0
+        name, part = block[at].name, local(block[at])
+        kind = ms.int16 if part.dtype in (ms.float16, ms.bfloat16) else ms.int32
+        words: np.ndarray = auto_generate.view_dtype(P.Reshape()(part, (-1,)), kind).asnumpy().copy()
+        bits = words.view(np.uint16 if kind == ms.int16 else np.uint32)
+        now = int(bits[word])
+        bits[word] = then = (now - change) % 2 ** (8 * bits.itemsize)
+        flipped = now ^ then
+        if flipped // (flipped & -flipped) >= _NEXT_TO_EACH_OTHER:
+            return None
+        healed = False
+        if self._heals:
+            with without_gradients():
+                right = auto_generate.view_dtype(Tensor(words), part.dtype)
+                part.copy_(P.Reshape()(right, part.shape))
+            healed = np.array_equal(self._sums().asnumpy().view(np.uint32), before)
+        what = f"number {word} of {name} was {then:#x} after the last update and is {now:#x} before the next"
+        return Damage(name, f"{what}, in bits: memory has changed that nothing wrote", healed)
+
+
+def _width(size: int) -> int:
+    return 1 << (size.bit_length() // 2)
