@@ -32,15 +32,15 @@ AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
 _SHORT = 0.1
 _LASTING = 1_000_000
-_MOST_FILES, _MOST_LINES, _TAIL = 100_000, 12, 65536
+_MOST_FILES, _MOST_LINES, _TAIL = 100_000, 16, 65536
 _FAULTS = (
     "gradient:flip=30",
-    f"output:factor=4:duration={_LASTING}",
+    f"gradient:set=1e9:duration={_LASTING}",
     "weight:scale=1e6",
     "moment:flip=30",
     "update:scale=1e4",
     f"gradient:block=8:duration={_LASTING}:chance=0.2",
-    f"gradient:factor=1000:duration={_LASTING}",
+    f"output:factor=4:duration={_LASTING}",
     f"output:flip=30:elements=4:duration={_LASTING}:chance=0.2",
     "weight:flip=30",
     "update:flip=29",
@@ -200,6 +200,8 @@ class Drill:
             "TMPDIR": str(temporary),
             "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # The launcher starts a Python by its name.
+            "PATH": os.pathsep.join([str(Path(self.job.command[0]).parent), self.job.environ.get("PATH", os.defpath)]),
         }
         if fault:
             settings |= {"ASD_ON_ANOMALY": "skip"}
@@ -211,7 +213,8 @@ class Drill:
             code = _wait(process, max(60.0, self._end - began))
         seconds = time.monotonic() - began
         self._longest = max(self._longest, seconds)
-        tail = log.read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
+        workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
+        tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
         records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
         statuses = [json.loads(path.read_text()) for path in run_dir.glob("status-rank*.json")]
         events = sorted(self._events_of(run_dir), key=lambda event: event.time)
