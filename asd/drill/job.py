@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from asd.config import Config
 from asd.drill import REFUSED, VARIABLE, TrainingPlan
 from asd.drill.writes import files_of
 from asd.errors import ConfigError, StateError
@@ -32,15 +32,15 @@ AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
 _SHORT = 0.1
 _LASTING = 1_000_000
-_MOST_FILES, _MOST_LINES, _TAIL = 100_000, 12, 65536
+_MOST_FILES, _MOST_LINES, _TAIL = 100_000, 16, 65536
 _FAULTS = (
     "gradient:flip=30",
-    f"output:factor=4:duration={_LASTING}",
+    f"gradient:set=1e9:duration={_LASTING}",
     "weight:scale=1e6",
     "moment:flip=30",
     "update:scale=1e4",
     f"gradient:block=8:duration={_LASTING}:chance=0.2",
-    f"gradient:factor=1000:duration={_LASTING}",
+    f"output:factor=4:duration={_LASTING}",
     f"output:flip=30:elements=4:duration={_LASTING}:chance=0.2",
     "weight:flip=30",
     "update:flip=29",
@@ -200,6 +200,8 @@ class Drill:
             "TMPDIR": str(temporary),
             "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # The launcher starts a Python by its name.
+            "PATH": os.pathsep.join([str(Path(self.job.command[0]).parent), self.job.environ.get("PATH", os.defpath)]),
         }
         if fault:
             settings |= {"ASD_ON_ANOMALY": "skip"}
@@ -211,7 +213,8 @@ class Drill:
             code = _wait(process, max(60.0, self._end - began))
         seconds = time.monotonic() - began
         self._longest = max(self._longest, seconds)
-        tail = log.read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
+        workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
+        tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
         records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
         statuses = [json.loads(path.read_text()) for path in run_dir.glob("status-rank*.json")]
         events = sorted(self._events_of(run_dir), key=lambda event: event.time)
@@ -450,7 +453,8 @@ class Way:
             asd, place = [sys.executable, "-m", "asd"], f"127.0.0.1:{self._port}"
             run_dir.mkdir(exist_ok=True)
             targets = self._folder / "agents.json"
-            targets.write_text(json.dumps([{"targets": [place]}]), encoding="utf-8")
+            labels = {"node": Config.of_process().name_of_node()}
+            targets.write_text(json.dumps([{"targets": [place], "labels": labels}]), encoding="utf-8")
             agent = [*asd, "exporter", "--run-dir", str(run_dir), "--port", str(self._port)]
             state = ["--state", str(self._folder / "handler.sqlite"), "--settle", "0"]
             handler = [*asd, "handler", "--agents", str(targets), "--dry-run", "--json", *state]
@@ -480,26 +484,31 @@ class Way:
         counted = any(
             line.startswith("asd_anomalies_total") and not line.endswith(" 0.0") for line in metrics.splitlines()
         )
-        end, decisions = time.monotonic() + 20, list[dict[str, Any]]()
-        while time.monotonic() < end and not any(each["action"] == "would-isolate" for each in decisions):
-            time.sleep(0.2)
-            decisions = [json.loads(line) for line in self._decisions.read_text().splitlines() if line.startswith("{")]
-        part.numbers |= {"metrics": counted, "decisions": dict(Counter(each["action"] for each in decisions))}
         part.said.append(f"/metrics of the agent {'counts' if counted else 'does NOT count'} the anomalies")
-        for each in decisions[:3]:
-            waited = _seconds(each["time"]) - anomalies[0].time
-            part.said.append(f"{waited:.1f} s after the first event the handler said: {each['action']}")
-            part.private.append(each["reason"])
-        part.state = HELD if counted and decisions else NOT_HELD
-        if part.state == NOT_HELD:
-            part.said.append("the handler made no decision that is news about a device within 20 s")
-            part.advice = (
-                "Run `asd exporter` and `asd handler --dry-run` by hand on a run folder, and read what they log."
+        end, devices = time.monotonic() + 20, list[dict[str, Any]]()
+        while time.monotonic() < end and not devices:
+            devices = [each for each in self._devices() if each["strikes"]]
+        waited = time.time() - anomalies[0].time
+        lines = [line for line in self._decisions.read_text().splitlines() if line.startswith("{")]
+        actions = dict(Counter(json.loads(line)["action"] for line in lines))
+        part.numbers |= {"metrics": counted, "decisions": actions, "seconds": round(waited, 1)}
+        part.state = HELD if counted and devices else NOT_HELD
+        if not devices:
+            part.said.append("the handler gave no device a strike within 20 s")
+            part.advice = "Run `asd exporter` and `asd handler --dry-run` on a run folder, and read what they log."
+        for each in devices:
+            part.said.append(
+                f"{each['strikes']} of {each['limit']} strikes in the handler {waited:.1f} s after the first event, "
+                f"the rest of the training included; decisions: {', '.join(actions) or 'none that isolates'}"
             )
 
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+    def _devices(self) -> list[dict[str, Any]]:
+        """Returns the devices that the handler knows."""
+        words = [sys.executable, "-m", "asd", "devices", "--json", "--state", str(self._folder / "handler.sqlite")]
+        done = subprocess.run(words, env=dict(self._environ), capture_output=True, text=True, check=False)
+        with suppress(ValueError):
+            return list(json.loads(done.stdout))
+        return []
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 import builtins
 import io
 import os
+import re
 import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ _AUDITED = {
 """Events of the interpreter that change files, with the number of paths among their arguments."""
 _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 """Events whose last argument is the descriptor of the folder that a path is relative to, or -1."""
+_OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
+"""Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
 _READ = ("stat", "lstat", "listdir", "scandir", "access", "readlink")
 _CHANGE = ("remove", "unlink", "rmdir", "chmod", "utime")
 
@@ -152,8 +156,8 @@ def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int
     """Returns size and time of change of all files below a folder; None if they are more than `most`."""
     found: dict[str, tuple[int, int]] = {}
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__" and Path(place, name) != without]
-        for name in names:
+        folders[:] = [name for name in folders if not _OF_COMPILERS.fullmatch(name) and Path(place, name) != without]
+        for name in filterfalse(_OF_COMPILERS.fullmatch, names):
             path = os.path.join(place, name)
             try:
                 state = os.lstat(path)

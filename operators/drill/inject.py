@@ -69,7 +69,8 @@ class FaultInjector(Callback):
         """
         target, places = self.fault.target, dict[str, Any]()
         if target in ("gradient", "output"):
-            places = taps(net, operators=target == "gradient")
+            # Where operators are checked, not layers, the output is what the operator is called with.
+            places = taps(net, operators=target == "gradient") or taps(net)
         elif target == "moment":
             own = optimizer.get_parameters() if optimizer is not None else ()
             trained = {id(weight) for weight in getattr(optimizer, "parameters", ())}

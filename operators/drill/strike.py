@@ -36,6 +36,12 @@ def _constants(number: int, shape: tuple[int, ...], dtype: Any) -> Any:
     return _living[number].constants(shape, dtype)
 
 
+@constexpr
+def _layout(number: int, dtype: Any) -> Any:
+    """Returns numbers that the compiler has to know."""
+    return _living[number].layout(dtype)
+
+
 class DeviceFault(CheckCell):
     """Fault of one tensor.
 
@@ -80,12 +86,15 @@ class DeviceFault(CheckCell):
         """Returns indices to write and to read, the operand, and how often the operand's kind of word is repeated."""
         kind, fault = np.dtype(_TYPES[dtype]), self._fault
         if self.operation == "xor":
-            bit = int(fault.amount) - (16 if fault.amount >= 16 > 4 * kind.itemsize else 0)  # the same in a short one
-            self.flip.bit, fault = bit, replace(fault, amount=bit)
-            self.flip.mantissa, self.flip.bias, self.flip.signs = _LAYOUTS[dtype]
+            fault = replace(fault, amount=self.layout(dtype)[0])
         at, source, operand = fault.plan(shape, kind)
         self._at, self._shape = at, shape
         return Tensor(at.astype(np.int32)), Tensor(source.astype(np.int32)), Tensor(operand.astype(kind), dtype)
+
+    def layout(self, dtype: Any) -> tuple[int, int, int, int]:
+        """Returns the bit to flip, and the layout of the type."""
+        bit, signs = int(self._fault.amount), _LAYOUTS[dtype][2]
+        return bit - 16 if bit > signs == 15 else bit, *_LAYOUTS[dtype]  # the same bit of a shorter exponent
 
     def construct(self, x):
         """Returns `x`, changed if it is this call's turn."""
@@ -102,7 +111,7 @@ class DeviceFault(CheckCell):
             at, source = self.rest(at + moves, flat.shape[0]), self.rest(source + moves, flat.shape[0])
         before, taken = self.gather(flat, at, 0), self.gather(flat, source, 0)
         if self.operation == "xor":
-            spoiled = F.cast(self.flip(taken), x.dtype)
+            spoiled = F.cast(self.flip(taken, *_layout(self.number, x.dtype)), x.dtype)
         elif self.operation == "multiply":
             spoiled = self.mul(taken, operand)
         elif self.operation == "set":
@@ -136,24 +145,19 @@ class DeviceFault(CheckCell):
 
 
 class Flip(CheckCell):
-    """Flip of one bit by exact arithmetic: a compiled graph has no view of numbers as integers.
+    """Flip of one bit by exact arithmetic, for a compiled graph has no view of numbers as integers.
 
-    Attributes:
-        bit: The bit, 0 being the lowest; it and the layout of the type are set when that is known.
-        mantissa: Bits of the mantissa.
-        bias: Bias of the exponent.
-        signs: Bit of the sign.
+    A zero gets the value that the bit alone has, and what would be NaN is infinite.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.bit, self.mantissa, self.bias, self.signs = 0, 23, 127, 31
         self.select, self.rest, self.floor = P.Select(), P.FloorMod(), P.Floor()
 
-    def construct(self, x):
-        """Returns `x` with that bit flipped, in float32; a zero gets the value that the bit alone has."""
+    def construct(self, x, bit, mantissa, bias, signs):
+        """Returns `x` with a bit flipped, in float32; 0 is the lowest bit."""
         value = F.cast(x, ms.float32)
-        if self.bit == self.signs:
+        if bit == signs:
             return -value
         size = F.abs(value)
         one, nothing = F.ones_like(size), F.zeros_like(size)
@@ -168,17 +172,18 @@ class Flip(CheckCell):
             rest = rest * self.select(is_large, one * 2.0**-power, one)
             unit = unit * self.select(is_large, one * 2.0**power, one)
             exponent = exponent + self.select(is_large, one * power, nothing)
-        if self.bit < self.mantissa:
-            least = 2.0 ** (self.bit - self.mantissa)
+        if bit < mantissa:
+            least = 2.0 ** (bit - mantissa)
             is_set = self.rest(self.floor(rest * (1 / least)), 2.0) > 0.5
             change = unit * least * self.select(is_set, -one, one)
-            return value + self.select(value < 0, -change, change)
-        steps = 2.0 ** (self.bit - self.mantissa)
-        is_set = self.rest(self.floor((exponent + self.bias) * (1 / steps)), 2.0) > 0.5
+            flipped = value + self.select(value < 0, -change, change)
+            return self.select(size > 0, flipped, one * least * 2.0 ** (1 - bias))
+        steps = 2.0 ** (bit - mantissa)
+        is_set = self.rest(self.floor((exponent + bias) * (1 / steps)), 2.0) > 0.5
         if steps > 1:
             half = self.select(is_set, one * 2.0 ** (-steps / 2), one * 2.0 ** (steps / 2))
-            return self.select(size > 0, value * half * half, one * 2.0 ** (steps - self.bias))
-        return self.select(size > 0, value * self.select(is_set, one * 0.5, one * 2.0), one * 2.0 ** (1 - self.bias))
+            return self.select(size > 0, value * half * half, one * 2.0 ** (steps - bias))
+        return self.select(size > 0, value * self.select(is_set, one * 0.5, one * 2.0), one * 2.0 ** (1 - bias))
 
 
 class StruckGradient(CheckCell):
