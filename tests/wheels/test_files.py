@@ -22,4 +22,7 @@ def test_pages_are_found_by_a_search_without_a_server(language, word, tmp_path):
     found = json.loads(re.fullmatch(r"var __index = (.*)", script.strip(), re.DOTALL)[1])["docs"]
     places = {page["location"] for page in found if word in page["text"].replace("\u200b", "")}
     assert [place for place in places if place.startswith("zh/") is bool(language)]
-    assert "search_index.js" in (tmp_path / language / "index.html").read_text()
+    page = (tmp_path / language / "index.html").read_text()
+    scripts = re.findall(r'<script src="([^"]+)"', page)
+    assert [name for name in scripts if name.endswith("iframe-worker.js")]
+    assert [name for name in scripts if ":" in name] == []  # nothing is fetched
