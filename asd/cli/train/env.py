@@ -31,6 +31,7 @@ _PROTECTIONS = {
     "rule": ("ASD_RULE=adaptive", "pass the optimizer to `StepMonitor.attach`"),
     "refusal": ("ASD_ON_ANOMALY", "ASD_ON_ANOMALY=stop or skip, and pass the optimizer to `StepMonitor.attach`"),
     "state": ("ASD_OPTIONS=detectors:state", "ASD_OPTIONS=detectors:state, and an optimizer with named moments"),
+    "memory": ("memory", "declare the step: `StepMonitor.watch_step`, and pass the optimizer to `StepMonitor.attach`"),
     "sampled results": ("ASD_OPTIONS=detectors:checksum", "ASD_OPTIONS=detectors:checksum, in PyNative mode"),
     "second look": ("ASD_OPTIONS:confirm", "ASD_OPTIONS=confirm:0.01, and declare the step: `StepMonitor.watch_step`"),
     "replay": ("ASD_OPTIONS:replay", "ASD_OPTIONS=replay:1, and declare the step: `StepMonitor.watch_step`"),
