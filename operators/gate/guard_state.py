@@ -13,7 +13,7 @@ from asd.operators.gate.gate import Gate
 NOTHING, UNSEEN = -1.0, -2.0  # values of a slot that was not written; `UNSEEN` where an update needs one
 FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
 """A guard counts its calls by fours from 3 on: what is left of a division by 256 is never 0, 1 or that of the last."""
-_FACTORS = (223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281)  # primes; float32 holds all sums exactly
+_FACTORS = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # primes, so that misfits of ranks rarely cancel
 _MANY = 1 << 20  # calls after which the counts begin from 0, before float32 can hold them no longer
 _UNHELD = np.float32(-9)
 _OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
@@ -134,7 +134,8 @@ class GuardState:
 
     def __init__(self, size: int, number: int, gate: Gate, awaited: Collection[int], rank: int | None) -> None:
         self.number, self.gate, self.awaited = number, gate, list(awaited)
-        self.votes, self.factor = rank is not None, 1 if rank is None else _FACTORS[rank % len(_FACTORS)]
+        exact = [each for each in _FACTORS if 14 * size * each < 1 << 24] or [1]  # sums that float32 holds
+        self.votes, self.factor = rank is not None, 1 if rank is None else exact[rank % len(exact)]
         self.counted, self.held, self.is_alone = np.zeros(size, np.float32), np.full(size, _UNHELD), True
         self.weights, self.peers = new_parameter("judged", self.counted), new_parameter("peers", self.held)
         self.mode = Mode.OFF
