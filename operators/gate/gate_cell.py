@@ -7,7 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
-from mindspore.communication import GlobalComm, get_group_size
+from mindspore.communication import GlobalComm, get_group_size, get_rank
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -48,8 +48,7 @@ class GateCell(nn.Cell):
         self.sites = tuple(sites)
         self.sum_over_ranks: Any = P.AllReduce() if self.ranks > 1 else None
         self.gate = slots.gates.default
-        self.state = state = slots.new_guard(sites)
-        state.votes = self.ranks > 1
+        self.state = state = slots.new_guard(sites, get_rank() if self.ranks > 1 else None)
         self.look = _look_at_each(sites, slots, state)
         self.lower = lower
         self.compile_decision()
@@ -200,7 +199,7 @@ def _make_set_aside(slots: Table, state: GuardState) -> Any:
         seen = F.depend(counts, vote)
         number = gather(seen, updates_at, 0) * F.cast(gather(seen, first_at, 0) == 0.0, ms.float32)
         done = F.depend(vote, add(counts, refused + first * number))
-        kept, left = move(worst, aside, weights == 1, empty, peers, gather(worst, own_at, 0))
+        kept, left = move(worst, aside, weights == float(state.factor), empty, peers, gather(worst, own_at, 0))
         done = F.depend(done, assign(aside, kept))
         return F.depend(done, assign(worst, F.depend(left, done)))
 

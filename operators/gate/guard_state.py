@@ -13,6 +13,7 @@ from asd.operators.gate.gate import Gate
 NOTHING, UNSEEN = -1.0, -2.0  # values of a slot that was not written; `UNSEEN` where an update needs one
 FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
 """A guard counts its calls by fours from 3 on: what is left of a division by 256 is never 0, 1 or that of the last."""
+_FACTORS = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # primes, so that misfits of ranks rarely cancel
 _MANY = 1 << 20  # calls after which the counts begin from 0, before float32 can hold them no longer
 _UNHELD = np.float32(-9)
 _OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
@@ -121,6 +122,7 @@ class GuardState:
         awaited: Slots that each call of the guard writes.
         weights: float32 of the shape of the table's `worst`: what a slot that fits counts.
         counted: The same numbers on the host.
+        factor: What a site that fits counts, which differs from rank to rank, so that misfits do not cancel in the sum.
         peers: float32 of that shape, 1 for the slots that hold the other guards of its gate, else below all values.
         held: The same numbers on the host.
         is_alone: Whether its gate has no other guard.
@@ -130,11 +132,13 @@ class GuardState:
         refused_before: Refused updates that are no longer in the counts.
     """
 
-    def __init__(self, size: int, number: int, gate: Gate, awaited: Collection[int]) -> None:
+    def __init__(self, size: int, number: int, gate: Gate, awaited: Collection[int], rank: int | None) -> None:
         self.number, self.gate, self.awaited = number, gate, list(awaited)
+        exact = [each for each in _FACTORS if 14 * size * each < 1 << 24] or [1]  # sums that float32 holds
+        self.votes, self.factor = rank is not None, 1 if rank is None else exact[rank % len(exact)]
         self.counted, self.held, self.is_alone = np.zeros(size, np.float32), np.full(size, _UNHELD), True
         self.weights, self.peers = new_parameter("judged", self.counted), new_parameter("peers", self.held)
-        self.mode, self.votes = Mode.OFF, False
+        self.mode = Mode.OFF
         self.link: LinkSums | None = None
         self.refused_before = self.calls_by_python = self._unread_by_python = 0
         self._at_read = np.array([FIRST_CALL, 0, 0, 0, 0], np.float32)

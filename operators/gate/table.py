@@ -100,8 +100,10 @@ class Table:
         self._judged[self._judged == gate.number] = -1
         return gate
 
-    def new_guard(self, sites: Sequence[Site]) -> GuardState:
+    def new_guard(self, sites: Sequence[Site], rank: int | None = None) -> GuardState:
         """Returns a new state for a guard that is called with the gradients of `sites`; it has the default gate.
+
+        `rank` is that of this process where other ranks may refuse its updates.
 
         Raises:
             UnsupportedError: There are too many guards.
@@ -109,7 +111,8 @@ class Table:
         number = next((i for i in range(self.GUARDS) if i not in self.guards), None)
         if number is None:
             raise UnsupportedError(f"one more optimizer can't be guarded: all {self.GUARDS} guards are in use.")
-        state = self.guards[number] = GuardState(self.size, number, self.gates.default, [site.slot for site in sites])
+        awaited = [site.slot for site in sites]
+        state = self.guards[number] = GuardState(self.size, number, self.gates.default, awaited, rank)
         if self._device[2][Count.UPDATES, number]:  # of an earlier guard
             self._look()
             state.begin_counts(self._device[2], self.counts)
@@ -136,7 +139,7 @@ class Table:
                 weights[self._own(state)] = 1
                 weights[self.known_at + state.number] *= self.size  # else limits that are all 1 would let it pass
             others = [other.number for other in self.guards_of(state.gate) if other is not state]
-            state.judge(weights, [self.held_at + number for number in others])
+            state.judge(weights * state.factor, [self.held_at + number for number in others])
         write(self.bounds, self._new_bounds())
 
     def _own(self, state: GuardState) -> np.ndarray:
@@ -176,7 +179,7 @@ class Table:
         self._limits[self.planted_at :] = *(self.PLANTED_VALUE - misses), *[np.inf] * self.PLANTED
         self._least[self.planted_at :] = *[NOTHING] * self.PLANTED, *(self.PLANTED_VALUE + misses)
         for number, state in self.guards.items():
-            needed = state.counted[: self.planted_at].sum() + 2 * fitting * self.size
+            needed = state.counted[: self.planted_at].sum() + 2 * fitting * state.counted[self.planted_at]
             numbers[number] = -1 if state.mode == Mode.REPLAY else needed
             if state.link is not None and state.mode == Mode.ON:
                 numbers[self.link_at + number] = 1

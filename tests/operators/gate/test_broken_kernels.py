@@ -71,7 +71,7 @@ print('REFUSED "all"', flush=True)
     [
         pytest.param(0, "Cast Equal InplaceCopy Mul ReduceSum Sub", "1e38", 1, id="graph"),
         pytest.param(1, "InplaceCopy L2Loss", "1e38", 1, id="pynative"),
-        pytest.param(0, "AllReduce ReduceSum", "1e38", 2, id="graph-ranks"),
+        pytest.param(0, "AllReduce ReduceSum Split", "1e38", 2, id="graph-ranks"),
         pytest.param(0, IN_GRAPHS, "1e38 inf nan 1e12", 1, id="graph-all", marks=pytest.mark.slow),
         pytest.param(1, IN_PYTHON, "1e38 inf nan 1e12", 1, id="pynative-all", marks=pytest.mark.slow),
         pytest.param(0, f"AllReduce {IN_GRAPHS}", "1e38 nan", 2, id="graph-ranks-all", marks=pytest.mark.slow),
