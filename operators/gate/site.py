@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from itertools import chain
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,18 @@ class Sites:
         self.capacity = capacity
         self.living: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
         self.made = 0
+        self._freed: list[int] = []  # a heap
+        self._next = 0
 
     def new(self, name: str, kind: str) -> Site:
-        """Returns a site in a free slot; raises UnsupportedError if none is free."""
-        used = len(self.living)  # mostly those in front
-        slot = next((i for i in chain(range(used, self.capacity), range(used)) if i not in self.living), None)
-        if slot is None:
+        """Returns a site in the first free slot; raises UnsupportedError if none is free."""
+        slot = heappop(self._freed) if self._freed else self._next
+        if slot >= self.capacity:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
+        self._next = max(self._next, slot + 1)
         self.made += 1
         site = self.living[slot] = Site(slot, self.made, name, kind)
+        weakref.finalize(site, heappush, self._freed, slot).atexit = False
         return site
 
     def dead(self) -> np.ndarray:
