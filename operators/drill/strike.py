@@ -63,10 +63,9 @@ class DeviceFault(CheckCell):
         offsets = [each.seed % 65521 if each is not None else 0 for each in turns] or [0] * len(strikes)
         self.strikes, self.offsets = Tensor(strikes, ms.float32), Tensor(offsets, ms.int32)
         self.last, self.one = Tensor(float(len(strikes)), ms.float32), Tensor([1.0], ms.float32)
-        self._armed = Parameter(np.zeros(1, np.float32), name="asd_armed", requires_grad=False)
-        self._calls = Parameter(np.zeros(1, np.float32), name="asd_calls", requires_grad=False)
-        self._struck = Parameter(np.zeros(4, np.float32), name="asd_struck", requires_grad=False)
-        self.state = hidden(self._armed, self._calls, self._struck)
+        # Hidden, as a rerun restores what is the network's own: a fault that is over would strike again.
+        counts = (("asd_armed", 1), ("asd_calls", 1), ("asd_struck", 4))
+        self.state = hidden(*(Parameter(np.zeros(n, np.float32), name=name, requires_grad=False) for name, n in counts))
         self._at: np.ndarray = np.zeros(0, np.int64)
         self._shape: tuple[int, ...] = ()
         self.add, self.assign, self.gather, self.scatter = (
@@ -132,14 +131,15 @@ class DeviceFault(CheckCell):
 
     def arm(self, *, active: bool) -> None:
         """Makes the fault active or not, before a step."""
-        write(self._armed, np.full(1, active, np.float32))
+        write(self.state()[0], np.full(1, active, np.float32))
 
     def told(self, step: int) -> Change | None:
         """Returns the first change since the last call; None if it changed nothing."""
-        turn, elements, before, after = self._struck.asnumpy().tolist()
+        struck = self.state()[2]
+        turn, elements, before, after = struck.asnumpy().tolist()
         if not turn:
             return None
-        write(self._struck, np.zeros(4, np.float32))
+        write(struck, np.zeros(4, np.float32))
         at = tuple(map(int, np.unravel_index(self._at[0], self._shape))) if self._shape else ()
         return Change(step, self.where, int(elements), at, before, after)
 
