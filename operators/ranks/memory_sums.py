@@ -1,4 +1,4 @@
-"""Sums of the words of weights and moments that lie between two updates: finds a flipped bit, and puts it back."""
+"""Sums of the words of weights and moments that lie between two updates: finds a flipped bit of sign or exponent, and puts it back."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,6 +20,8 @@ _PAUSE, _SMALL = 4, 1 << 22
 """Where all weights have at most so many words, sums are taken in each fourth step, as steps are short."""
 _LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
 _NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
+_MANTISSA = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 23, ms.float64: 20}
+"""Bits of the mantissa in a word. If they change, a program may have written the number: a clamp changes the last one."""
 
 Place = tuple[int, int, int]  # block, word in it, by how much it has changed
 
@@ -124,7 +126,7 @@ class MemorySums:
                 yield (number, 0, 0) if len(at) + len(across) == 1 or len(at) == len(across) == 1 else None
 
     def _put_back(self, place: Place, before: np.ndarray) -> Damage | None:
-        """Restores a word in which neighbouring bits have flipped; None where a program wrote it."""
+        """Restores a word with flipped bits of sign and exponent; None where a program may have written it."""
         number, word, change = place
         block = [self._tensors[i] for i in self._blocks[self._turn][number]]
         ends = np.cumsum([words_of(local(each)).shape[0] for each in block])
@@ -137,7 +139,8 @@ class MemorySums:
         now = int(bits[word])
         bits[word] = then = (now - change) % 2 ** (8 * bits.itemsize)
         flipped = now ^ then
-        if flipped // (flipped & -flipped) >= _NEXT_TO_EACH_OTHER:
+        is_low = part.dtype == ms.float64 and word % 2 == 0  # the half that has only mantissa
+        if is_low or flipped % (1 << _MANTISSA[part.dtype]) or flipped // (flipped & -flipped) >= _NEXT_TO_EACH_OTHER:
             return None
         healed = False
         if self._heals:
