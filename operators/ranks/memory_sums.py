@@ -1,4 +1,4 @@
-"""Sums of the words of weights and moments that lie between two updates: finds a flipped bit of sign or exponent, and puts it back."""
+"""Sums of the words of weights and moments between two updates: finds flipped bits, and puts them back."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _PAUSE, _SMALL = 4, 1 << 22
 _LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
 _NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
 _MANTISSA = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 23, ms.float64: 20}
-"""Bits of the mantissa in a word. If they change, a program may have written the number: a clamp changes the last one."""
+"""Bits of the mantissa in a word: if they change, a program may have written it. A clamp changes the last one."""
 
 Place = tuple[int, int, int]  # block, word in it, by how much it has changed
 
