@@ -131,7 +131,7 @@ class Table:
 
     def _weigh(self) -> None:
         """Sets the modes of the guards, their peers and what they judge, and writes the numbers that they need."""
-        for state in self.guards.values():
+        for state in list(self.guards.values()):  # one may be collected meanwhile
             state.mode = Mode.REPLAY if self._is_replay else Mode(state.gate.armed)
             weights = np.zeros(self.size, np.float32)
             weights[self.planted_at :] = self.size

@@ -13,6 +13,7 @@ from asd import Config, ConfigError, Level
 from asd.operators import StepMonitor, guard, install
 from asd.operators.gate import slots
 from asd.operators.gate.guard import gradient_sites
+from asd.operators.gate.guard_state import GuardState
 from asd.operators.gate.tap import make_tap
 from tests.support.tables import quick
 
@@ -229,6 +230,19 @@ def test_what_nobody_judges_refuses_nothing(mode):
         assert not bench.refuses(1.0)
         assert monitor.step() == []
     assert bench.refuses(math.nan)
+
+
+def test_a_guard_may_be_collected_while_those_of_all_trainings_are_weighed(monkeypatch):
+    benches, judge = [Bench(name=f"training {i}") for i in range(4)], GuardState.judge
+
+    def collect(*args):
+        del benches[1:2]
+        gc.collect()
+        judge(*args)
+
+    monkeypatch.setattr(GuardState, "judge", collect)
+    limits(limit=2.0)
+    assert benches[0].refuses(5.0)
 
 
 def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit():

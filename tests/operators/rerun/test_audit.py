@@ -81,7 +81,7 @@ def test_a_step_with_a_stream_that_can_not_be_put_back_is_not_audited_and_draws_
 def test_a_cpu_makes_its_fiftieth_step_twice_and_none_before(tmp_path, clean, monkeypatch):
     monkeypatch.undo()
     training = Training(tmp_path)
-    assert [(training.steps(1), training.calls)[1] for _ in range(52)] == [*range(1, 50), 51, 52, 53]
+    assert [(training.steps(1), training.calls)[1] for _ in range(50)] == [*range(1, 50), 51]
 
 
 @pytest.mark.parametrize(

@@ -155,5 +155,5 @@ def test_a_scale_by_which_the_optimizer_divides_is_known(trained):
 def test_a_device_that_makes_all_values_of_the_first_step_large_is_no_loss_scale(watched, size, trained):
     events, status = trained(lambda call: size if call == 1 else 1.0, watched=watched, divides=False)
     (first, *_) = [event for event in events if event.kind == "anomaly"]
-    assert (first.step, first.level, first.refused, status.refused) == (1, Level.ERROR, True, not watched)
+    assert (first.step, first.level, first.harmless, status.refused) == (1, Level.ERROR, True, not watched)
     assert [event.verdict for event in events if event.kind == "replay"] == ["transient"][:watched]
