@@ -240,7 +240,9 @@ class Drill:
             raise StateError(f"the training fails by itself after step {made}, with code {first.code}:{last}")
         self._steps = min(self._steps, *(record["steps"] for record in first.records))
         if changed := self._changed():
-            raise ConfigError("COMMAND", changed[0], "the training must write only files that can be redirected")
+            raise ConfigError(
+                "COMMAND", changed[0], "it has changed meanwhile, and no file here may: pass --allow-writes if it may"
+            )
         self.bare.append(first)
         return first
 

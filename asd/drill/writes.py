@@ -153,8 +153,9 @@ def begin(folder: str) -> None:
 
 
 def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int]] | None:
-    """Returns size and time of change of all files below a folder; None if they are more than `most`."""
+    """Returns size and time of change of all files below a folder, but not of the output; None for more than `most`."""
     found: dict[str, tuple[int, int]] = {}
+    own = [os.fstat(output)[1:3] for output in (1, 2)]  # what the drill prints may be such a file
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_COMPILERS.fullmatch(name) and Path(place, name) != without]
         for name in filterfalse(_OF_COMPILERS.fullmatch, names):
@@ -162,6 +163,8 @@ def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int
             try:
                 state = os.lstat(path)
             except OSError:
+                continue
+            if state[1:3] in own:
                 continue
             found[path] = state.st_size, state.st_mtime_ns
         if len(found) > most:

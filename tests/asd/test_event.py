@@ -69,7 +69,8 @@ def test_its_json_is_a_cloud_event_in_one_line():
     empty = "verdict incident cause evidence key serial model firmware driver cann board recovered_by"
     kind = {"code": "80818C00", "node_type": "SoC", "sensor_type": "Check Sensor", "state": "check fail"}
     kind |= {"severity": "minor", "handling": "SeparateNPU", "assertion": "once", "level": "first"}
-    kept = {name: value for name, value in FIELDS.items() if name != "time"} | {"limits": [1e6], "device_number": -1, "healed": False}
+    kept = {name: value for name, value in FIELDS.items() if name != "time"}
+    kept |= {"limits": [1e6], "device_number": -1, "healed": False}
     assert cloud_event.pop("data") == {**kept, **kind, **dict.fromkeys(empty.split(), "")}
     what = {"specversion": "1.0", "source": "/asd/run1/3", "type": "org.mindspore.asd.anomaly"}
     what |= {"subject": "model.norm_out", "time": "2023-11-14T22:13:20.250000+00:00"}
