@@ -286,11 +286,11 @@ class Drill:
         found = trained.statuses[0].get("protections", {}) if trained.statuses else {}
         places, missing = found.get("places", {}), found.get("missing", {})
         part.numbers |= {"checked": places, "on": sorted(found.get("on", {})), "missing": sorted(missing)}
-        part.said += [f"{count} {words} are checked" for words, count in places.items()] or ["nothing is checked"]
+        part.said += [f"checked: {count} {words}" for words, count in places.items()] or ["nothing is checked"]
         part.said += [f"{setting} is not active, or not everywhere" for setting in missing]
         part.private += [f"{setting}: {'; '.join(why)}" for setting, why in missing.items()]
         again = found.get("on", {}).get("replay")
-        part.said.append(f"steps can be re-run: {again}" if again else "steps cannot be re-run")
+        part.said.append("refused steps are re-run" if again else "refused steps cannot be re-run")
         if not places:
             part.state = NOT_HELD
             part.advice = "Call StepMonitor.attach before the loop and StepMonitor.step after each step."
@@ -343,9 +343,9 @@ class Drill:
             return
         rows = {
             words: [(_median(a, name), _median(b, name)) for a, b in pairs]
-            for name, words in (("seconds", "time of a step"), ("busy", "processor time of a step"))
+            for name, words in (("seconds", "time of a step, s"), ("busy", "processor time of a step, s"))
         }
-        for name, words in (("first", "time to the first step"), ("memory", "memory")):
+        for name, words in (("first", "time to the first step, s"), ("memory", "memory, bytes")):
             rows[words] = [(a.records[0][name], b.records[0][name]) for a, b in pairs]
         heads = ("without", "with", "ratio", "least", "most")
         part.rows = [["", *heads]]

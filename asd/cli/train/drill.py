@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Makes the drill; returns 0 if all parts held, else 1."""
-    from asd import __version__
     from asd.drill.job import NOT_HELD, Drill, DrillJob, command_of
     from asd.exporters.report.drill import render
     from asd.exporters.run_files.event_log import read_events
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if is_new:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    result = drill.result({"asd": __version__, **describe_machine()})
+    result = drill.result(describe_machine())
     write_whole(out / "drill.json", json.dumps(result, indent=1) + "\n")
     write_whole(out / "drill.html", render(result["versions"], drill.parts))
     _print(args, drill.parts, result)
