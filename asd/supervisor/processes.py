@@ -76,7 +76,7 @@ def launch(
 
 
 def free_port() -> int:
-    """Returns a port of this machine that nobody listens on."""
+    """Returns a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

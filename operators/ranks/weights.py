@@ -157,7 +157,7 @@ def words_of(tensor: Tensor) -> Tensor:
 
 
 def sum_of(rows: Tensor, axis: int = 1) -> Tensor:
-    """Returns sums of int32 numbers along an axis, which begin anew beyond the largest."""
+    """Returns sums of int32 numbers along an axis, modulo 2^32."""
     if ms.get_context("device_target") == "CPU":  # where a sum of int32 stops at the largest
         return _CAST(_SUM(_CAST(rows, ms.int64), (axis,)), ms.int32)
     return _SUM(rows, (axis,))

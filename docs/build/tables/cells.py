@@ -17,7 +17,7 @@ def _read(name: str) -> Any:
 
 
 def result(name: str) -> Any:
-    """What a benchmark has left, without where that is from."""
+    """Returns the result of a benchmark, without its commit and command."""
     return {key: value for key, value in _read(name).items() if key != "measured"}
 
 

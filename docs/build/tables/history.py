@@ -40,7 +40,7 @@ class NoHistoryError(Exception):
 
 @cache
 def is_older(name: str) -> bool:
-    """Whether the code that a result is about has changed since its commit, also in the work tree.
+    """Returns whether the code of a result has changed since its commit, in the work tree too.
 
     Raises:
         NoHistoryError: It can't be known.
