@@ -28,15 +28,22 @@ class Comparison(NamedTuple):
     processor: list[float]  # the same by the processor's time, which other programs disturb less
     order: list[float]  # of the bare training built last to the one built first: what is no cost of watching
     first: float  # of the first watched step built last to the first bare one built last, by the processor's time
+    steps: tuple[list[float], ...]  # of each training: the processor's time of each step but the first
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: each with its quartiles."""
+        """For JSON: each with its quartiles; the sums of all steps but the first, and the longest step of a median one."""
+        bare, watched = (np.add(*(self.steps[each] for each in pair)) for pair in ((0, 3), (1, 2)))
         return {
             "step_seconds": spread(self.step_seconds),
             "ratio": spread(self.ratio),
             "processor": spread(self.processor),
             "built_later_alone": spread(self.order),
             "first_step": self.first,
+            "sum": {"ratio": float(watched.sum() / bare.sum()), "steps": len(bare)},
+            "longest_step": {
+                name: float(max(max(each) / np.median(each) for each in (self.steps[a], self.steps[b])))
+                for name, a, b in (("without", 0, 3), ("with", 1, 2))
+            },
         }
 
 
@@ -63,24 +70,30 @@ def in_turns(
         AssertionError: Losses differ.
     """
     trainings = [bare(), watched(), watched(), bare()]
-    firsts = []
-    batches_of_all = [Tensor(next(source)) for _ in range(warm_up)]
-    losses_of = []
-    for training in trainings:
-        began = time.process_time()
-        first = training(batches_of_all[0])
-        firsts.append(time.process_time() - began)
-        losses_of.append([first, *(training(batch) for batch in batches_of_all[1:])])
+    computed_of: tuple[list[float], ...] = ([], [], [], [])
+
+    def run(which: int, batches: list[Tensor]) -> list[float]:
+        losses = []
+        for batch in batches:
+            began = time.process_time()
+            losses.append(trainings[which](batch))
+            computed_of[which].append(time.process_time() - began)
+        return losses
+
+    first_batches = [Tensor(next(source)) for _ in range(warm_up)]
+    losses_of = [run(which, first_batches) for which in range(len(trainings))]
     assert all(each == losses_of[0] for each in losses_of), "watching changed the loss"
-    found = Comparison([], [], [], [], firsts[2] / firsts[3])
+    firsts = [each.pop(0) for each in computed_of]
+    found = Comparison([], [], [], [], firsts[2] / firsts[3], computed_of)
     for turn in range(turns):
         batches = [Tensor(next(source)) for _ in range(steps)]
-        took, computed = [0.0] * len(trainings), [0.0] * len(trainings)
+        took = [0.0] * len(trainings)
         losses: dict[int, list[float]] = {}
         for which in _ORDERS[turn % len(_ORDERS)]:
-            began, worked = time.perf_counter(), time.process_time()
-            losses[which] = [trainings[which](batch) for batch in batches]
-            took[which], computed[which] = time.perf_counter() - began, time.process_time() - worked
+            began = time.perf_counter()
+            losses[which] = run(which, batches)
+            took[which] = time.perf_counter() - began
+        computed = [sum(each[-steps:]) for each in computed_of]
         assert all(each == losses[0] for each in losses.values()), "watching changed the loss"
         first, *both, last = took
         found.step_seconds.append((first + last) / 2 / steps)

@@ -139,8 +139,9 @@ class Training:
         """Why it is no training; empty where it is one."""
         if not all(np.isfinite(np.frombuffer(each, np.float32)).all() for each in self.losses):
             return "its own losses are not finite"
-        if self.before == self.after:
-            return "its weights stay as they are: each step overflows, at every loss scale"
+        tensors = [name for name, (_, held) in self.after.items() if len(held) > 8]  # not counters and powers of beta
+        if all(self.before[name] == self.after[name] for name in tensors):
+            return "its weights stay as they are: all gradients overflow or underflow, at every loss scale"
         return ""
 
     @property
