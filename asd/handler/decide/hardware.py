@@ -23,20 +23,20 @@ class KnownDevices:
         db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
         db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until))
 
-    def heard_of(self, event: Event, now: float) -> int:
-        """Records an event's verdict, evidence and time for its device; returns the device's number."""
+    def heard_of(self, event: Event, now: float) -> tuple[int, float]:
+        """Records an event's verdict, evidence and time for its device; returns its number and when it was cleared."""
         device = self.number(event.host, event.device, event.rank, now, event.serial)
-        verdict = event.verdict if event.kind in JUDGED else ""
-        counted = f"{verdict} = {verdict} + 1, " if verdict else ""
+        more = f", {event.verdict} = {event.verdict} + 1" if event.kind in JUDGED and event.verdict else ""
         if event.kind == "stress":
-            query = "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time"
-            self._store.db.execute(query, {"time": event.time, "sound": not event.verdict, "device": device})
-        self._store.db.execute(
-            f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
-            "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
-            {"now": now, "rank": event.rank, "evidence": event.evidence, "device": device},
-        )
-        return device
+            more += ", tested = max(tested, :time), sound = CASE WHEN tested <= :time THEN :sound ELSE sound END"
+        values = {name: getattr(event, name) for name in ("rank", "evidence", "time")}
+        row = self._store.db.execute(
+            "UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, "
+            f"evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END{more} WHERE n = :device "
+            "RETURNING cleared",
+            {**values, "now": now, "sound": not event.verdict, "device": device},
+        ).fetchone()
+        return device, float(row[0])
 
     def _known(self, host: str, name: str, serial: str) -> int:
         """Returns the number of a known device, else 0; adds the serial if only host and name were known."""
