@@ -235,9 +235,7 @@ class Monitor:
 
     def tell_protections(self, *, all_of_them: bool = False) -> None:
         """Reports checks found inactive since the last call; or all checks, active or not."""
-        if all_of_them:
-            self.protections.tell_all()
-        self.protections.tell()
+        self.protections.tell(all_of_them=all_of_them)
         self.status.protections = self.protections.to_json()
 
     def end(self) -> None:

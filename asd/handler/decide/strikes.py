@@ -63,7 +63,7 @@ WHERE {{}} AND revoked = '' AND time > cleared AND NOT ({_UNCLEAR} AND step > 0 
 ORDER BY device, time, strike.n"""
 
 
-class Report(NamedTuple):
+class EventReport(NamedTuple):
     """Event as the strike book takes it in, with what it is about."""
 
     event: Event
@@ -119,7 +119,7 @@ class Strikes:
         self.hardware = KnownDevices(store)
         self.written = 0
 
-    def read(self, event: Event, now: float) -> Report:
+    def read(self, event: Event, now: float) -> EventReport:
         """Finds what an event is about, and records that its device was heard of."""
         event = whole_event(event)
         if event.kind == "stress":  # a failed known-answer test is hardware
@@ -130,9 +130,9 @@ class Strikes:
         is_about = event.level is Level.ERROR if event.kind == "anomaly" else event.kind in ("stress", "recovery")
         is_about |= event.kind in JUDGED and bool(event.verdict)
         device, cleared = self.hardware.heard_of(event, now) if is_about and names_device(event) else (0, 0.0)
-        return Report(event, device, cleared, job, moment(event), vouched, now)
+        return EventReport(event, device, cleared, job, moment(event), vouched, now)
 
-    def count(self, report: Report) -> Counted:
+    def count(self, report: EventReport) -> Counted:
         """Takes in any report; one that is not about strikes changes none."""
         event, device, verdict = report.event, report.device, report.verdict
         if event.kind == "replay" and verdict == "software":
@@ -157,7 +157,7 @@ class Strikes:
         """Returns whether an event is too old to act on, or from before the handler's first start or a reset."""
         return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
-    def _anomaly(self, report: Report) -> Counted:
+    def _anomaly(self, report: EventReport) -> Counted:
         """Takes in an anomaly, and finds whether others say that it is software or data."""
         event, device, job, step = report.event, report.device, report.job, report.step
         is_known = self.is_software(job, step, event.host)
@@ -179,7 +179,7 @@ class Strikes:
         finding = found_many.finding or ("known" if is_known else "strike")
         return found_many._replace(finding=finding, new=new, revoked=revoked)
 
-    def _note_unclear(self, report: Report) -> tuple[int, ...]:
+    def _note_unclear(self, report: EventReport) -> tuple[int, ...]:
         """Notes that a replay was undetermined, maybe before the anomaly arrives; returns the devices that change."""
         device, step = report.device, report.step
         if not step:
@@ -190,7 +190,7 @@ class Strikes:
             self._insert(report, step, revoked=_UNHEARD, settled=1, unclear=1)
         return (device,) if found else ()
 
-    def _add(self, report: Report, *, is_software: bool = False) -> bool:
+    def _add(self, report: EventReport, *, is_software: bool = False) -> bool:
         """Takes in an anomaly or a verdict about a step of a device; returns whether the step is a new strike."""
         db, event, device, verdict = self._store.db, report.event, report.device, report.verdict
         step = report.step or self._step(event, device)
@@ -224,7 +224,7 @@ class Strikes:
             {"device": device, "kept": self._policy.strikes + _SPARE},
         )
 
-    def _insert(self, report: Report, step: int, **more: object) -> None:
+    def _insert(self, report: EventReport, step: int, **more: object) -> None:
         """Keeps a strike; those of the other devices are in the logs already where it is old."""
         event, now, settle = report.event, report.now, self._policy.settle_seconds
         text, old = event.to_json(), event.time <= now - settle - SKEW_SECONDS
@@ -283,7 +283,7 @@ class Strikes:
         """Returns whether software or data was found to be the cause in this step on this host."""
         return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
-    def _blame(self, report: Report, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
+    def _blame(self, report: EventReport, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
         """Revokes the strikes of a step, present and future, that no replay confirmed; returns their devices."""
         event, job, step = report.event, report.job, report.event.step
         if step <= 0:  # the step is not known
@@ -302,7 +302,7 @@ class Strikes:
         query = f"UPDATE strike SET revoked = ? WHERE {where} AND revoked = '' RETURNING device"
         return tuple(number for (number,) in self._store.db.execute(query, (why, *values)).fetchall())
 
-    def _repeated_on(self, report: Report) -> tuple[list[str], str]:
+    def _repeated_on(self, report: EventReport) -> tuple[list[str], str]:
         """Returns the hosts on which other attempts of the job saw the same value there, and how to mark the strikes.
 
         If the nodes of the job are unknown, other hosts count only if they are many.
@@ -322,7 +322,7 @@ class Strikes:
             return others, "withheld"
         return heeded, "software"
 
-    def _has_moved(self, report: Report) -> int | None:
+    def _has_moved(self, report: EventReport) -> int | None:
         """Returns the rank under which the device alone was at fault in the same step of another attempt, or None.
 
         A fault that moves with the device to a different rank is the device's: data stay with the rank.
@@ -335,7 +335,7 @@ class Strikes:
         ranks = [rank for (rank,) in self._store.db.execute(query, (*values, event.run))]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
-    def _revoke_many(self, report: Report) -> Counted:
+    def _revoke_many(self, report: EventReport) -> Counted:
         """Revokes the strikes of many devices or nodes at once, with this new one; returns the facts about that."""
         found = self._many(report, min(report.event.time, report.now + SKEW_SECONDS))
         if found is None:
@@ -349,7 +349,7 @@ class Strikes:
         many = self._store.db.execute(query, found.values).fetchone()[0]
         return Counted(finding=found.mark, of=found.of, many=many, revoked=revoked)
 
-    def _many(self, report: Report, time: float) -> _Many | None:
+    def _many(self, report: EventReport, time: float) -> _Many | None:
         """Returns the strikes that have one cause with that of a report; None where these are few.
 
         The same step of the same run is the same moment, whatever the clocks of the hosts show. Ranks that did not find
@@ -401,6 +401,6 @@ class Strikes:
         return int(step) if abs(event.time - time) <= _COOLDOWN_SECONDS else int(step) - 1
 
 
-def _heeded(report: Report) -> str:
+def _heeded(report: EventReport) -> str:
     """Returns a condition for the strikes that speak for a report: of its host `?`, and of others of its job."""
     return f"({_HARDWARE_OF} OR vouched > 0)" if report.vouched > 0 else _HARDWARE_OF

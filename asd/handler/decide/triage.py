@@ -24,7 +24,7 @@ from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.incidents import StrikeCount, incidents
-from asd.handler.decide.strikes import Counted, Finding, Report, Strikes
+from asd.handler.decide.strikes import Counted, Finding, EventReport, Strikes
 from asd.handler.model.decision import ACTIONS, Decision
 from asd.handler.model.identity import names_device
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
@@ -91,7 +91,7 @@ class Triage:
         case = self.cases.last(report.device)
         return self._passed(case, event, now) if is_passed else self._fault(report, counted, case, now)
 
-    def _fault(self, report: Report, counted: Counted, case: Case | None, now: float) -> Decision:
+    def _fault(self, report: EventReport, counted: Counted, case: Case | None, now: float) -> Decision:
         """Decides about a fault of a device that is not known to be software or data; `case` is its last one."""
         event, device, is_anomaly = report.event, report.device, report.event.kind == "anomaly"
         released = case.closed or 0.0 if case is not None and case.state == "released" else 0.0
