@@ -24,7 +24,7 @@ from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.incidents import StrikeCount, incidents
-from asd.handler.decide.strikes import Counted, Finding, EventReport, Strikes
+from asd.handler.decide.strikes import Counted, EventReport, Finding, Strikes
 from asd.handler.model.decision import ACTIONS, Decision
 from asd.handler.model.identity import names_device
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
