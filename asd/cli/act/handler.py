@@ -32,6 +32,7 @@ from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import existing, state_file
+from asd.handler.decide.breaker import reset_breaker
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
@@ -176,8 +177,6 @@ class _HandlerJob:
 
     def reset_breaker(self) -> int:
         """Closes the circuit breaker, also of a handler that is at work."""
-        from asd.handler.decide.breaker import reset_breaker
-
         check_leads(self.store)
         with self.store.transaction():
             was_open = reset_breaker(self.store, time.time())
