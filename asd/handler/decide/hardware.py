@@ -14,8 +14,21 @@ class KnownDevices:
         self._store = store
 
     def number(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
-        """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place."""
-        return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
+        """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place.
+
+        A device that was known by its place alone gets its serial.
+        """
+        where, values = "name = ? ORDER BY last DESC, n DESC", [host, device]
+        if serial:
+            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, device]
+        row = self._store.db.execute(
+            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
+        ).fetchone()
+        if row is None:
+            return self._new((host, device, serial), rank, now)
+        if serial and row[1:] != (device, serial):
+            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (device, serial, row[0]))
+        return int(row[0])
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
@@ -37,20 +50,6 @@ class KnownDevices:
             {**values, "now": now, "sound": not event.verdict, "device": device},
         ).fetchone()
         return device, float(row[0])
-
-    def _known(self, host: str, name: str, serial: str) -> int:
-        """Returns the number of a known device, else 0; adds the serial if only host and name were known."""
-        where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
-        if serial:
-            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]
-        row = self._store.db.execute(
-            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
-        ).fetchone()
-        if row is None:
-            return 0
-        if serial and row[1:] != (name, serial):
-            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
-        return int(row[0])
 
     def _new(self, key: tuple[str, str, str], rank: int, now: float) -> int:
         """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""
