@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\
 """Names may hold line breaks, a log line must not."""
 
 
+@functools.lru_cache(maxsize=64, typed=True)  # of one event it is asked for several times in a row
 def event_id(
     run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "", host: str = "", device: str = ""
 ) -> str:

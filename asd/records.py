@@ -53,9 +53,7 @@ def read(
     return fill(kind, floats(_of_version(parse(text, name, valid), name, version), *numbers), name)
 
 
-def load_if_there(
-    path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30
-) -> dict[str, Any] | None:
+def load_if_there(path: Path, name: str, valid: str, *, version: int | None = None) -> dict[str, Any] | None:
     """Returns the JSON object in a file; None when there is no such file.
 
     Raises:
@@ -67,7 +65,7 @@ def load_if_there(
         return None
     except OSError:  # `load` reports it
         pass
-    return load(path, name, valid, version=version, most=most)
+    return load(path, name, valid, version=version)
 
 
 def load(path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30) -> dict[str, Any]:

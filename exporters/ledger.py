@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.db.store import Store
-from asd.handler.decide.strikes import Strikes, prepared
+from asd.handler.decide.strikes import Strikes
 from asd.handler.device_record import DeviceRecord
 from asd.handler.model.policy import Policy
 from asd.origin import Origin
@@ -129,7 +129,7 @@ class Ledger:
             return
         try:
             with self._store.transaction():
-                self._strikes.count(prepared(event), now)
+                self._strikes.count(self._strikes.read(event, now))
         except (OverflowError, ValueError):  # its numbers are out of every range
             return
         self._unpruned += 1

@@ -97,13 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The arguments without the program's name; `sys.argv` when None.
     """
-    arguments = _without_framework(list(sys.argv[1:] if argv is None else argv))
+    arguments = of_today(list(sys.argv[1:] if argv is None else argv))
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         with contextlib.suppress(io.UnsupportedOperation):  # no name that a run or a file has may end a command
             sys.stdout.reconfigure(errors="backslashreplace")
-    arguments = of_today(arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -115,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ASDError as error:
         return _say(str(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
     except OSError as error:
-        return _say(_os_sentence(error), _FAILED)
+        reason = error.strerror or str(error) or type(error).__name__
+        return _say(f"{error.filename}: {reason}." if error.filename is not None else f"{reason}.", _FAILED)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
@@ -123,12 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         advice = f"install it with the extra: mindspore-asd[{_EXTRAS[package]}]"
         return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice}.", _FAILED)
     return code
-
-
-def _without_framework(arguments: list[str]) -> list[str]:
-    """Removes `-f mindspore` before the command, as other tools have it: the dumps name their framework themselves."""
-    given = arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"])
-    return arguments[2:] if given else arguments
 
 
 def _run(arguments: list[str]) -> int:
@@ -198,11 +192,6 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _os_sentence(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}." if error.filename is not None else f"{reason}."
-
-
 def _forget_stdout() -> None:
     """Redirects the interpreter's last flush to the null device: a reader that has gone is not an error of ours."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -211,10 +200,12 @@ def _forget_stdout() -> None:
 
 
 def of_today(arguments: list[str]) -> list[str]:
-    """Replaces `grad_compare`, the name in other tools, by `compare --gradients`.
+    """Replaces what other tools have: `-f mindspore`, which dumps say themselves, and `grad_compare`.
 
     `arguments` are without the program's name.
     """
+    if arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"]):
+        arguments = arguments[2:]
     if arguments[:1] != ["grad_compare"]:
         return arguments
     rest = arguments[1:]

@@ -109,7 +109,8 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
 
 def _with_case(record: DeviceRecord, case: Case) -> DeviceRecord:
     is_open, others = case.closed is None, case.state == "others"
-    reason = case.why_released or f"{case.reason}{case.test}"
+    test = "; it is given back after a stress test that it passes" if case.wants_test else ""
+    reason = case.why_released or f"{case.reason}{test}"
     why: dict[str, Any] = {"reason": reason, "cause": case.cause, "ending": case.ending}
     since, isolated_by = (case.opened, "others" if others else case.isolator) if is_open or others else (0.0, "")
     if is_open:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from asd.handler.db.fleet import Fleet, Used
-from asd.handler.decide.breaker import Breaker
 from asd.handler.handler import FaultHandler
 from asd.handler.model.decision import ACTIONS, Decision
 
@@ -49,7 +48,7 @@ class HandlerCounts:
         names = ("devices_known", "devices_isolated", "devices_refused")
         numbers |= {
             "acting": handler.acts,
-            "circuit_open": bool(Breaker(handler.store, handler.policy).opened()),
+            "circuit_open": bool(handler.triage.breaker.opened()),
             "events": events,
             "failed_tries": handler.engine.failed_tries,
             "last_look": now,

@@ -78,10 +78,6 @@ class Detectors:
         broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
         return Judged(verdict, judge.feature, broken)
 
-    def rule_of(self, kind: str) -> str:
-        """Returns the name in events of the rule that judges a checkpoint of this kind."""
-        return ScoreRule.name if kind in SCORES else self._config.rule
-
     def limit(self, name: str, kind: str = GRADIENT) -> float:
         """Returns the largest value of site `name` that is not a first-level anomaly in the next step."""
         judge = self._judges.get(name) or self._unseen.get(kind)

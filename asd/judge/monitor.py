@@ -20,6 +20,7 @@ from asd.judge.protections import Protections
 from asd.judge.reports import Reports
 from asd.judge.status import Status
 from asd.origin import Origin
+from asd.rules.checksum import ScoreRule
 from asd.rules.reading import AVERAGED, SCORES, Reading, unscaled
 from asd.verdict import Level, Verdict
 
@@ -235,9 +236,7 @@ class Monitor:
 
     def tell_protections(self, *, all_of_them: bool = False) -> None:
         """Reports checks found inactive since the last call; or all checks, active or not."""
-        if all_of_them:
-            self.protections.tell_all()
-        self.protections.tell()
+        self.protections.tell(all_of_them=all_of_them)
         self.status.protections = self.protections.to_json()
 
     def end(self) -> None:
@@ -340,7 +339,7 @@ class Monitor:
         if self.sinks and judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
-        rule = self.judges.rule_of(reading.kind)
+        rule = ScoreRule.name if reading.kind in SCORES else self.config.rule
         is_low = reading.finite and not judged.verdict.value > judged.broken
         why = "" if is_low else cause
         event = self.reports.anomaly(

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -90,10 +90,6 @@ class Protections:
         known += [reason for reason in reasons if reason not in known]
         self._told |= {(setting, reason) for reason in reasons if told}
 
-    def saw_none_of(self, words: str, names: Sequence[str]) -> None:
-        """Sets the checkpoints without a value in the first step; `words` is one of `PLACES`."""
-        self.unseen.update({words: list(names)} if names else {})
-
     def sentence(self) -> str:
         """Returns active protections, checked tensors and missing protections, in one line."""
         where = ", ".join(f"{count} {words}" for words, count in self.places.items())
@@ -102,12 +98,10 @@ class Protections:
         on = (f"{name}: {words}" for name, words in self.on.items())
         return "; ".join((checked, *on, *(f"{name} is off: {why}" for name, why in self.off.items()))) + missing
 
-    def tell_all(self) -> None:
-        """Logs the line at the start of a training."""
-        _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
-
-    def tell(self) -> None:
-        """Logs missing protections and unseen checkpoints that were not logged yet."""
+    def tell(self, *, all_of_them: bool = False) -> None:
+        """Logs missing protections and unseen checkpoints that were not logged yet; on request after all that is on."""
+        if all_of_them:
+            _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
         for words, names in self.unseen.items():
             if (words, "") not in self._told:
                 self._told.add((words, ""))

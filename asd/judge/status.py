@@ -34,10 +34,6 @@ def _protections(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return Protections.together(parts) if any(parts) else {}
 
 
-def _notes(hint: Any) -> tuple[Any, ...]:
-    return getattr(hint, "__metadata__", ())
-
-
 class _Together(NamedTuple):
     """Function that merges a field of several monitors; without it the last monitor's value counts."""
 
@@ -120,8 +116,9 @@ class Status(FromOrigin):
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
-        hints = get_type_hints(cls, include_extras=True)
-        how = {name: note.of for name, hint in hints.items() for note in _notes(hint) if isinstance(note, _Together)}
+        hints = get_type_hints(cls, include_extras=True).items()
+        notes = [(name, note) for name, hint in hints for note in getattr(hint, "__metadata__", ())]
+        how = {name: note.of for name, note in notes if isinstance(note, _Together)}
         return replace(parts[-1], **{name: of([getattr(part, name) for part in parts]) for name, of in how.items()})
 
     def to_json(self) -> str:

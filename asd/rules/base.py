@@ -92,13 +92,6 @@ def check_number(name: str, value: object, low: float, valid: str) -> float:
     return number
 
 
-def check_count(name: str, value: object, low: int) -> int:
-    """Returns an argument as an int, or raises ConfigError unless it is an integer of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
-        raise ConfigError(name, value, f"an integer of at least {low}")
-    return int(value)
-
-
 def check_pair(name: str, pair: object) -> tuple[float, float]:
     """Returns a pair of thresholds as floats, or raises ConfigError.
 

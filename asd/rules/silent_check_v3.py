@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from math import inf, isfinite, isnan
 
-from asd.errors import ConfigError
-from asd.rules.base import UPPER, Rule, bad_state, check_number, check_pair, check_state
+from asd.rules.base import UPPER, Rule, bad_state, check_pair, check_state
 from asd.verdict import Level, Verdict
+
+_BETA = 0.99  # share of the mean that is kept each step
 
 
 class SilentCheckV3(Rule):
@@ -15,7 +16,7 @@ class SilentCheckV3(Rule):
 
     * base := avg / (1 - beta**count), judged from the second value on;
     * first level: v is not finite, or v > base * upper[0]; second level: v > base * upper[1];
-    * then avg := beta * avg + (1 - beta) * v.
+    * then avg := beta * avg + (1 - beta) * v, with beta 0.99.
 
     The published behaviour is kept, with its weaknesses. The first value is only tested for being finite. Flagged
     values are averaged in and blunt the rule. With `learn_errors` a NaN stays in the mean for ever; then only another
@@ -24,7 +25,6 @@ class SilentCheckV3(Rule):
     Args:
         upper: First- and second-level threshold, as multiples of the mean. Each at least 3, first > second. They
             multiply a square: 1000000 times max(g*g) is 1000 times max(abs(g)).
-        beta: Share of the mean that is kept each step, from 0 to below 1.
         learn_errors: Whether first-level values are averaged in, as in the vendor's mode that only logs. Its modes that
             end the training leave the state unchanged, so that a NaN never enters the mean.
 
@@ -43,11 +43,8 @@ class SilentCheckV3(Rule):
     takes = ("upper", "learn_errors")
     feature = "max_square"
 
-    def __init__(self, upper: tuple[float, float] = UPPER, beta: float = 0.99, *, learn_errors: bool = True) -> None:
+    def __init__(self, upper: tuple[float, float] = UPPER, *, learn_errors: bool = True) -> None:
         self.upper = check_pair("upper", upper)
-        self.beta = check_number("beta", beta, 0, "a number from 0 to below 1")
-        if self.beta >= 1:
-            raise ConfigError(variable="beta", value=beta, valid="a number from 0 to below 1")
         self.learn_errors = learn_errors
         self._avg = 0.0
         self._count = 0
@@ -67,7 +64,7 @@ class SilentCheckV3(Rule):
         else:
             level, reason = Level.NORMAL, ""
         if self.learn_errors or level is not Level.ERROR:
-            self._avg = self.beta * self._avg + (1 - self.beta) * value
+            self._avg = _BETA * self._avg + (1 - _BETA) * value
             self._count += 1
         return Verdict(level, reason, value, limit)
 
@@ -96,4 +93,4 @@ class SilentCheckV3(Rule):
         """Returns the corrected mean; `inf`, which no value exceeds, without a mean."""
         if self._count == 0 or isnan(self._avg):
             return inf
-        return self._avg / (1 - self.beta**self._count)
+        return self._avg / (1 - _BETA**self._count)

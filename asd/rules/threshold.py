@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from math import inf, isfinite, nan
 
-from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_pair, check_state
+from asd.errors import ConfigError
+from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_pair, check_state
 from asd.verdict import Level, Verdict
 
 SMALLEST_RANGE = 1 / 256  # smallest range that counts, relative to the largest value: one bfloat16 rounding step, 2**-8
@@ -54,7 +55,9 @@ class Threshold(Rule):
     ) -> None:
         self.upper = check_pair("upper", upper)
         self.sigma = check_pair("sigma", sigma)
-        self.min_steps = check_count("min_steps", min_steps, 1)
+        if type(min_steps) is not int or min_steps < 1:
+            raise ConfigError("min_steps", min_steps, "an integer of at least 1")
+        self.min_steps = min_steps
         self._know(0.0, 0.0, 0.0, 0)
 
     def update(self, value: float) -> Verdict:

@@ -5,7 +5,7 @@ A folder with an unchanged time of change has the same names, so that a repeated
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,11 +46,10 @@ class RunFolders:
         unreadable: Folders that could not be read at the last look, with the reason.
     """
 
-    def __init__(self, roots: Iterable[Path], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, roots: Iterable[Path]) -> None:
         self.roots = list(dict.fromkeys(roots))
         self.found = 0
         self.unreadable: dict[str, str] = {}
-        self._clock = clock
         self._seen: dict[Path, _Seen] = {}
 
     def look(self) -> list[Path]:
@@ -108,7 +107,7 @@ class RunFolders:
             level = below
 
     def _read(self, folder: Path) -> _Seen:
-        known, now = self._seen.get(folder, _NOTHING), self._clock()
+        known, now = self._seen.get(folder, _NOTHING), time.time()
         try:
             changed = os.stat(folder).st_mtime_ns
             if known.changed == changed and 0 <= now - known.read < _ANEW:

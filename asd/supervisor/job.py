@@ -128,7 +128,9 @@ class Job:
                 return End(NO_DEVICE_LEFT, self._too_few())
             attempt, ending, watch = self._attempt(devices)
             if self._signals:
-                return self._interrupted(attempt)
+                number = signal.Signals(self._signals[0])
+                code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+                return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
             if ending.done:
                 attempt.judged = True
                 return End(DONE, f"{attempt.run} is done: {ending.reason}.")
@@ -140,8 +142,9 @@ class Job:
         """Runs one attempt of the job to its end."""
         settings = self._settings
         choice = self._resume() if self._record.attempts else Choice(None, None, "")
-        resume_from = str(choice.path) if choice.path else ""
-        attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, time.time())
+        resume_from, number = str(choice.path) if choice.path else "", self._record.number
+        run = f"{self._record.job}+{number + 1}" if number else self._record.job
+        attempt = Attempt(run, devices, resume_from, choice.step, time.time())
         self._record.attempts.append(attempt)
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
@@ -250,11 +253,6 @@ class Job:
         advice = f" Resume elsewhere from {choice.path}." if choice is not None and choice.path else ""
         usable = len(set(self._devices.known) - set(self._devices.out))
         return f"too few devices are left, {usable} where {self._settings.ranks} are needed ({out}).{advice}"
-
-    def _interrupted(self, attempt: Attempt) -> End:
-        number = signal.Signals(self._signals[0])
-        code = INTERRUPTED if number == signal.SIGINT else TERMINATED
-        return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
 
     def _watch(self, attempt: Attempt) -> AttemptWatch:
         return AttemptWatch(self._run_dir, attempt, self._logs(attempt), self._settings.hang_seconds, self._tell)

@@ -168,13 +168,10 @@ class OwnHandler:
         return None
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:
+        """Reports decisions, updates `devices`, and reports what changed of these."""
         for decision in decisions:
             if decision.action in _TOLD:
                 self._say(decision.reason)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Updates `devices`, and reports changes."""
         before = self.devices.out
         self._look_up()
         for device, reason in self.devices.out.items():

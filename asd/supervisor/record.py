@@ -51,10 +51,6 @@ class Record:
         """Returns the number of attempts, with those of earlier jobs of this name."""
         return self.earlier + len(self.attempts)
 
-    def next_run(self) -> str:
-        """Returns the name of the next attempt."""
-        return f"{self.job}+{self.number + 1}" if self.number else self.job
-
     def runs(self) -> set[str]:
         """Returns the names of all attempts of this job."""
         return {attempt.run for attempt in self.attempts}

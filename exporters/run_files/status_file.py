@@ -21,6 +21,7 @@ from asd.verdict import Level
 
 _LOG = logging.getLogger("asd")
 _MOST_BYTES = 16 * 1024 * 1024
+_INTERVAL_SECONDS = 1.0  # least time between two writes
 _numbers = itertools.count()
 
 
@@ -71,13 +72,11 @@ class StatusFile:
 
     Args:
         path: The file; its folder is made when needed.
-        interval_seconds: Least time between two writes.
         clock: Seconds, from any point in time; never goes back.
     """
 
-    def __init__(self, path: Path, interval_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
-        self.interval_seconds = interval_seconds
         self.clock = clock
         self._next = 0.0  # when the next write is due
         self._due = True
@@ -101,7 +100,7 @@ class StatusFile:
         active = status.active
         if not self._due and active == self._active and now < self._next:
             return
-        self._due, self._active, self._next = False, active, now + self.interval_seconds
+        self._due, self._active, self._next = False, active, now + _INTERVAL_SECONDS
         self._failed = True
         if self._is_ours(status):
             write_whole(self.path, status.to_json(), flush=False)

@@ -1,7 +1,7 @@
 """Records the feature values of every step in `ASD_RUN_DIR`, one file per rank, for `asd tune`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from asd.config import Config
@@ -31,11 +31,10 @@ class ValueRecorder:
     Args:
         config: The settings, which are recorded with the values.
         origin: Origin of the values.
-        clock: Seconds, from any point in time; never goes back.
     """
 
-    def __init__(self, config: Config, origin: Origin, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config, self._origin, self._clock = config, origin, clock
+    def __init__(self, config: Config, origin: Origin) -> None:
+        self._config, self._origin = config, origin
         self._log = EventLog(value_file(Path(config.run_dir), origin.rank), _FILE_BYTES, _OLDER_FILES)
         self._chunk = Chunk(config, origin, ())
         self._known: dict[str, str] = {}
@@ -71,7 +70,7 @@ class ValueRecorder:
     def _add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
         sizes = [reading for reading in readings if reading.kind in KINDS]
         new = {reading.checkpoint: reading.kind for reading in sizes if reading.checkpoint not in self._known}
-        chunk, now = self._chunk, self._clock()
+        chunk, now = self._chunk, time.monotonic()
         # A full line waits for the next step, since an event may still mark its last step.
         if new or len(chunk.steps) >= STEPS or now - self._since >= SECONDS:
             self._known.update(new)

@@ -107,5 +107,5 @@ def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site
     names, words = [site.name for site in sites if site.kind == GRADIENT], PLACES[GRADIENT]
     if names and seen.isdisjoint(names):
         found.lacks("NPU_ASD_ENABLE", f"none of {len(names)} {words} was seen in the first step")
-    else:
-        found.saw_none_of(words, [name for name in names if name not in seen])
+    elif unseen := [name for name in names if name not in seen]:
+        found.unseen[words] = unseen

@@ -90,7 +90,10 @@ def _list(args: argparse.Namespace, store: Store) -> int:
     if args.json:
         print(json.dumps([each.to_json() for each in records], ensure_ascii=False, indent=1))
     elif args.health:
-        _print_health(records, heads=args.host is None)
+        for each in records:
+            if args.host is None:
+                print(printable(f"{each.host} {each.device}"))
+            print("\n".join(f"{name:<30} : {value}" for name, value in each.health.items()))
     else:
         _print_table(records)
         if opened := store.number("breaker_opened"):
@@ -113,14 +116,6 @@ def _by(args: argparse.Namespace, store: Store) -> int:
         rows.append([name, str(each.devices), f"{each.device_days:.2f}", str(each.faults), rate, out])
     print(aligned([head, *rows]) if rows else "No agent reported a training yet: the handler needs --agents.")
     return 0
-
-
-def _print_health(records: list[DeviceRecord], *, heads: bool) -> None:
-    for each in records:
-        if heads:
-            print(printable(f"{each.host} {each.device}"))
-        for name, value in each.health.items():
-            print(f"{name:<30} : {value}")
 
 
 def _print_table(records: list[DeviceRecord]) -> None:

@@ -32,6 +32,7 @@ from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime
 from asd.handler.db.cases import Cases
 from asd.handler.db.store import existing, state_file
+from asd.handler.decide.breaker import reset_breaker
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.feed import LogFeed
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
         if args.reset_breaker:
             return job.reset_breaker()
         isolator = open_isolator(args.isolator, args.option, store)
-        served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
+        not_ready = lambda: job.state_problem or job.leading.waiting or job.nothing_found  # noqa: E731
+        served = metrics_served(args, job.counts, lambda: list(job.published), not_ready)
         with stopped(job.wake.set) as stop, served:
             job.begin(home, policy, isolator, lease)  # the engine may take its time
             with job.leading.held(stop) as known:
@@ -141,8 +143,8 @@ class _HandlerJob:
         self._log = IsolationLog(home)
         self._said: set[str] = set()
         self._stale = 0
-        self._nothing_found = "it has not looked yet"
-        self._state_problem = ""
+        self.nothing_found = "it has not looked yet"
+        self.state_problem = ""
         self.counts = HandlerCounts()
         self._told: dict[Hashable, tuple[str, float]] = {}
         self.published: deque[Event] = deque(maxlen=1000)
@@ -175,8 +177,6 @@ class _HandlerJob:
 
     def reset_breaker(self) -> int:
         """Closes the circuit breaker, also of a handler that is at work."""
-        from asd.handler.decide.breaker import reset_breaker
-
         check_leads(self.store)
         with self.store.transaction():
             was_open = reset_breaker(self.store, time.time())
@@ -198,19 +198,15 @@ class _HandlerJob:
         finally:
             self._agents.puller.close()
 
-    def not_ready(self) -> str:
-        """Returns why it is not ready; empty when it is."""
-        return self._state_problem or self.leading.waiting or self._nothing_found
-
     def follow(self, stop: threading.Event) -> int:
         """Works until `stop` is set."""
         while not stop.is_set():
             self.wake.clear()
             try:
-                more, self._state_problem = self._look(), ""
+                more, self.state_problem = self._look(), ""
                 self._said.discard("state")
             except StateError as error:
-                more, self._state_problem = False, str(error)
+                more, self.state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
             if not more and not stop.is_set():
                 self.wake.wait(_INTERVAL_SECONDS)
@@ -256,8 +252,8 @@ class _HandlerJob:
             self._once(sentence, sentence)
         for sentence in self._agents.news() if self._agents else []:
             say(sentence)
-        if self._nothing_found and not self._agents:
-            self._once("nothing", f"{self._nothing_found}.")
+        if self.nothing_found and not self._agents:
+            self._once("nothing", f"{self.nothing_found}.")
         if not told and (self._agents is None or self._agents.may_settle):
             # A strike must not settle before all logs were read, and all agents heard, up to now.
             self._print(self.handler.tick())
@@ -267,11 +263,11 @@ class _HandlerJob:
         """Lets others see how it stands."""
         counts, agents = self.counts, self._agents
         counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        counts.numbers["run_folders"], self._nothing_found = self.feed.folders.found, self.feed.folders.complaint
+        counts.numbers["run_folders"], self.nothing_found = self.feed.folders.found, self.feed.folders.complaint
         if agents is not None:
             counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
             counts.numbers |= agents.numbers()
-            self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
+            self.nothing_found = agents.nothing_found or (self.nothing_found if self._run_dirs else "")
 
     def _publish(self, event: Event) -> None:
         self._log(event)

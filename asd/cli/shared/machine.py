@@ -10,8 +10,6 @@ import asd
 from asd.config import Config
 
 _PACKAGES = ("mindspore", "mindformers", "numpy", "prometheus_client")
-
-
 _GIT = ("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
 
 

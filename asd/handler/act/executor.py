@@ -70,7 +70,7 @@ class Executor:
         self._store, self._policy, self._isolator = store, policy, isolator
         self._hardware, self._cases = KnownDevices(store), Cases(store)
         self._publish, self._already, self._may_act = publish, already, may_act
-        self._publishing_fails = False
+        self._publishing_fails: bool | None = None  # unless it is False, a waiting event may have been published
         self._rests_until = 0.0
         self.failed_tries = 0
 
@@ -145,7 +145,8 @@ class Executor:
 
     def _what_came_instead(self, case: Case, now: float) -> str:
         """Returns what replaced the hardware of a case; empty while it is the same, as far as is known."""
-        if self._cases.was_replaced(case):
+        newer = "device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n"
+        if self._store.has(f"{newer} AND old.serial <> '' AND new.serial <> '' AND new.last > old.last", case.device):
             return "another one is in its place by now"
         if not isinstance(self._isolator, KnowsHosts):
             return ""
@@ -239,15 +240,19 @@ class Executor:
 
     def publish(self, now: float) -> Decision | None:
         """Publishes waiting events; returns the problem to report when that fails for the first time in a row."""
+        sent: list[tuple[float, int]] = []
+        failed, self._publishing_fails, problem = self._publishing_fails, None, None
         for number, event in self._cases.unsent():
             try:
-                if not self._already(event.id):
+                if failed is False or not self._already(event.id):
                     self._publish(event)
             except Exception as error:  # a full disk, a dead socket
-                known, self._publishing_fails = self._publishing_fails, True
                 reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
-                return None if known else Decision(action="problem", reason=reason, time=now, event_id=event.id)
-            self._publishing_fails = False
-            with self._store.transaction():
-                self._cases.mark_sent(number, now)
-        return None
+                problem = Decision(action="problem", reason=reason, time=now, event_id=event.id)
+                break
+            sent.append((now, number))
+        if sent:
+            with self._store.transaction() as db:
+                db.executemany("UPDATE outbox SET sent = ? WHERE n = ?", sent)
+        self._publishing_fails = problem is not None
+        return None if failed else problem

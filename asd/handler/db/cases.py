@@ -67,11 +67,6 @@ class Case:
     wants_test: bool  # whether a stress test that is passed releases the device
     named: Device = NOBODY  # the device by its names, as they are now
 
-    @property
-    def test(self) -> str:
-        """The words for a test that is asked for; empty when none is."""
-        return "; it is given back after a stress test that it passes" if self.wants_test else ""
-
 
 class Cases:
     """The cases in the store. What changes something is used within a transaction."""
@@ -84,7 +79,7 @@ class Cases:
         return self._last("device = ? AND closed IS NULL", device)
 
     def last(self, device: int) -> Case | None:
-        """Returns the last case of a device, open or not."""
+        """Returns the open case of a device, else the last one that ended."""
         return self._last("device = ?", device)
 
     def about(self, event_id: str) -> Case | None:
@@ -103,18 +98,6 @@ class Cases:
         """Returns the last cases that ended, the oldest first."""
         return self._select("closed IS NOT NULL ORDER BY n DESC LIMIT ?", most)[::-1]
 
-    def passed_a_test(self, case: Case) -> bool:
-        """Returns whether the last stress test of its device was after its last fault, and found nothing wrong."""
-        return self._store.has("device WHERE n = ? AND sound AND tested > ?", case.device, case.last_fault)
-
-    def was_replaced(self, case: Case) -> bool:
-        """Returns whether other hardware was reported in the place of its device since."""
-        return self._store.has(
-            "device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n "
-            "AND old.serial <> '' AND new.serial <> '' AND new.last > old.last",
-            case.device,
-        )
-
     def insert(self, **values: object) -> Case:
         """Keeps a new case."""
         return self.get(self._store.insert("cases", **values))
@@ -126,10 +109,12 @@ class Cases:
 
     def move(self, number: int, happening: Happening, now: float, **values: object) -> Case:
         """Brings a case into the state that `TRANSITIONS` has for it; the store knows what people did meanwhile."""
-        state = TRANSITIONS[self.get(number).state][happening]
+        case = self.get(number)
+        state = TRANSITIONS[case.state][happening]
         ended = state in ("released", "dropped") or (state, happening) == ("others", "taken")
-        self.change(number, state=state, closed=now if ended else None, **values)
-        return self.get(number)
+        changed: dict[str, Any] = {**values, "state": state, "closed": now if ended else None}
+        self.change(number, **changed)
+        return replace(case, **changed)
 
     def tell(self, case: Case, kind: Literal["isolation", "recovery"], reason: str, now: float) -> None:
         """Puts the event of an isolation or recovery into the outbox; the same fact always has the same id."""
@@ -155,12 +140,8 @@ class Cases:
         rows = self._store.db.execute("SELECT n, event FROM outbox WHERE sent IS NULL ORDER BY n")
         return [(int(number), Event.from_json(text)) for number, text in rows]
 
-    def mark_sent(self, number: int, now: float) -> None:
-        """Notes that it was published."""
-        self._store.db.execute("UPDATE outbox SET sent = ? WHERE n = ?", (now, number))
-
     def _last(self, where: str, *values: object) -> Case | None:
-        return next(iter(self._select(f"{where} ORDER BY n DESC LIMIT 1", *values)), None)
+        return next(iter(self._select(f"{where} ORDER BY closed IS NULL DESC, n DESC LIMIT 1", *values)), None)
 
     def _select(self, where: str, *values: object) -> list[Case]:
         rows = self._store.db.execute(f"{_CASES} WHERE {where}", values)

@@ -54,6 +54,7 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._lease, self._inode = -1, 0
+        self._known: dict[str, str | None] = {}  # what the present transaction has read of the values under names
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.db = self._open()
@@ -78,6 +79,7 @@ class Store:
         """Writes everything within to the disk, or nothing; fails as `guard`."""
         with self.guard():
             self.db.execute("BEGIN IMMEDIATE")
+            self._known.clear()
             try:
                 yield self.db
                 self.db.execute("COMMIT")
@@ -88,8 +90,10 @@ class Store:
 
     def meta(self, name: str, default: str = "") -> str:
         """Returns a value kept under a name."""
-        row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return str(row[0]) if row else default
+        if name not in self._known or not self.db.in_transaction:
+            row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+            self._known[name] = row and row[0]
+        return default if (text := self._known[name]) is None else text
 
     def number(self, name: str, default: float = 0.0) -> float:
         """Returns a number kept under a name."""
@@ -97,7 +101,7 @@ class Store:
 
     def set_meta(self, name: str, value: str | float) -> None:
         """Keeps a value under a name."""
-        text = value if isinstance(value, str) else repr(value)
+        self._known[name] = text = value if isinstance(value, str) else repr(value)
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
 
     def has(self, where: str, *values: object) -> bool:

@@ -44,8 +44,8 @@ class Breaker:
         )
         return dict(counted.fetchall())
 
-    def refusal(self, now: float, host: str, *, whole_nodes: bool = False) -> str:
-        """Returns why no further device of `host` may be isolated now; empty when it may. May open the breaker.
+    def refusal(self, now: float, host: str, *, whole_nodes: bool = False) -> tuple[int, str]:
+        """Returns how many devices of `host` are isolated, and why no further one may be, or "". May open the breaker.
 
         With `whole_nodes`, for an engine that isolates nodes, a further device of one that is out adds nothing.
         """
@@ -55,11 +55,11 @@ class Breaker:
         too_many = here >= devices and not (whole_nodes and here)
         if not self.opened():
             if not too_many and (here or len(out) < nodes):
-                return ""
+                return here, ""
             if too_many and known != 1:  # one node, however bad, is no evidence about the others
-                return f"{here} devices of {host} were isolated within {hours:g} h, and {devices} are allowed"
+                return here, f"{here} devices of {host} were isolated within {hours:g} h, and {devices} are allowed"
             self._store.set_meta("breaker_opened", now)
-        return (
+        return here, (
             f"the circuit breaker is open: devices of {len(out)} nodes were isolated within {hours:g} h, {here} of "
             f"{host}; allowed are {nodes} nodes of the {known} known ones, {devices} devices of each"
         )

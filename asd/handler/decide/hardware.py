@@ -14,8 +14,21 @@ class KnownDevices:
         self._store = store
 
     def number(self, host: str, device: str, rank: int, now: float, serial: str = "") -> int:
-        """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place."""
-        return self._known(host, device, serial) or self._new((host, device, serial), rank, now)
+        """Returns the number of a device, a new one if needed; without a serial, that of the last one in this place.
+
+        A device that was known by its place alone gets its serial.
+        """
+        where, values = "name = ? ORDER BY last DESC, n DESC", [host, device]
+        if serial:
+            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, device]
+        row = self._store.db.execute(
+            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
+        ).fetchone()
+        if row is None:
+            return self._new((host, device, serial), rank, now)
+        if serial and row[1:] != (device, serial):
+            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (device, serial, row[0]))
+        return int(row[0])
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
@@ -23,34 +36,20 @@ class KnownDevices:
         db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
         db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until))
 
-    def heard_of(self, event: Event, now: float) -> int:
-        """Records an event's verdict, evidence and time for its device; returns the device's number."""
+    def heard_of(self, event: Event, now: float) -> tuple[int, float]:
+        """Records an event's verdict, evidence and time for its device; returns its number and when it was cleared."""
         device = self.number(event.host, event.device, event.rank, now, event.serial)
-        verdict = event.verdict if event.kind in JUDGED else ""
-        counted = f"{verdict} = {verdict} + 1, " if verdict else ""
+        more = f", {event.verdict} = {event.verdict} + 1" if event.kind in JUDGED and event.verdict else ""
         if event.kind == "stress":
-            query = "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time"
-            self._store.db.execute(query, {"time": event.time, "sound": not event.verdict, "device": device})
-        self._store.db.execute(
-            f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
-            "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
-            {"now": now, "rank": event.rank, "evidence": event.evidence, "device": device},
-        )
-        return device
-
-    def _known(self, host: str, name: str, serial: str) -> int:
-        """Returns the number of a known device, else 0; adds the serial if only host and name were known."""
-        where, values = "name = ? ORDER BY last DESC, n DESC", [host, name]
-        if serial:
-            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, name]
+            more += ", tested = max(tested, :time), sound = CASE WHEN tested <= :time THEN :sound ELSE sound END"
+        values = {name: getattr(event, name) for name in ("rank", "evidence", "time")}
         row = self._store.db.execute(
-            f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
+            "UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, "
+            f"evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END{more} WHERE n = :device "
+            "RETURNING cleared",
+            {**values, "now": now, "sound": not event.verdict, "device": device},
         ).fetchone()
-        if row is None:
-            return 0
-        if serial and row[1:] != (name, serial):
-            self._store.db.execute("UPDATE device SET name = ?, serial = ? WHERE n = ?", (name, serial, row[0]))
-        return int(row[0])
+        return device, float(row[0])
 
     def _new(self, key: tuple[str, str, str], rank: int, now: float) -> int:
         """Keeps a new device; of too many of one host the one that was not heard of for longest is forgotten."""

@@ -63,10 +63,26 @@ WHERE {{}} AND revoked = '' AND time > cleared AND NOT ({_UNCLEAR} AND step > 0 
 ORDER BY device, time, strike.n"""
 
 
-class Counted(NamedTuple):
-    """Effect of an event on the strikes."""
+class EventReport(NamedTuple):
+    """Event as the strike book takes it in, with what it is about."""
 
-    device: int = 0  # number of its device; 0 when it names none
+    event: Event
+    device: int  # number of its device; 0 where it names none, or is not about strikes
+    cleared: float  # strikes of the device up to then count no more
+    job: str
+    step: int  # the moment, see `moment`
+    vouched: int  # whether the job runs on the host, as in a strike
+    now: float
+
+    @property
+    def verdict(self) -> str:
+        """Verdict about the device; empty where it brings none."""
+        return self.event.verdict if self.event.kind in JUDGED else ""
+
+
+class Counted(NamedTuple):
+    """Effect of a report on the strikes."""
+
     finding: Finding = ""
     new: bool = False  # whether it added a strike, revoked or not
     of: str = ""  # with a burst, what its devices have in common, `job NAME` or `node NAME`
@@ -103,69 +119,81 @@ class Strikes:
         self.hardware = KnownDevices(store)
         self.written = 0
 
-    def count(self, event: Event, now: float) -> Counted:
-        """Takes in any event that is `prepared`; an event that is not about strikes changes none."""
-        is_anomaly = event.kind == "anomaly" and event.level is Level.ERROR
-        is_software = event.kind == "replay" and event.verdict == "software"
-        verdict = event.verdict if event.kind in JUDGED else ""
-        if not (is_anomaly or verdict or event.kind in ("stress", "recovery")):
+    def read(self, event: Event, now: float) -> EventReport:
+        """Finds what an event is about, and records that its device was heard of."""
+        event = whole_event(event)
+        if event.kind == "stress":  # a failed known-answer test is hardware
+            event = replace(event, verdict="persistent" if event.level is Level.ERROR else "")
+        job = job_of(event.run)
+        hosts = [event.host] if self._hosts_of is None else self._hosts_of(job)
+        vouched = _UNKNOWN if not hosts else _MEMBER if event.host in hosts else _NO_MEMBER
+        is_about = event.level is Level.ERROR if event.kind == "anomaly" else event.kind in ("stress", "recovery")
+        is_about |= event.kind in JUDGED and bool(event.verdict)
+        device, cleared = self.hardware.heard_of(event, now) if is_about and names_device(event) else (0, 0.0)
+        return EventReport(event, device, cleared, job, moment(event), vouched, now)
+
+    def count(self, report: EventReport) -> Counted:
+        """Takes in any report; one that is not about strikes changes none."""
+        event, device, verdict = report.event, report.device, report.verdict
+        if event.kind == "replay" and verdict == "software":
+            new = bool(device) and self._add(report, is_software=True)
+            return Counted("software", new, revoked=self._blame(report))
+        if not device:
             return Counted()
-        device = self.hardware.heard_of(event, now) if names_device(event) else 0
-        if is_anomaly and device:
-            return self._anomaly(event, device, now)
-        if is_software:
-            new = bool(device) and self._add(event, device, now, verdict)
-            return Counted(device, "software", new, revoked=self._blame(event, now))
-        if verdict == "undetermined" and device:
-            return Counted(device, revoked=self._note_unclear(event, device, now))
-        if verdict and device:
-            new = self._add(event, device, now, verdict)
+        if event.kind == "anomaly":
+            return self._anomaly(report)
+        if verdict == "undetermined":
+            return Counted(revoked=self._note_unclear(report))
+        if verdict:
+            new = self._add(report)
             if new and event.kind == "replay":
-                self._revoke_many(event, now)
-            return Counted(device, "strike", new)
-        if event.kind == "recovery" and event.recovered_by == "person" and device:
-            self.hardware.clear(device, min(event.time, now))
-        return Counted(device)
+                self._revoke_many(report)
+            return Counted("strike", new)
+        if event.kind == "recovery" and event.recovered_by == "person":
+            self.hardware.clear(device, min(event.time, report.now))
+        return Counted()
 
     def is_stale(self, event: Event, now: float) -> bool:
         """Returns whether an event is too old to act on, or from before the handler's first start or a reset."""
         return event.time < max(self._store.number("ignore_before"), now - self._policy.stale_seconds)
 
-    def _anomaly(self, event: Event, device: int, now: float) -> Counted:
+    def _anomaly(self, report: EventReport) -> Counted:
         """Takes in an anomaly, and finds whether others say that it is software or data."""
-        job = job_of(event.run)
-        repeated, mark = self._repeated_on(event, now)
-        new = self._add(event, device, now)
-        is_known = self.is_software(job, event.step, event.host)
+        event, device, job, step = report.event, report.device, report.job, report.step
+        is_known = self.is_software(job, step, event.host)
+        repeated, mark = self._repeated_on(report)
+        new = self._add(report, is_software=is_known)
         if repeated and not is_known:
-            rank = self._has_moved(event, device) if mark == "software" else None
-            if rank is not None and not self.is_stale(event, now):
-                return Counted(device, "moved", new, many=rank)
+            rank = self._has_moved(report) if mark == "software" else None
+            if rank is not None and not self.is_stale(event, report.now):
+                return Counted("moved", new, many=rank)
             found: Finding = "repeated" if mark == "software" else "withheld"
-            revoked = self._blame(event, now, repeated, mark)
-            return Counted(device, found, new, f"job {job}", len({event.host, *repeated}), revoked)
+            revoked = self._blame(report, repeated, mark)
+            return Counted(found, new, f"job {job}", len({event.host, *repeated}), revoked)
         if not new:
-            return Counted(device, "known" if is_known else "strike")
-        found_many = self._revoke_many(event, now)
+            return Counted("known" if is_known else "strike")
+        found_many = self._revoke_many(report)
         query = f"SELECT DISTINCT device FROM strike WHERE job = ? AND step = ? AND device <> ? AND {_UNCLEAR}"
-        others = self._store.db.execute(query, (job, moment(event), device)).fetchall()
+        others = self._store.db.execute(query, (job, step, device)).fetchall()
         revoked = (*found_many.revoked, *(number for (number,) in others))
         finding = found_many.finding or ("known" if is_known else "strike")
-        return found_many._replace(device=device, finding=finding, new=new, revoked=revoked)
+        return found_many._replace(finding=finding, new=new, revoked=revoked)
 
-    def _note_unclear(self, event: Event, device: int, now: float) -> tuple[int, ...]:
+    def _note_unclear(self, report: EventReport) -> tuple[int, ...]:
         """Notes that a replay was undetermined, maybe before the anomaly arrives; returns the devices that change."""
-        if not moment(event):
+        device, step = report.device, report.step
+        if not step:
             return ()
         query = "UPDATE strike SET unclear = 1 WHERE device = ? AND run = ? AND step = ? RETURNING device"
-        found = self._store.db.execute(query, (device, event.run, event.step)).fetchall()
+        found = self._store.db.execute(query, (device, report.event.run, step)).fetchall()
         if not found:
-            self._insert(event, device, event.step, now, revoked=_UNHEARD, settled=1, unclear=1)
+            self._insert(report, step, revoked=_UNHEARD, settled=1, unclear=1)
         return (device,) if found else ()
 
-    def _add(self, event: Event, device: int, now: float, verdict: str = "") -> bool:
-        """Takes in an anomaly or a verdict about a step of `device`; returns whether the step is a new strike."""
-        db, step = self._store.db, self._step(event, device)
+    def _add(self, report: EventReport, *, is_software: bool = False) -> bool:
+        """Takes in an anomaly or a verdict about a step of a device; returns whether the step is a new strike."""
+        db, event, device, verdict = self._store.db, report.event, report.device, report.verdict
+        step = report.step or self._step(event, device)
         key = device, event.run, step
         row = db.execute("SELECT n, revoked FROM strike WHERE device = ? AND run = ? AND step = ?", key).fetchone()
         if row is not None and row[1] != _UNHEARD:
@@ -175,10 +203,9 @@ class Strikes:
         if row is not None:
             db.execute("DELETE FROM strike WHERE n = ?", row[:1])
         # A step whose update was applied is not re-run.
-        is_applied = bool(moment(event)) and event.kind == "anomaly" and not event.harmless
-        is_software = verdict == "software" or (not verdict and self.is_software(job_of(event.run), step, event.host))
+        is_applied = bool(report.step) and event.kind == "anomaly" and not event.harmless
         marks = {"revoked": "software" if is_software else "", "unclear": is_applied or row is not None}
-        self._insert(event, device, step, now, verdict=verdict, settled=0, **marks)
+        self._insert(report, step, verdict=verdict, settled=0, **marks)
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
         if row[0] % _SPARE == 0:
             self._thin_out(device)
@@ -197,16 +224,15 @@ class Strikes:
             {"device": device, "kept": self._policy.strikes + _SPARE},
         )
 
-    def _insert(self, event: Event, device: int, step: int, now: float, **more: object) -> None:
+    def _insert(self, report: EventReport, step: int, **more: object) -> None:
         """Keeps a strike; those of the other devices are in the logs already where it is old."""
-        policy, text = self._policy, event.to_json()
-        old = event.time <= now - policy.settle_seconds - SKEW_SECONDS
+        event, now, settle = report.event, report.now, self._policy.settle_seconds
+        text, old = event.to_json(), event.time <= now - settle - SKEW_SECONDS
         self.written += len(text)
         more |= {name: getattr(event, name) for name in ("run", "rank", "rule", "checkpoint", "value")}
-        more |= {"job": job_of(event.run), "incident": event.incident or event.id, "vouched": self._vouched(event)}
-        more |= {"time": min(event.time, now + SKEW_SECONDS), "received": now}
-        more["due"] = now if old else now + policy.settle_seconds
-        self._store.insert("strike", device=device, step=step, event=text, **more)
+        more |= {name: getattr(report, name) for name in ("device", "job", "vouched")}
+        more |= {"time": min(event.time, now + SKEW_SECONDS), "received": now, "due": now if old else now + settle}
+        self._store.insert("strike", step=step, event=text, incident=event.incident or event.id, **more)
 
     def standing(self, device: int) -> list[Strike]:
         """Returns the strikes of a device that count or may count yet, the earliest first."""
@@ -257,9 +283,9 @@ class Strikes:
         """Returns whether software or data was found to be the cause in this step on this host."""
         return self._store.has("software WHERE job = ? AND step = ? AND host = ?", job, step, host)
 
-    def _blame(self, event: Event, now: float, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
+    def _blame(self, report: EventReport, hosts: Collection[str] = (), mark: str = "software") -> tuple[int, ...]:
         """Revokes the strikes of a step, present and future, that no replay confirmed; returns their devices."""
-        job, step = job_of(event.run), event.step
+        event, job, step = report.event, report.job, report.event.step
         if step <= 0:  # the step is not known
             return ()
         revoked: list[int] = []
@@ -267,7 +293,7 @@ class Strikes:
         where = f"job = ? AND step = ? AND {_HARDWARE_OF} AND verdict NOT IN ('transient', 'persistent')"
         for host in {event.host, *hosts}:
             if mark == "software":
-                self._store.db.execute(query, (job, step, host, now))
+                self._store.db.execute(query, (job, step, host, report.now))
             revoked += self._revoke(mark, where, (job, step, host))
         return tuple(revoked)
 
@@ -276,27 +302,18 @@ class Strikes:
         query = f"UPDATE strike SET revoked = ? WHERE {where} AND revoked = '' RETURNING device"
         return tuple(number for (number,) in self._store.db.execute(query, (why, *values)).fetchall())
 
-    def _vouched(self, event: Event) -> int:
-        """Returns whether the event's job is known to run on its host, by others than the host itself."""
-        hosts = [event.host] if self._hosts_of is None else self._hosts_of(job_of(event.run))
-        return _UNKNOWN if not hosts else _MEMBER if event.host in hosts else _NO_MEMBER
-
-    def _heeded(self, event: Event) -> str:
-        """Returns a condition for the strikes that speak for an event: of its host `?`, and of others of its job."""
-        return f"({_HARDWARE_OF} OR vouched > 0)" if self._vouched(event) > 0 else _HARDWARE_OF
-
-    def _repeated_on(self, event: Event, now: float) -> tuple[list[str], str]:
+    def _repeated_on(self, report: EventReport) -> tuple[list[str], str]:
         """Returns the hosts on which other attempts of the job saw the same value there, and how to mark the strikes.
 
         If the nodes of the job are unknown, other hosts count only if they are many.
         """
-        if not moment(event):
+        event, vouched = report.event, report.vouched
+        if not report.step:
             return [], ""
-        text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
+        text = repr((report.job, report.step, event.checkpoint, event.value))
         fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        vouched = self._vouched(event)
         query = "INSERT OR IGNORE INTO sighting (fact, host, run, vouched, received) VALUES (?, ?, ?, ?, ?)"
-        self._store.db.execute(query, (fact, event.host, event.run, vouched, now))
+        self._store.db.execute(query, (fact, event.host, event.run, vouched, report.now))
         query = "SELECT DISTINCT host, vouched FROM sighting WHERE fact = ? AND run <> ?"
         found = dict(self._store.db.execute(query, (fact, event.run)).fetchall())
         heeded = [host for host, theirs in found.items() if host == event.host or min(vouched, theirs) > 0]
@@ -305,22 +322,22 @@ class Strikes:
             return others, "withheld"
         return heeded, "software"
 
-    def _has_moved(self, event: Event, device: int) -> int | None:
-        """Returns the rank under which `device` alone was at fault in the same step of another attempt, or None.
+    def _has_moved(self, report: EventReport) -> int | None:
+        """Returns the rank under which the device alone was at fault in the same step of another attempt, or None.
 
         A fault that moves with the device to a different rank is the device's: data stay with the rank.
         """
-        where = f"job = ? AND step = ? AND {self._heeded(event)}"
-        values = job_of(event.run), moment(event), event.host
-        if self._store.has(f"strike WHERE {where} AND device <> ?", *values, device):
+        event, where = report.event, f"job = ? AND step = ? AND {_heeded(report)}"
+        values = report.job, report.step, event.host
+        if self._store.has(f"strike WHERE {where} AND device <> ?", *values, report.device):
             return None
         query = f"SELECT rank FROM strike WHERE {where} AND run <> ? ORDER BY n"
         ranks = [rank for (rank,) in self._store.db.execute(query, (*values, event.run))]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
-    def _revoke_many(self, event: Event, now: float) -> Counted:
+    def _revoke_many(self, report: EventReport) -> Counted:
         """Revokes the strikes of many devices or nodes at once, with this new one; returns the facts about that."""
-        found = self._many(event, min(event.time, now + SKEW_SECONDS))
+        found = self._many(report, min(report.event.time, report.now + SKEW_SECONDS))
         if found is None:
             return Counted()
         known = self._store.has(f"strike WHERE {found.where} AND revoked = ?", *found.values, found.mark)
@@ -332,17 +349,17 @@ class Strikes:
         many = self._store.db.execute(query, found.values).fetchone()[0]
         return Counted(finding=found.mark, of=found.of, many=many, revoked=revoked)
 
-    def _many(self, event: Event, time: float) -> _Many | None:
-        """Returns the strikes that have one cause with that of an event; None where these are few.
+    def _many(self, report: EventReport, time: float) -> _Many | None:
+        """Returns the strikes that have one cause with that of a report; None where these are few.
 
         The same step of the same run is the same moment, whatever the clocks of the hosts show. Ranks that did not find
         one name are of one job all the same; unrelated jobs on a node are in different steps.
         """
-        job, step = job_of(event.run), moment(event)
-        of_job = _Many(f"job {job}", f"job = ? AND {self._heeded(event)}", (job, event.host))
+        event, job, step = report.event, report.job, report.step
+        of_job = _Many(f"job {job}", f"job = ? AND {_heeded(report)}", (job, event.host))
         of_node = _Many(f"node {event.host}", f"step = ? AND {_HARDWARE_OF}", (step, event.host))
         of_nodes = _Many(f"job {job}", "job = ? AND vouched >= 0", (job,), "withheld")
-        for each in (of_job, of_nodes) if self._vouched(event) == _UNKNOWN else (of_job,):
+        for each in (of_job, of_nodes) if report.vouched == _UNKNOWN else (of_job,):
             same_step = each._replace(
                 where=f"{each.where} AND step = ? AND run = ?", values=(*each.values, event.step, event.run)
             )
@@ -378,17 +395,12 @@ class Strikes:
         )
 
     def _step(self, event: Event, device: int) -> int:
-        """Returns the step; for an unknown step a negative number, equal for anomalies that are close in time."""
-        if moment(event):
-            return event.step
+        """Returns a negative number for an unknown step, equal for anomalies that are close in time."""
         query = "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1"
         step, time = self._store.db.execute(query, (device, event.run)).fetchone() or (0, -math.inf)
         return int(step) if abs(event.time - time) <= _COOLDOWN_SECONDS else int(step) - 1
 
 
-def prepared(event: Event) -> Event:
-    """Returns `event` as it is stored, a stress test with its verdict: a failed known-answer test is hardware."""
-    event = whole_event(event)
-    if event.kind != "stress":
-        return event
-    return replace(event, verdict="persistent" if event.level is Level.ERROR else "")
+def _heeded(report: EventReport) -> str:
+    """Returns a condition for the strikes that speak for a report: of its host `?`, and of others of its job."""
+    return f"({_HARDWARE_OF} OR vouched > 0)" if report.vouched > 0 else _HARDWARE_OF

@@ -24,9 +24,9 @@ from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.incidents import StrikeCount, incidents
-from asd.handler.decide.strikes import Counted, Finding, Strikes, prepared
+from asd.handler.decide.strikes import Counted, EventReport, Finding, Strikes
 from asd.handler.model.decision import ACTIONS, Decision
-from asd.handler.model.identity import job_of, names_device
+from asd.handler.model.identity import names_device
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
 from asd.isolator import Device
 from asd.verdict import Level
@@ -64,43 +64,42 @@ class Triage:
         self.breaker = Breaker(store, policy)
         self._store, self._policy = store, policy
         self._engine, self._whole_nodes = engine, whole_nodes
-        self._id = ""
 
     def take_in(self, event: Event, now: float) -> Decision:
         """Decides what follows from `event`, which may come any number of times."""
-        self._id = event.id  # a hash, and asked for more than once
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         if not counts or not math.isfinite(event.time):  # however often it comes
             return self._say("noted", event, now)
         query = "INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)"
-        if not self._store.db.execute(query, (bytes.fromhex(self._id), now)).rowcount:
+        if not self._store.db.execute(query, (bytes.fromhex(event.id), now)).rowcount:
             return self._say("duplicate", event, now)
         try:
-            event = prepared(event)
-            counted = self.strikes.count(event, now)
+            report = self.strikes.read(event, now)
+            counted = self.strikes.count(report)
         except (OverflowError, ValueError):
             return self._say("noted", event, now)
+        event = report.event
         for device in set(counted.revoked):
             self._acquit(device, now)
         if counted.finding in _SOFTWARE:
             span, more = self._policy.burst_seconds, _count(len(counted.revoked), "more strike")
             why = _SOFTWARE[counted.finding].format(event=event, counted=counted, span=span, more=more)
             return self._say("software", event, now, why)
-        case = self.cases.open_case(counted.device) if counted.device else None
-        if event.kind == "stress" and not event.verdict and counted.device:
-            return self._passed(case, event, now)
-        if counted.finding not in ("strike", "moved"):
+        is_passed = event.kind == "stress" and not event.verdict and bool(report.device)
+        if not is_passed and counted.finding not in ("strike", "moved"):
             return self._say("noted", event, now)
-        return self._fault(event, counted, case, now)
+        case = self.cases.last(report.device)
+        return self._passed(case, event, now) if is_passed else self._fault(report, counted, case, now)
 
-    def _fault(self, event: Event, counted: Counted, case: Case | None, now: float) -> Decision:
-        """Decides about a fault of a device that is not known to be software or data."""
-        device, is_anomaly = counted.device, event.kind == "anomaly"
-        is_cleared = not is_anomaly and self._is_cleared(device, event)
+    def _fault(self, report: EventReport, counted: Counted, case: Case | None, now: float) -> Decision:
+        """Decides about a fault of a device that is not known to be software or data; `case` is its last one."""
+        event, device, is_anomaly = report.event, report.device, report.event.kind == "anomaly"
+        released = case.closed or 0.0 if case is not None and case.state == "released" else 0.0
+        is_cleared = not is_anomaly and event.time <= max(report.cleared, released)
         if counted.finding != "moved" and (is_cleared or self.strikes.is_stale(event, now)):
             found = "it is" if is_anomaly else f"its verdict {event.verdict} is"
             return self._say("stale", event, now, f"{found} too old to be a reason to act, it is only recorded")
-        if case is not None:
+        if case is not None and case.closed is None:
             return self._merged(case, event, now)
         cause, why = _cause(event, counted)
         if cause != "strikes":
@@ -115,7 +114,7 @@ class Triage:
         more = count.score + count.waiting  # above the strikes where there are earlier ones
         has = _count(count.strikes, "strike") + f" of {self._policy.strikes}"
         has += f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
-        unless = f"many devices of job {job_of(event.run)} raise within {self._policy.settle_seconds:g} s"
+        unless = f"many devices of job {report.job} raise within {self._policy.settle_seconds:g} s"
         return self._say("waiting", event, now, f"it has {has}, and is isolated unless {unless}")
 
     def settle(self, now: float, *, waits: bool = True) -> list[Decision]:
@@ -135,7 +134,6 @@ class Triage:
         last = max(found, key=lambda strike: (strike.time, strike.n), default=None)
         if last is None or self.strikes.is_stale(event := Event.from_json(text := self.strikes.event(last.n)), now):
             return None, count
-        self._id = event.id
         why = f"it has {_count(policy.strikes, 'strike')} within {policy.window_seconds / 60:g} minutes"
         if count.counting < policy.strikes:
             why = f"its strikes of the last months come to {count.score:.2f} of {policy.strikes}"
@@ -145,6 +143,7 @@ class Triage:
 
     def _passed(self, case: Case | None, event: Event, now: float) -> Decision:
         """Records a passed stress test: a device isolated by others is not isolated again once they release it."""
+        case = None if case is None or case.closed is not None else case
         if case is not None and case.state == "others" and event.time > case.last_fault:
             self.cases.move(case.n, "drop", now, ending="passed", why_released="it passed a stress test")
             case = None
@@ -165,14 +164,14 @@ class Triage:
 
     def _isolate(self, device: int, event: Event, text: str, cause: Cause, why: str, now: float) -> Decision:
         """Opens a case for a device without one, where the circuit breaker lets us."""
-        refusal = self.breaker.refusal(now, event.host, whole_nodes=self._whole_nodes)
+        here, refusal = self.breaker.refusal(now, event.host, whole_nodes=self._whole_nodes)
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
-        count = self.breaker.isolated(now).get(event.host, 0) + 1
-        if count > self._policy.max_devices:
-            why += f"; it is device {count} of {event.host} within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
+        if here >= self._policy.max_devices:
+            bad = f"within {BREAKER_SECONDS / 3600:g} h: the whole node is bad"
+            why += f"; it is device {here + 1} of {event.host} {bad}"
         dry = self._policy.dry_run
-        what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": self._id}
+        what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": event.id}
         state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
         case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
         then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} isolates it"
@@ -199,7 +198,7 @@ class Triage:
             is_quiet = bool(policy.release_after_seconds) and silence >= policy.release_after_seconds
             if case.isolator != self._engine or now < case.next_try or not (is_quiet or case.wants_test):
                 continue
-            if self.cases.passed_a_test(case):
+            if self._store.has("device WHERE n = ? AND sound AND tested > ?", case.device, case.last_fault):
                 decisions.append(self._release(case, "quiet", why, now))
             elif not case.wants_test:
                 self.cases.change(case.n, wants_test=True)
@@ -216,21 +215,14 @@ class Triage:
     def _tell(self, action: str, why: str, case: Case, now: float) -> Decision:
         return Decision(action=action, reason=f"{case.named}: {why}.", time=now, device=case.named, case=case.n)
 
-    def _is_cleared(self, device: int, event: Event) -> bool:
-        """Returns whether the event is from before the device was cleared, or released by anybody."""
-        row = self._store.db.execute("SELECT cleared FROM device WHERE n = ?", (device,)).fetchone()
-        last = self.cases.last(device)
-        given_back = last.closed if last is not None and last.state == "released" else None
-        return bool(event.time <= max(row[0], given_back or 0.0))
-
     def _say(
         self, action: str, event: Event, now: float, why: str = "", *, device: Device | None = None, case: int = 0
     ) -> Decision:
         if device is None and names_device(event):
             device = Device(event.host, event.device, event.rank)
-        subject = f"{device}" if device is not None else f"event {self._id}"
+        subject = f"{device}" if device is not None else f"event {event.id}"
         reason = f"{subject}: {why or ACTIONS[action]}."
-        return Decision(action=action, reason=reason, time=now, device=device, event_id=self._id, case=case)
+        return Decision(action=action, reason=reason, time=now, device=device, event_id=event.id, case=case)
 
 
 def _cause(event: Event, counted: Counted) -> tuple[Cause, str]:

@@ -42,7 +42,6 @@ class AgentFeed:
         sources: Sequence[TargetSource],
         access: Callable[[], Access],
         wake: Callable[[], None],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.events = self.refused = self.missed = 0
         self._handler, self._sources = handler, sources
@@ -51,7 +50,7 @@ class AgentFeed:
         self._silent: dict[str, AgentState] = {}
         self._looked = time.monotonic()
         self._began = time.monotonic()
-        self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake, clock)
+        self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake)
 
     @property
     def may_settle(self) -> bool:

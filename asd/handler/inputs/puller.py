@@ -62,13 +62,12 @@ class Puller:
         access: Callable[[], Access],
         cursors: Callable[[str], Sequence[str]],
         wake: Callable[[], None],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.batches: deque[Batch] = deque()
         self.states: dict[str, AgentState] = {}
         self.failures, self.looked = 0, False
         self._sources, self._access, self._cursors = sources, access, cursors
-        self._wake, self._clock = wake, clock
+        self._wake = wake
         self._behind: set[str] = set()
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
@@ -164,7 +163,7 @@ class Puller:
                 wait=0.0 if has_more else _WAIT_SECONDS,
                 room=lambda: held.enter_async_context(self._large),
             )
-            behind = 0.0 if answer.clock is None else self._clock() - answer.clock
+            behind = 0.0 if answer.clock is None else time.time() - answer.clock
             if answer.events or answer.bad or answer.missed:
                 batch = Batch(target, answer, behind, asyncio.Event())
                 self.batches.append(batch)
@@ -172,7 +171,7 @@ class Puller:
                 await batch.taken.wait()
         if answer.bad:
             raise AgentError(f"{answer.bad} of its lines are not events; they are skipped", misbehaves=True)
-        self.states[target.place] = AgentState(target.node, self._clock(), behind=behind, fleet=answer.fleet)
+        self.states[target.place] = AgentState(target.node, time.time(), behind=behind, fleet=answer.fleet)
         if not answer.is_full:
             self._behind.discard(target.place)
             self._wake()
@@ -181,6 +180,6 @@ class Puller:
     def _failed(self, target: Target, reason: str) -> None:
         self.failures += 1
         known = self.states[target.place]
-        self.states[target.place] = known._replace(since=known.since or self._clock(), reason=reason)
+        self.states[target.place] = known._replace(since=known.since or time.time(), reason=reason)
         self._behind.discard(target.place)
         self._wake()

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from asd.handler import Policy
 from asd.handler.act.release import drop_verdict
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
@@ -103,11 +105,21 @@ def test_a_new_fault_ends_a_release_that_the_engine_refuses():
     assert scene.after(47 * HOUR) == []
 
 
-def test_an_event_that_cannot_be_published_is_published_later():
-    scene = Scene()
-    scene.handler.engine._publish = lambda _: (_ for _ in ()).throw(OSError("disk full"))
+@pytest.mark.parametrize("was_written", [False, True])
+def test_an_event_that_cannot_be_published_is_published_later_and_once(was_written):
+    asked = []
+    scene = Scene(already=lambda identity: asked.append(identity) or identity in {each.id for each in scene.published})
+
+    def fail(told):
+        scene.published.extend([told] if was_written else [])
+        raise OSError("disk full")
+
+    scene.handler.engine._publish = fail
     assert scene.replay("persistent").action == "isolated"
     assert scene.after(0.0) == ["problem"]
     scene.handler.engine._publish = scene.published.append
     scene.after(601.0)
     assert [told.kind for told in scene.published] == ["isolation"]
+    asked.clear()
+    assert scene.replay("persistent", 2, device="Ascend:4").action == "isolated"
+    assert (len(scene.published), asked) == (2, [])  # nothing is in doubt, and each answer reads a whole log

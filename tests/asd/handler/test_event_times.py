@@ -53,9 +53,8 @@ def test_after_a_restart_new_news_of_old_events_still_act_but_not_of_very_old_on
 
 def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
     scene = Scene(path=tmp_path / "h.sqlite")
-    scene.raises(1)
-    scene.raises(2)
-    scene.raises(3)
+    for step in (1, 2, 3):
+        scene.raises(step)
     scene.clock.now -= 5 * HOUR
     assert scene.after(0.0) == []
     assert scene.after(31.0) == ["isolated"]

@@ -86,11 +86,6 @@ def test_nodes_that_agree_on_a_job_that_nobody_knows_withhold_the_strikes_until_
     assert [row[0] for row in scene.rows("SELECT revoked FROM strike")] == ["", "withheld", "withheld"]
 
 
-def test_a_burst_over_the_nodes_of_a_job_is_one(scene):
-    actions = [scene.raises(1, host=host, wait=1.0) for host in ("node7", "node8", "node9")]
-    assert actions == ["strike", "strike", "software"]
-
-
 def test_a_node_of_the_job_that_says_software_clears_its_own_devices_alone(scene):
     scene.tell(1)
     scene.tell(1, host="node8")
@@ -99,6 +94,8 @@ def test_a_node_of_the_job_that_says_software_clears_its_own_devices_alone(scene
     assert revoked == [("node7", ""), ("node8", "software")]
 
 
-def test_where_nobody_knows_the_jobs_a_node_still_tells_of_its_own_burst():
-    scene = Scene(hosts_of=lambda _job: ())
-    assert [scene.raises(1, f"Ascend:{number}", wait=1.0) for number in range(3)] == ["strike", "strike", "software"]
+def test_a_burst_over_the_nodes_of_a_job_is_one_and_that_of_a_node_where_nobody_knows_the_jobs(scene):
+    burst = ["strike", "strike", "software"]
+    assert [scene.raises(1, host=host, wait=1.0) for host in ("node7", "node8", "node9")] == burst
+    unknown = Scene(hosts_of=lambda _job: ())
+    assert [unknown.raises(1, f"Ascend:{number}", wait=1.0) for number in range(3)] == burst

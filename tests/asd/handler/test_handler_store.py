@@ -206,19 +206,16 @@ def test_lines_whose_batch_failed_are_read_again(tmp_path):
     assert [decision.action for decision in feed.step()] == ["strike"]
 
 
-def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):
-    first = handler(tmp_path / "h")
-    decisions = first.handle_many([event(1 << 70), event(1, rank=1 << 70), event(1)])
-    assert [decision.action for decision in decisions] == ["noted", "noted", "strike"]
+NO_TIME = [{"time": float(each)} for each in ("nan", "inf", "-inf")]
 
 
-@pytest.mark.parametrize("when", [float("nan"), float("inf"), -float("inf")])
-def test_an_event_without_a_time_is_refused_and_stops_nothing(tmp_path, when):
+@pytest.mark.parametrize("wrong", [{"step": 1 << 70}, {"rank": 1 << 70}, *NO_TIME])
+def test_an_event_without_a_time_or_with_a_number_beyond_every_range_is_refused_and_stops_nothing(tmp_path, wrong):
     first = handler(tmp_path / "h")
-    decisions = first.handle_many([persistent(1, time=when), event(1, time=when), persistent(2)])
+    decisions = first.handle_many([persistent(**wrong), event(**wrong), persistent(2)])
     assert [decision.action for decision in decisions] == ["noted", "noted", "isolated"]
     ledger = Ledger()
-    ledger.add(event(1, time=when))
+    ledger.add(event(**wrong))
     assert ledger.records(START) == {}
 
 

@@ -15,7 +15,7 @@ from asd.verdict import Level
 FACTORIES = {
     **{name: functools.partial(make_rule, name) for name in RULES},
     "threshold, short warm-up": lambda: Threshold((1000, 100), (50, 5), 3),
-    "silent_check_v3 that aborts": lambda: SilentCheckV3((100, 10), 0.9, learn_errors=False),
+    "silent_check_v3 that aborts": lambda: SilentCheckV3((100, 10), learn_errors=False),
     "combined, tight": lambda: Combined(3, 3),
     "adaptive, short warm-up": lambda: Adaptive((1000, 100), (50, 5), 3),
 }

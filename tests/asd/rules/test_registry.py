@@ -132,7 +132,6 @@ NO_PAIRS = [(2, 1), (3, 3), (4, 2.5), (10, 9, 8), 10, "10,5", (INF, 5), (NAN, 5)
         (Threshold, "sigma", NO_PAIRS, PAIR),
         (Threshold, "min_steps", [0, -1, 1.5, True, "7", None], "an integer of at least 1"),
         (SilentCheckV3, "upper", [(5, 5)], PAIR),
-        (SilentCheckV3, "beta", [-0.1, 1, 1.5, NAN, "0.9", True, None], "a number from 0 to below 1"),
         (Combined, "upper_thresh1", [2, 2.9, -5, NAN, INF, "100", True, None], "a number of at least 3"),
         (Combined, "upper_thresh2", [2, NAN, None], "a number of at least 3"),
         (Adaptive, "upper", [(1, 2)], PAIR),
