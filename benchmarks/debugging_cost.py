@@ -25,9 +25,10 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 
 BOUNDS = {
-    ("L0", "statistics"): 1.3,
+    ("L0", "statistics"): 1.5,
+    ("L1", "statistics"): 1.5,
+    ("mix", "statistics"): 2.0,
     ("L0", "md5"): 1.3,
-    ("L1", "statistics"): 2.0,
     ("L1", "md5"): 2.0,
     ("mix", "md5"): 2.1,
     ("mix", "tensor"): 2.6,

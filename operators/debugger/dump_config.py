@@ -80,13 +80,11 @@ def _checked(path: str | Path | None) -> Path:
 
 
 def _is_atlas_a2() -> bool:
-    return context.get_context("device_target") == "Ascend" and "910B" in _device_name()
+    if context.get_context("device_target") != "Ascend":
+        return False
+    from mindspore import hal  # loading it looks for devices
 
-
-def _device_name() -> str:
-    from mindspore import hal  # asked for on Ascend only: loading it looks for devices
-
-    return str(hal.get_device_name(0))
+    return "910B" in str(hal.get_device_name(0))
 
 
 class NPURunConfig:

@@ -20,10 +20,10 @@ from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
-from asd.operators.debugger.hooks.session import Session, current_session, set_session
+from asd.operators.debugger.hooks.session import Session, StepRecording, current_session, set_session
 from asd.operators.debugger.record.environment import environment
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
-from asd.operators.debugger.record.recording import DumpRecording, StepRecording
+from asd.operators.debugger.record.recording import DumpRecording
 from asd.operators.debugger.record.values import optimizer_settings
 from asd.operators.private.backward import shows_its_graph
 

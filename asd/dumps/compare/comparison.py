@@ -14,9 +14,8 @@ another shape, is `Unmatched` and never passes.
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
 
 import msgspec
 
@@ -39,33 +38,21 @@ _AHEAD = 8  # calls per reader that may be under way before their turn; keeps me
 
 
 class ComparedRow(msgspec.Struct, gc=False):
-    """One slot on both sides.
+    """One slot on both sides."""
 
-    Attributes:
-        call: Name of its call in the run under test.
-        trusted_call: Name of its call in the trusted run.
-        tested: The slot of the run under test, or None.
-        trusted: The slot of the trusted run, or None.
-        metrics: Result of comparing the tensors; None when the dumps hold no tensors, or one side is missing.
-        same: Whether both sides are equal; None when that is not known.
-        is_value: Whether `same` follows from a value, a shape or a type, not from the elements of tensors.
-        verdict: The judgement, in the words of the rules in force.
-        message: Why, in words.
-        difference: Difference of the sides, relative to the inputs of the call; None if unknown.
-        bound: Largest difference that rounding explains; None where bits are compared.
-    """
-
-    call: str
-    trusted_call: str
-    tested: Slot | None
-    trusted: Slot | None
+    call: str  # name of its call in the run under test
+    trusted_call: str  # name of its call in the trusted run
+    tested: Slot | None  # the slot of the run under test, or None
+    trusted: Slot | None  # the slot of the trusted run, or None
+    # result of comparing the tensors; None when the dumps hold no tensors, or one side is missing
     metrics: Metrics | None = None
-    same: bool | None = None
-    is_value: bool = False
-    verdict: str = ""
-    message: str = ""
-    difference: float | None = None
-    bound: float | None = None
+    same: bool | None = None  # whether both sides are equal; None when that is not known
+    is_value: bool = False  # whether `same` follows from a value, a shape or a type, not from the elements of tensors
+    verdict: str = ""  # the judgement, in the words of the rules in force
+    message: str = ""  # why, in words
+    difference: float | None = None  # difference of the sides, relative to the inputs of the call; None if unknown
+    bound: float | None = None  # largest difference that rounding explains; None where bits are compared
+    agrees: bool | None = None  # whether both sides agree within rounding; None where that is not known
 
     @property
     def name(self) -> str:
@@ -91,11 +78,11 @@ class ComparedRow(msgspec.Struct, gc=False):
         return len(kinds) > 1
 
 
-class CallRows(NamedTuple):
+class CallRows(msgspec.Struct, gc=False, eq=False):
     """One call of an operator on both sides."""
 
     name: str  # its name in the run under test; in the trusted run when only that has it
-    rows: list[ComparedRow]  # its slots
+    rows: Sequence[ComparedRow]  # its slots
     tested: Entry | None  # the call in the run under test, or None
     trusted: Entry | None  # the call in the trusted run, or None
 
@@ -131,7 +118,7 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[C
             row = _compare_slots((tested, trusted), (ours, theirs), (mine, other), mode)
             row.verdict = judge(row, mode)
             rows.append(row)
-        return CallRows((ours or theirs).name, rows, ours, theirs)  # type: ignore[union-attr]
+        return CallRows((ours or theirs).name, tuple(rows), ours, theirs)  # type: ignore[union-attr]
 
     return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs)
 

@@ -53,33 +53,20 @@ _ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two runs differ first.
+    """Where two runs differ first."""
 
-    Attributes:
-        call: Name of the call in the run under test.
-        trusted_call: Its name in the trusted run.
-        rows: Names of its rows that differ; the other attributes are about the first.
-        kind: `operator`, `communication` or `module` for a wrong result; `attribute`, `argument`, `type`,
-            `shape`, `order`, `structure`, `weight`, `batch`, `random` or `optimizer` for a different request;
-            `rows` where it can't be told.
-        basis: How rows are compared: by `bits`, `statistics`, or within `rounding`.
-        agreeing: Calls before it, all of which agree.
-        reason: Why, in words.
-        difference: The elements that differ, when both tensors are at hand.
-        apart: Difference of the first row, relative to the inputs of its call; None if unknown.
-        bound: Largest difference that rounding explains.
-    """
-
-    call: str
-    trusted_call: str
-    rows: tuple[str, ...]
+    call: str  # name of the call in the run under test
+    trusted_call: str  # its name in the trusted run
+    rows: tuple[str, ...]  # names of its rows that differ; the other attributes are about the first
+    # `operator`, `communication` or `module` for a wrong result; `attribute`, `argument`, `type`, `shape`, `order`,
+    # `structure`, `weight`, `batch`, `random` or `optimizer` for a different request; `rows` where it can't be told
     kind: str
-    basis: str
-    agreeing: int
-    reason: str
-    difference: BitDifference | None = None
-    apart: float | None = None
-    bound: float | None = None
+    basis: str  # how rows are compared: by `bits`, `statistics`, or within `rounding`
+    agreeing: int  # calls before it, all of which agree
+    reason: str  # why, in words
+    difference: BitDifference | None = None  # the elements that differ, when both tensors are at hand
+    apart: float | None = None  # difference of the first row, relative to the inputs of its call; None if unknown
+    bound: float | None = None  # largest difference that rounding explains
 
     @property
     def answer(self) -> Answer:
@@ -162,7 +149,7 @@ class FirstDifference:
         distances = Rounding(((call, graph.beside(call)) for call in self._calls), self.carried, reduced=self._reduced)
         unclear: Divergence | None = None
         if self._basis == "rounding":
-            agrees, _ = self._without_unread(distances.agrees)
+            agrees, _ = self._without_unread(lambda row: row.agrees)
             self.carried = distances.carried
             self._explain(distances.largest)
             first = graph.first(agrees)

@@ -8,8 +8,9 @@ module, parameters by their usual names in both. A layer mapping says which laye
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,14 @@ _TOP, _OLD_TOP = "TopLayer", "Cell"
 
 @dataclass
 class Matching:
-    """The pairs.
+    """The pairs."""
 
-    Attributes:
-        calls: The name of a call in the run under test, and its name in the trusted run.
-        rename: A slot's suffix under the names of the trusted run, given the call and the suffix.
-        turned: By the name of a call, the suffixes of outputs that stand in another order in the trusted run.
-        moved: Calls of the run under test that stand in another order in the trusted run.
-    """
-
-    calls: dict[str, str]
+    calls: dict[str, str]  # the name of a call in the run under test, and its name in the trusted run
+    # A slot's suffix under the names of the trusted run, given the call and the suffix
     rename: Callable[[str, str], str] = lambda _, suffix: suffix
+    # by the name of a call, the suffixes of outputs that stand in another order in the trusted run
     turned: dict[str, dict[str, str]] = field(default_factory=dict)
-    moved: frozenset[str] = frozenset()
+    moved: frozenset[str] = frozenset()  # calls of the run under test that stand in another order in the trusted run
 
     def in_order(self, tested: Dump, trusted: Dump) -> Iterator[tuple[Entry | None, Entry | None]]:
         """Returns all calls in the order of the run under test; those of only the trusted run are inserted."""
@@ -168,13 +164,14 @@ def _aligned(tested: Dump, trusted: Dump) -> tuple[dict[str, str], frozenset[str
         return {name: name for name in tested.entries if name in trusted.entries}, frozenset()
     heads, keys = [], []
     for dump in (tested, trusted):
-        names = [name for name in dump.entries if forward_of(name) == name or forward_of(name) not in dump.entries]
-        heads.append(names)
-        asked = [_key(dump, name) for name in names]
-        keys.append([[key for key, _ in asked], [what for _, what in asked]])
+        heads.append([name for name in dump.entries if (of := forward_of(name)) == name or of not in dump.entries])
+        keys.append((array("q"), array("q")))  # far smaller than lists
+        for name in heads[-1]:
+            for column, key in zip(keys[-1], _key(dump, name), strict=True):
+                column.append(key)
     pairs, crossed = align(*keys)
     calls = {heads[0][a]: heads[1][b] for a, b in pairs}
-    follows = {(forward_of(name), split_name(name)[1]): name for name in trusted.entries}
+    follows = {(of, split_name(name)[1]): name for name in trusted.entries if (of := forward_of(name)) != name}
     found = {}
     for name in tested.entries:
         partner = calls.get(name) or follows.get((calls.get(forward_of(name), ""), split_name(name)[1]))
@@ -195,7 +192,7 @@ def forward_of(name: str) -> str:
     return f"{base}.forward.{count}" if name.endswith(f".{direction}.{count}") else f"{base}.{count}.forward"
 
 
-def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
+def _key(dump: Dump, name: str) -> tuple[int, int]:
     """Returns two keys of a call: its kind with its inputs, and its kind with its place."""
     base, direction, _ = split_name(name)
     what = (base, direction, split_name(dump.parents.get(name) or "")[0])
@@ -205,13 +202,13 @@ def _key(dump: Dump, name: str) -> tuple[Hashable, Hashable]:
     return hash((base, direction, prints) if known else (what, prints)), hash(what)  # of very many calls
 
 
-def fingerprint(slot: Slot | None) -> Hashable:
-    """Returns a key that identifies a tensor; None when it could be one of many."""
+def fingerprint(slot: Slot | None) -> int | None:
+    """Returns a hash that identifies a tensor; None when it could be one of many."""
     if slot is None or slot.scalar is not None:
         return None
     values = slot.values
     if values[0] is None:
-        return slot.md5 and hash((slot.shape, slot.md5))
+        return hash((slot.shape, slot.md5)) if slot.md5 else None
     return None if values[0] == values[1] else hash((slot.shape, slot.md5 or slot.packed))
 
 

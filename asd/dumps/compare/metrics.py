@@ -63,33 +63,21 @@ class BitDifference:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Result of comparing two tensors; one of the three words above replaces a number that does not exist.
+    """Result of comparing two tensors; one of the three words above replaces a number that does not exist."""
 
-    Attributes:
-        cosine: Cosine similarity; `unsupported` for fewer than two elements, `Nan` when one norm alone is 0.
-        euclidean: L2 norm of the difference.
-        max_abs: Largest absolute difference.
-        max_relative: Largest relative error.
-        thousandth: Share of the elements with a relative error below 0.001.
-        five_thousandths: The same below 0.005.
-        message: Reason why there is no number; empty otherwise.
-        same_bits: Whether every element is equal bit for bit; None when that is not known.
-        difference: Places where the bits differ; None when they do not, or when it is not known.
-        factor: Factor by which the trusted tensor comes nearest to the tested one; None where there is none.
-        beside: Distance of that multiple from the tested tensor, relative to the trusted one.
-    """
-
-    cosine: Number
-    euclidean: Number
-    max_abs: Number
-    max_relative: Number
-    thousandth: Number
-    five_thousandths: Number
-    message: str = ""
-    same_bits: bool | None = None
+    cosine: Number  # cosine similarity; `unsupported` for fewer than two elements, `Nan` when one norm alone is 0
+    euclidean: Number  # L2 norm of the difference
+    max_abs: Number  # largest absolute difference
+    max_relative: Number  # largest relative error
+    thousandth: Number  # share of the elements with a relative error below 0.001
+    five_thousandths: Number  # the same below 0.005
+    message: str = ""  # reason why there is no number; empty otherwise
+    same_bits: bool | None = None  # whether every element is equal bit for bit; None when that is not known
+    # places where the bits differ; None when they do not, or when it is not known
     difference: BitDifference | None = None
+    # factor by which the trusted tensor comes nearest to the tested one; None where there is none
     factor: float | None = None
-    beside: float = 0.0
+    beside: float = 0.0  # distance of that multiple from the tested tensor, relative to the trusted one
 
     @classmethod
     def without_numbers(

@@ -1,6 +1,10 @@
 """The calls of a comparison as a graph: what each was given, and which call gave it."""
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from asd.dumps.compare.asked import Asked
 from asd.dumps.compare.comparison import CallRows, ComparedRow
@@ -23,11 +27,10 @@ class CallGraph:
     def __init__(self, trusted: Dump, calls: Sequence[CallRows]) -> None:
         self._trusted, self.calls = trusted, calls
         self._by_trusted: dict[str, CallRows] = {}
-        self._of_module: dict[tuple[str, str], list[CallRows]] = {}
+        self._of_module: dict[tuple[str, str], list[CallRows]] | None = None
         self._place: dict[str, int] = {}
         for place, call in enumerate(calls):
             self._by_trusted.setdefault(call.trusted_name, call)
-            self._of_module.setdefault(split_name(call.name)[:2], []).append(call)
             self._place.setdefault(call.name, place)
         self._inside: dict[str, list[CallRows]] = {}
         for name, parent in trusted.parents.items():
@@ -40,16 +43,27 @@ class CallGraph:
             if slot.state == "parameters"
         ]
         self._parameters = {known: words for known, words in reversed(weights) if known is not None}
-        self._given = self._givers(lambda row: row.tested), self._givers(lambda row: row.trusted)
+        self._given = self._outputs(lambda row: row.tested), self._outputs(lambda row: row.trusted)
 
-    def _givers(self, side: Callable[[ComparedRow], Slot | None]) -> dict[object, list[CallRows]]:
-        """Returns the calls by the fingerprint of what they gave on one side."""
-        found: dict[object, list[CallRows]] = {}
-        for call in self.calls:
+    def _outputs(self, side: Callable[[ComparedRow], Slot | None]) -> tuple[Any, Any]:
+        """Returns the fingerprints of one side's outputs in rising order, and the places of their calls."""
+        prints, places = array("q"), array("q")
+        for place, call in enumerate(self.calls):
             for known in (fingerprint(side(row)) for row in call.rows if row.state == "output"):
                 if known is not None:
-                    found.setdefault(known, []).append(call)
-        return found
+                    prints.append(known)
+                    places.append(place)
+        found = np.frombuffer(prints, np.int64)
+        order = np.argsort(found, kind="stable")
+        return found[order], np.frombuffer(places, np.int64)[order]
+
+    def _givers(self, slot: Slot | None, side: int = 1) -> list[CallRows]:
+        """Returns the calls that gave a tensor in the run under test (0) or in the trusted run (1)."""
+        known, (prints, places) = fingerprint(slot), self._given[side]
+        if known is None:
+            return []
+        first, last = np.searchsorted(prints, known, "left"), np.searchsorted(prints, known, "right")
+        return [self.calls[place] for place in places[first:last]]
 
     def first(self, agrees: Agrees) -> CallRows | None:
         """Returns the first call with a row that does not agree."""
@@ -60,6 +74,11 @@ class CallGraph:
         base, direction, _ = split_name(call.name)
         if direction != "parameters_grad":
             return [row for row in call.rows if row.state in ("input", "parameters")]
+        if self._of_module is None:
+            self._of_module = {}
+            for one in self.calls:
+                if one.name.startswith(("Cell.", "Module.")):
+                    self._of_module.setdefault(split_name(one.name)[:2], []).append(one)
         calls = [*self._of_module.get((base, "backward"), ()), *self._of_module.get((base, "forward"), ())]
         return [row for one in calls for row in one.rows if row.state == "input"]
 
@@ -103,8 +122,7 @@ class CallGraph:
         for row in call.rows:
             if row.state == "input" and row.same is False:
                 ours, theirs = (
-                    self._before(call, of.get(fingerprint(slot), ()))
-                    for of, slot in zip(self._given, (row.tested, row.trusted), strict=True)
+                    self._before(call, self._givers(slot, side)) for side, slot in enumerate((row.tested, row.trusted))
                 )
                 if ours and theirs and not {id(one) for one in ours} & {id(one) for one in theirs}:
                     reason = f"{ours[-1].name} gives it, and in the trusted run {theirs[-1].trusted_name}"
@@ -125,7 +143,7 @@ class CallGraph:
             if whose := self._weight(row.trusted):
                 return "weight", row, f"{suffix_of(call, row)} is {whose}, and it differs"
         row = wrong[0]
-        for one in self._before(call, self._given[1].get(fingerprint(row.trusted), ())):
+        for one in self._before(call, self._givers(row.trusted)):
             if any(agrees(other) and fingerprint(other.trusted) == fingerprint(row.trusted) for other in one.rows):
                 why = f"{suffix_of(call, row)} was right when {one.name} gave it, and differs where it is taken"
                 return "rows", row, f"{why}: memory, or an operation that the dump does not hold, changed it"
@@ -137,7 +155,8 @@ class CallGraph:
     def _weight(self, slot: Slot | None) -> str | None:
         if slot is not None and slot.parameter is not None:
             return f"the weight {slot.parameter}"
-        return self._parameters.get(fingerprint(slot))
+        known = fingerprint(slot)
+        return None if known is None else self._parameters.get(known)
 
     def _is_data(self, call: CallRows, row: ComparedRow) -> bool:
         """Returns whether an input is the network's own: of an outermost module, or before all that is computed."""
@@ -166,7 +185,7 @@ class CallGraph:
             return None
         is_forward = split_name(call.name)[1] == "forward"
         for row in wrong:
-            givers = self._given[1].get(fingerprint(row.trusted), ())
+            givers = self._givers(row.trusted)
             for giver in self._before(call, givers) if is_forward else givers:  # a file may list gradients in any order
                 gave = any(other.state == "output" and _prints(other) == _prints(row) for other in giver.rows)
                 if giver is not call and gave:

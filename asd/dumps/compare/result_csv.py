@@ -54,7 +54,7 @@ def _crc(slot: Slot) -> str | None:
 def _same_gradient(row: ComparedRow) -> bool | None:
     if row.tested is None or row.trusted is None:
         return None
-    return row.tested.requires_grad == row.trusted.requires_grad
+    return row.tested.form.requires_grad == row.trusted.form.requires_grad
 
 
 def _metric(row: ComparedRow, name: str) -> Any:

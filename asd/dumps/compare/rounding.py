@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.metrics import NOT_A_NUMBER
-from asd.dumps.formats.slots import Slot, split_name
+from asd.dumps.formats.slots import Slot, held_once, split_name
 
 GAIN, ALWAYS, MOST = 100.0, 4.0, 0.05
 """Growth of a difference in a sound operator, such as a softmax: `ALWAYS` at any size, `GAIN` up to `MOST`."""
@@ -95,7 +95,7 @@ def _ratio(difference: float, whole: float) -> float:
 
 
 class Rounding:
-    """Returns which rows of a comparison rounding explains.
+    """Sets which rows of a comparison rounding explains, in their `agrees`.
 
     A call may differ by what its own sums round, and by what it is given differs already, enlarged. What it is given
     may differ as it did when a call gave it: a sum that comes to nothing differs by all of its size.
@@ -118,15 +118,10 @@ class Rounding:
         self.largest: ComparedRow | None = None
         self._nearest = 0.0
         self.unclear: list[ComparedRow] = []
-        self._agreed: dict[int, bool | None] = {}
         self._handed_on: set[int] = set()
         self._weights = carried
         for call, taken in calls:
             self._add(call, taken)
-
-    def agrees(self, row: ComparedRow) -> bool | None:
-        """Returns whether both sides of a row agree; None when that is not known."""
-        return self._agreed.get(id(row))
 
     def _add(self, call: CallRows, taken: Sequence[ComparedRow]) -> None:
         is_forward = split_name(call.name)[1] not in ("backward", "parameters_grad")
@@ -135,7 +130,7 @@ class Rounding:
         foreign = {id(row) for row in pairs if not is_forward and ".forward." in row.name}
         scale = scale_of([row.trusted for row in pairs if row.trusted is not None and id(row) not in foreign])
         own = _allowed(pairs)
-        known = [row for row in taken if _is_pair(row) and (row.state != "output" or self.agrees(row) is not False)]
+        known = [row for row in taken if _is_pair(row) and (row.state != "output" or row.agrees is not False)]
         given = [self._apart(row, _own_scale(row, None if id(row) in foreign else scale)) for row in known]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
@@ -145,9 +140,9 @@ class Rounding:
     def _judge(self, call: CallRows, row: ComparedRow, scale: TensorScale, own: float, grown: float) -> None:
         row.difference = apart = self._apart(row, _own_scale(row, scale))
         before = self._weights if row.state == "parameters" else self.carried if row.state == "input" else grown
-        row.bound = bound = max(own, ALWAYS * before, min(GAIN * before, MOST))
+        row.bound = bound = held_once(max(own, ALWAYS * before, min(GAIN * before, MOST)))
         if apart is None:
-            self._agreed[id(row)] = None if row.same is False else row.same
+            row.agrees = None if row.same is False else row.same
             return
         if not _is_float(row):
             row.difference = row.bound = None  # an index has no scale
@@ -155,7 +150,7 @@ class Rounding:
         if factor > bound:
             row.difference = apart = max(apart, factor)
         if grown and not _is_float(row):
-            self._agreed[id(row)] = None  # an index may change where numbers nearly are alike
+            row.agrees = None  # an index may change where numbers nearly are alike
             return
         agrees = apart <= bound or (row.state == "input" and pair_of(row) in self._handed_on)
         wide = max(bound, _REDUCED, ALWAYS * _REDUCED * bool(before)) if self._may_be_reduced(call, row) else bound
@@ -163,7 +158,7 @@ class Rounding:
             agrees, row.bound = True, wide
             if self._reduced is None:
                 self.unclear.append(row)
-        self._agreed[id(row)] = agrees
+        row.agrees = agrees
         if agrees:
             self._take(row, apart, row.bound or bound)
 

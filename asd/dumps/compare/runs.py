@@ -27,34 +27,20 @@ _SURENESS = [Answer.DO_NOT_PART, Answer.CANNOT_TELL]
 
 @dataclass
 class Pair:
-    """One rank of one step on both sides.
+    """One rank of one step on both sides."""
 
-    Attributes:
-        step: Its step; None when the paths do not say it.
-        rank: Its rank; likewise.
-        mode: `tensor`, `md5` or `statistics`.
-        calls: How many calls were compared.
-        rows: How many slots.
-        verdicts: How many rows have each verdict.
-        files: What was written.
-        divergence: Where the runs part; None when they agree.
-        compared: How many slots could be.
-        left_out: Why the first slot could not be compared that is on both sides; empty when all could.
-        explained: What was taken for rounding or left out, in words; empty when nothing was.
-        optimizers: Settings of the optimizers of both sides; None where a dump does not say them.
-    """
-
-    step: int | None
-    rank: int | None
-    mode: str = ""
-    calls: int = 0
-    rows: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    files: list[Path] = field(default_factory=list)
-    divergence: Divergence | None = None
-    compared: int = 0
-    left_out: str = ""
-    explained: str = ""
+    step: int | None  # its step; None when the paths do not say it
+    rank: int | None  # its rank; likewise
+    mode: str = ""  # `tensor`, `md5` or `statistics`
+    calls: int = 0  # how many calls were compared
+    rows: int = 0  # how many slots
+    verdicts: Counter[str] = field(default_factory=Counter)  # how many rows have each verdict
+    files: list[Path] = field(default_factory=list)  # what was written
+    divergence: Divergence | None = None  # where the runs part; None when they agree
+    compared: int = 0  # how many slots could be
+    left_out: str = ""  # why the first slot could not be compared that is on both sides; empty when all could
+    explained: str = ""  # what was taken for rounding or left out, in words; empty when nothing was
+    # settings of the optimizers of both sides; None where a dump does not say them
     optimizers: tuple[dict[str, str] | None, dict[str, str] | None] = (None, None)
 
     @property
@@ -213,14 +199,15 @@ def _compare_pair(
     carried: dict[int | None, float],
 ) -> tuple[Pair, list[CallRows], Mapping[str, str | None]]:
     tested = read_dump(files[0], request.tested_data)
-    trusted = read_dump(files[1], request.trusted_data)
+    trusted = read_dump(files[1], request.trusted_data, tested)
     matching = match_with(tested, trusted, layer)
     pair.mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
     pair.optimizers = (tested.optimizer, trusted.optimizer)
     first = FirstDifference(tested, trusted, matching, pair.mode, carried.get(pair.rank, 0.0))
-    calls = []
-    for call in compare_dumps(tested, trusted, matching):
+    calls, compared = [], compare_dumps(tested, trusted, matching)
+    del matching  # of very many calls
+    for call in compared:
         _count(pair, call)
         first.add(call)
         calls.append(call)

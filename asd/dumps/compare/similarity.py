@@ -33,24 +33,17 @@ class Suspect:
 
 @dataclass
 class RankSimilarity:
-    """Result of comparing one rank.
+    """Result of comparing one rank."""
 
-    Attributes:
-        rank: Number of the rank.
-        steps: Steps that both runs have.
-        rows: Similarity in each step by parameter, and last `summary` over all elements; None where a run lacks the
-            parameter.
-        suspects: The first suspect step of each parameter, earliest and least alike first.
-        first_difference: First step whose statistics differ at all, and the first parameter there; None if equal.
-        file: Path of the table.
-    """
-
-    rank: int
-    steps: list[int]
+    rank: int  # number of the rank
+    steps: list[int]  # steps that both runs have
+    # similarity in each step by parameter, and last `summary` over all elements; None where a run lacks the parameter
     rows: dict[str, list[float | None]]
+    # the first suspect step of each parameter, earliest and least alike first
     suspects: list[Suspect] = field(default_factory=list)
+    # first step whose statistics differ at all, and the first parameter there; None if equal
     first_difference: tuple[int, str] | None = None
-    file: Path = Path()
+    file: Path = Path()  # path of the table
 
 
 class GradComparator:

@@ -7,14 +7,14 @@ with and without `framework`.
 """
 
 import json
-import marshal
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asd.dumps.formats.json_file import open_text, read_json
+from asd.dumps.formats.json_file import json_members, open_text, read_json
 from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, settings_in, split_name
 from asd.errors import ConfigError, StateError
 
@@ -27,28 +27,20 @@ _LINE = re.compile(r"([^_]+)_(.+)_(\d+)_(forward|backward)_(input|output)(?:\.(.
 
 @dataclass
 class Dump:
-    """One rank of one step.
+    """One rank of one step."""
 
-    Attributes:
-        path: The dump.json.
-        data_dir: Folder with the tensors, which need not exist.
-        task: `tensor`, `statistics`, or another word of the file; empty when it has none.
-        framework: `mindspore` or `pytorch`; taken from the tensors if the file does not have it.
-        entries: Every call by name, in the order in which the calls were computed.
-        parents: construct.json: the parent of every name; empty when there is none.
-        tool: Program that wrote it; empty when the file does not name it.
-        environment: Versions and switches of the run, by name; empty when the file has none.
-        optimizer: Settings of the optimizers that ran in the step; None when the file has none.
-    """
-
-    path: Path
-    data_dir: Path
-    task: str = ""
-    framework: str = ""
+    path: Path  # the dump.json
+    data_dir: Path  # folder with the tensors, which need not exist
+    task: str = ""  # `tensor`, `statistics`, or another word of the file; empty when it has none
+    framework: str = ""  # `mindspore` or `pytorch`; taken from the tensors if the file does not have it
+    # every call by name, in the order in which the calls were computed
     entries: dict[str, Entry] = field(default_factory=dict)
+    # construct.json: the parent of every name; empty when there is none
     parents: dict[str, str | None] = field(default_factory=dict)
-    tool: str = ""
+    tool: str = ""  # program that wrote it; empty when the file does not name it
+    # versions and switches of the run, by name; empty when the file has none
     environment: dict[str, str] = field(default_factory=dict)
+    # settings of the optimizers that ran in the step; None when the file has none
     optimizer: dict[str, str] | None = None
 
 
@@ -87,28 +79,17 @@ def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
         StateError: The file is cut short or no dump.
         OSError: It can't be read.
     """
-    found = read_json(path, hook=_packed)
-    if not isinstance(found, dict) or not isinstance(found.get("data", {}), dict):
-        raise StateError(f"{path} is no dump: an object is needed, and in it an object `data`.")
-    data = found.pop("data", {})
-    for name, value in found.items():
-        yield "", name, value
-    for name in list(data):
-        value = data.pop(name)  # what is read needs no room any more
-        yield "data", printable(name), marshal.loads(value) if isinstance(value, bytes) else value
+    for where, name, value in json_members(path, "data"):
+        yield where, printable(name) if where else name, value
 
 
-def _packed(found: dict[str, object]) -> object:
-    """Returns a call as bytes, which are far smaller: a dump has very many."""
-    return marshal.dumps(found) if "input_args" in found or found.keys() == {"input", "output"} else found
-
-
-def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
+def read_dump(path: Path, data_dir: Path | None = None, beside: Dump | None = None) -> Dump:
     """Reads one rank of one step; the tensors stay on disk.
 
     Args:
         path: A dump.json.
         data_dir: Where its tensors are; default: `dump_tensor_data` beside it.
+        beside: Dump of the other run: what is equal in both is held once.
 
     Raises:
         StateError: The file is cut short or no dump.
@@ -124,9 +105,11 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
             # Older files have it without a count.
             name = f"{name}.0" if name.endswith(".parameters_grad") else name
             try:
-                dump.entries[name] = read_entry(name, value)
+                entry = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
+            other = None if beside is None else beside.entries.get(name)
+            dump.entries[name] = other if other is not None and other == entry else entry
         else:
             _take_head(dump, name, value)
     if not has_data and not dump.task:
@@ -272,14 +255,14 @@ def _parents(path: Path) -> dict[str, str | None]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} is no construct.json: an object is needed.")
-    return {printable(name): _parent(value) for name, value in found.items()}
+    return {sys.intern(printable(name)): _parent(value) for name, value in found.items()}
 
 
 def _parent(value: object) -> str | None:
     # Some versions write [parent, micro step].
     if isinstance(value, list) and value:
         value = value[0]
-    return printable(value) if isinstance(value, str) else None
+    return sys.intern(printable(value)) if isinstance(value, str) else None
 
 
 def _joined(frames: object) -> str:

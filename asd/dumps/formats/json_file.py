@@ -1,14 +1,22 @@
 """Reads a JSON file of bounded length; `NaN`, `Infinity` and `-Infinity` are numbers."""
 
+from __future__ import annotations
+
 import json
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from asd.errors import StateError
+
+_LONGEST = 1 << 28
+_PIECE = 1 << 16
+_SPACE = re.compile(r"[ \t\n\r]*")
+_decode = json.JSONDecoder().raw_decode
 
 
 @contextmanager
@@ -29,20 +37,93 @@ def open_text(path: Path) -> Iterator[TextIO]:
             raise StateError(f"{path} is not UTF-8 text: byte {error.start} of a block can't be read.") from None
 
 
-def read_json(path: Path, longest: int = 1 << 28, hook: Callable[[dict[str, object]], object] | None = None) -> object:
-    """Returns the one JSON value in a file, with what `hook` returns for each object.
+def read_json(path: Path, longest: int = _LONGEST) -> object:
+    """Returns the one JSON value in a file.
 
     Raises:
         StateError: The file is longer than `longest` characters or is not JSON.
         OSError: It cannot be read.
     """
+    with _text(path, longest) as text:
+        return text.value()
+
+
+def json_members(path: Path, inner: str) -> Iterator[tuple[str, str, object]]:
+    """Returns the members of the object in a file one by one: (`""`, name, value), and those of `inner` with its name.
+
+    Raises:
+        StateError: The file is too long, is not JSON, or is another value than an object with an object `inner`.
+        OSError: It cannot be read.
+    """
+    with _text(path, _LONGEST) as text:
+        yield from text.members("", inner)
+
+
+@contextmanager
+def _text(path: Path, longest: int) -> Iterator[_Text]:
     with open_text(path) as file:
-        content = file.read(longest + 1)
-    if len(content) > longest:
-        raise StateError(f"{path} is longer than {longest} characters.")
-    try:
-        return json.loads(content, object_hook=hook)
-    except RecursionError:
-        raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
-    except ValueError as error:
-        raise StateError(f"{path} is not valid JSON: {getattr(error, 'msg', error)}.") from None
+        text = _Text(file, longest)
+        try:
+            yield text
+            text.take("")
+        except RecursionError:
+            raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
+        except ValueError as error:
+            raise StateError(f"{path} is not valid JSON: {getattr(error, 'msg', error)}.") from None
+
+
+class _Text:
+    """A file's text, of which only the part that is being read is held."""
+
+    def __init__(self, file: TextIO, longest: int) -> None:
+        self._file, self._longest, self._read = file, longest, 0
+        self._text, self._at, self._ended = "", 0, False
+
+    def members(self, where: str, inner: str) -> Iterator[tuple[str, str, object]]:
+        """Returns the members of the object that follows, and those of the object `inner` in it."""
+        self.take("{")
+        while self._next() != "}":
+            name = str(self.value())
+            self.take(":")
+            if name == inner != where:
+                yield from self.members(inner, inner)
+            else:
+                yield where, name, self.value()
+            if self._next() != "}":
+                self.take(",")
+        self.take("}")
+
+    def value(self) -> object:
+        """Returns the value that follows."""
+        while self._next():
+            try:
+                found, end = _decode(self._text, self._at)
+                if end < len(self._text) or self._ended:  # a number may go on
+                    self._at = end
+                    return found
+            except json.JSONDecodeError:
+                if self._ended:
+                    raise
+            self._more()
+        raise ValueError("it ends where a value is needed")
+
+    def take(self, character: str) -> None:
+        """Reads a character; an empty one is the end of the file."""
+        if self._next() != character:
+            raise ValueError(f"{character or 'the end'!r} is needed, not {self._next() or 'the end'!r}")
+        self._at += len(character)
+
+    def _next(self) -> str:
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text) or self._ended:
+                return self._text[self._at : self._at + 1]
+            self._more()
+
+    def _more(self) -> None:
+        rest = self._text[self._at :]
+        piece = self._file.read(max(_PIECE, len(rest)))  # so that a long value is not decoded again and again
+        self._read += len(piece)
+        if self._read > self._longest:
+            raise ValueError(f"it has more than {self._longest} characters")
+        self._text, self._at, self._ended = rest + piece, 0, not piece

@@ -23,23 +23,15 @@ _LOG = "is_print_compare_log"
 
 @dataclass(frozen=True)
 class Request:
-    """Request to compare two runs.
+    """Request to compare two runs."""
 
-    Attributes:
-        tested: dump.json of the run under test, or the folder of a rank, a step or a whole dump.
-        trusted: The same of the trusted run.
-        stack: stack.json of the run under test, for the column of call stacks; None for no such column.
-        tested_data: Folder of the tensors of the run under test, if not beside its dump.
-        trusted_data: The same of the trusted run.
-        log: Whether every compared row is logged.
-    """
-
-    tested: Path
-    trusted: Path
+    tested: Path  # dump.json of the run under test, or the folder of a rank, a step or a whole dump
+    trusted: Path  # the same of the trusted run
+    # stack.json of the run under test, for the column of call stacks; None for no such column
     stack: Path | None = None
-    tested_data: Path | None = None
-    trusted_data: Path | None = None
-    log: bool = False
+    tested_data: Path | None = None  # folder of the tensors of the run under test, if not beside its dump
+    trusted_data: Path | None = None  # the same of the trusted run
+    log: bool = False  # whether every compared row is logged
 
 
 def read_request(path: Path) -> Request:

@@ -1,10 +1,13 @@
 """The rows of a dump: one slot for each tensor or scalar an operator took or gave."""
 
+from __future__ import annotations
+
 import re
 import struct
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -31,63 +34,71 @@ _RANDOM = re.compile(
 )
 _DEEPEST = 20
 _NUMBERS = struct.Struct("4d")
+_CRC = re.compile("[0-9a-f]{8}")
+
+
+class SlotForm(msgspec.Struct, frozen=True, gc=False):
+    """All of a slot but its numbers, held once for many slots."""
+
+    # its place in the call: `input.0`, `output.1.2`, `parameters.weight`; for the gradients of parameters the
+    # parameter's name alone
+    suffix: str
+    state: str  # one of `STATES`
+    dtype: str  # as the file writes it (`Float32`, `torch.float32`); `<class 'int'>` for a scalar
+    shape: tuple[int, ...] = ()  # empty for a scalar and for a tensor of no dimension
+    requires_grad: bool | None = None  # as in the file, or None
+    scalar: str | None = None  # the value as text, if it is not a tensor; else None
+    parameter: str | None = None  # the name of the weight, if the tensor is one and the file names it
 
 
 class Slot(msgspec.Struct, gc=False):
-    """One tensor or scalar of one call.
+    """One tensor or scalar of one call."""
 
-    Attributes:
-        suffix: Its place in the call: `input.0`, `output.1.2`, `parameters.weight`; for the gradients of parameters
-            the parameter's name alone.
-        state: One of `STATES`.
-        dtype: As the file writes it (`Float32`, `torch.float32`); `<class 'int'>` for a scalar.
-        shape: Empty for a scalar and for a tensor of no dimension.
-        packed: `values`, as bytes if all are floats: a dump has very many.
-        md5: The CRC32 of the bytes as the file writes it, or None.
-        data_name: Bare name of the file with the tensor, or None.
-        requires_grad: As in the file, or None.
-        scalar: The value as text, if it is not a tensor; else None.
-        parameter: The name of the weight, if the tensor is one and the file names it.
-    """
+    form: SlotForm  # its place, type and shape, whose fields are attributes of the slot too
+    # `values`, as bytes if all are floats, with the check sum if it is a CRC32: a dump has very many
+    packed: bytes | tuple[Any, Any, Any, Any]
+    other: str | None = None  # a check sum that is not packed, or None
+    data_name: str | None = None  # bare name of the file with the tensor, or None
 
-    suffix: str
-    state: str
-    dtype: str
-    shape: tuple[int, ...] = ()
-    packed: bytes | tuple[Any, Any, Any, Any] = (None, None, None, None)
-    md5: str | None = None
-    data_name: str | None = None
-    requires_grad: bool | None = None
-    scalar: str | None = None
-    parameter: str | None = None
+    suffix = property(attrgetter("form.suffix"))
+    state = property(attrgetter("form.state"))
+    dtype = property(attrgetter("form.dtype"))
+    shape = property(attrgetter("form.shape"))
+    requires_grad = property(attrgetter("form.requires_grad"))
+    scalar = property(attrgetter("form.scalar"))
+    parameter = property(attrgetter("form.parameter"))
 
-    def __post_init__(self) -> None:
-        """Packs the numbers."""
-        if isinstance(self.packed, tuple) and all(type(each) is float for each in self.packed):
-            self.packed = _one(_NUMBERS.pack(*self.packed))
+    @classmethod
+    def of(cls, form: SlotForm, values: Any = (None,) * 4, md5: str | None = None, name: str | None = None) -> Slot:
+        """Returns a slot with these numbers, check sum and name of the file."""
+        if not all(type(each) is float for each in values):
+            return cls(held_once(form), values, md5, name)
+        end = bytes.fromhex(md5) if md5 is not None and _CRC.fullmatch(md5) else b""
+        return cls(held_once(form), held_once(_NUMBERS.pack(*values) + end), None if end else md5, name)
 
     @property
     def values(self) -> tuple[Any, Any, Any, Any]:
         """Maximum, minimum, mean and L2 norm; None where the file has none. Four times the value of a number."""
-        return _NUMBERS.unpack(self.packed) if isinstance(self.packed, bytes) else self.packed
+        return _NUMBERS.unpack_from(self.packed) if isinstance(self.packed, bytes) else self.packed
+
+    @property
+    def md5(self) -> str | None:
+        """The check sum as the file writes it, mostly a CRC32; or None."""
+        end = self.packed[_NUMBERS.size :] if isinstance(self.packed, bytes) else b""
+        return end.hex() if end else self.other
 
     @property
     def kind(self) -> str:
         """The type of its elements in the words of every framework: `float32`."""
-        return self.dtype.lower().rpartition(".")[2]
+        return _kind(self.form.dtype)
 
 
 class Entry(msgspec.Struct, gc=False):
-    """One direction of one call of an operator.
+    """One direction of one call of an operator."""
 
-    Attributes:
-        name: Its name in the dump, such as `Mint.add.0.forward` or `Cell.fc.Dense.forward.0`.
-        slots: Its inputs and outputs, in the order of `STATES`.
-        settings: Arguments that an operator or a module was created with; None if the file has none.
-    """
-
-    name: str
-    slots: tuple[Slot, ...]
+    name: str  # its name in the dump, such as `Mint.add.0.forward` or `Cell.fc.Dense.forward.0`
+    slots: tuple[Slot, ...]  # its inputs and outputs, in the order of `STATES`
+    # arguments that an operator or a module was created with; None if the file has none
     settings: dict[str, str] | None = None
 
 
@@ -179,7 +190,7 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     value = found.get("value")
     number = value if _is_number(value) else None
     dtype = f"<class {kind!r}>" if "." not in kind else kind
-    return Slot(sys.intern(suffix), state, sys.intern(dtype), packed=(number,) * 4, scalar=printable(str(value)[:200]))
+    return Slot.of(SlotForm(suffix, state, dtype, scalar=printable(str(value)[:200])), (number,) * 4)
 
 
 def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
@@ -195,24 +206,28 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
     for value in values:
         if type(value) is not float and value is not None and not _is_number(value):
             raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
-    md5, data_name, requires_grad, parameter = get("md5"), get("data_name"), get("requires_grad"), get("parameter")
-    return Slot(
-        sys.intern(suffix),
+    md5, name, grad, parameter = get("md5"), get("data_name"), get("requires_grad"), get("parameter")
+    form = SlotForm(
+        suffix,
         state,
-        sys.intern(printable(str(get("dtype")))),
-        _one(tuple(shape)),
-        values,
-        md5 if isinstance(md5, str) and md5.isprintable() else None,
-        data_name if isinstance(data_name, str) else None,
-        requires_grad if isinstance(requires_grad, bool) else None,
+        printable(str(get("dtype"))),
+        tuple(shape),
+        grad if isinstance(grad, bool) else None,
         parameter=printable(parameter) if isinstance(parameter, str) else None,
     )
+    is_sum = isinstance(md5, str) and md5.isprintable()
+    return Slot.of(form, values, md5 if is_sum else None, name if isinstance(name, str) else None)
 
 
 @lru_cache(4096)
-def _one(value: Any) -> Any:
-    """Returns one object for equal shapes, and for the numbers of a tensor that one call gives and others take."""
+def held_once(value: Any) -> Any:
+    """Returns one object for equal forms, and for the numbers of a tensor that one call gives and others take."""
     return value
+
+
+@lru_cache(256)
+def _kind(dtype: str) -> str:
+    return dtype.lower().rpartition(".")[2]
 
 
 def _is_number(value: object) -> bool:

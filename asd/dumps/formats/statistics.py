@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_ROW, _PART = 256, 8192
+_SAFE = (1e-12, 1e15)  # largest magnitude of elements whose squares float32 holds
+
 
 class Moments(NamedTuple):
     """Statistics of a floating-point tensor from one pass."""
@@ -27,15 +30,20 @@ def moments(array: np.ndarray[Any, Any]) -> Moments:
     """
     with np.errstate(all="ignore"):
         largest, smallest = float(array.max()), float(array.min())
-        total = float(array.sum(dtype=np.float64))
         flat = array.reshape(-1)
-        squares = float(np.dot(flat, flat)) if array.dtype == np.float64 else _squares(flat)
-    whole = math.isfinite(largest) and math.isfinite(smallest)
-    return Moments(largest, smallest, total, squares, 0 if whole else int(array.size - np.isfinite(array).sum()))
-
-
-def _squares(flat: np.ndarray[Any, Any]) -> float:
-    return sum(float(np.square(part, dtype=np.float64).sum()) for part in np.array_split(flat, flat.size // 65536 + 1))
+        total = squares = 0.0
+        whole, magnitude = 0, max(abs(largest), abs(smallest))
+        if array.dtype == np.float32 and flat.size >= _PART and _SAFE[0] < magnitude < _SAFE[1]:
+            whole = flat.size // _PART * _PART
+            rows = flat[:whole].reshape(-1, _ROW)  # summed in float32, which is quick, and their sums in float64
+            total = float(np.einsum("ij->i", rows).sum(dtype=np.float64))
+            squares = float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64))
+        for start in range(whole, flat.size, _PART):
+            part = flat[start : start + _PART].astype(np.float64)
+            total += float(part.sum())
+            squares += float(np.einsum("i,i->", part, part))
+    non_finite = 0 if math.isfinite(magnitude) else int(array.size - np.isfinite(array).sum())
+    return Moments(largest, smallest, total, squares, non_finite)
 
 
 def statistics(array: np.ndarray[Any, Any], *, high: bool = False) -> tuple[dict[str, Any], Moments]:

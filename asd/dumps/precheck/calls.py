@@ -29,33 +29,20 @@ class DtypeArgument:
 
 @dataclass
 class Call:
-    """Call of an API or an operator.
+    """Call of an API or an operator."""
 
-    Attributes:
-        name: Name, such as `Mint.mul.0`.
-        label: Name without the number: `Mint.mul`.
-        forward: Name of the forward entry.
-        backward: Name of the backward entry; empty when the dump has none.
-        args: Arguments; each a tensor's `Slot`, a `DtypeArgument`, a plain value, or a tuple or dictionary of these.
-        kwargs: Keyword arguments.
-        attributes: Arguments of an operator's constructor; None if the dump lacks them.
-        outputs: Outputs of the call.
-        gradients: Gradients of the outputs, the input of the backward pass.
-        input_gradients: Gradients of the inputs, the output of the backward pass.
-        problem: Reason why the call cannot be checked; empty if it can.
-    """
-
-    name: str
-    label: str
-    forward: str = ""
-    backward: str = ""
+    name: str  # name, such as `Mint.mul.0`
+    label: str  # name without the number: `Mint.mul`
+    forward: str = ""  # name of the forward entry
+    backward: str = ""  # name of the backward entry; empty when the dump has none
+    # arguments; each a tensor's `Slot`, a `DtypeArgument`, a plain value, or a tuple or dictionary of these
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    attributes: dict[str, Any] | None = None
-    outputs: tuple[Any, ...] = ()
-    gradients: tuple[Any, ...] = ()
-    input_gradients: tuple[Any, ...] = ()
-    problem: str = ""
+    kwargs: dict[str, Any] = field(default_factory=dict)  # keyword arguments
+    attributes: dict[str, Any] | None = None  # arguments of an operator's constructor; None if the dump lacks them
+    outputs: tuple[Any, ...] = ()  # outputs of the call
+    gradients: tuple[Any, ...] = ()  # gradients of the outputs, the input of the backward pass
+    input_gradients: tuple[Any, ...] = ()  # gradients of the inputs, the output of the backward pass
+    problem: str = ""  # reason why the call cannot be checked; empty if it can
 
 
 def read_calls(path: Path) -> tuple[str, list[Call]]:
@@ -120,34 +107,24 @@ def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
     try:
         if direction == "forward":
             call.args, call.outputs = _sequence(value.get("input_args")), _sequence(value.get("output"))
-            call.kwargs = _mapping(value.get("input_kwargs"))
-            call.attributes = _attributes(value.get("attributes"))
+            kwargs = _part(value.get("input_kwargs"), dict, "an object")
+            call.kwargs = {key: _value(item, 1) for key, item in kwargs.items()}
+            attributes = value.get("attributes")
+            call.attributes = None if attributes is None else _part(attributes, dict, "an object")
         else:
             call.gradients, call.input_gradients = _sequence(value.get("input")), _sequence(value.get("output"))
     except StateError as error:
         call.problem = str(error).rstrip(".")
 
 
+def _part(found: object, kind: type[Any], what: str) -> Any:
+    if found is not None and not isinstance(found, kind):
+        raise StateError(f"{found!r:.40} stands where {what} is needed")
+    return kind() if found is None else found
+
+
 def _sequence(found: object) -> tuple[Any, ...]:
-    if found is None:
-        return ()
-    if not isinstance(found, list):
-        raise StateError(f"{found!r:.40} stands where a list is needed")
-    return tuple(_value(item, 1) for item in found)
-
-
-def _mapping(found: object) -> dict[str, Any]:
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise StateError(f"{found!r:.40} stands where an object is needed")
-    return {key: _value(item, 1) for key, item in found.items()}
-
-
-def _attributes(found: object) -> dict[str, Any] | None:
-    if found is not None and not isinstance(found, dict):
-        raise StateError("its attributes are not an object")
-    return found
+    return tuple(_value(item, 1) for item in _part(found, list, "a list"))
 
 
 def _value(found: object, depth: int) -> Any:

@@ -13,17 +13,7 @@ from asd.dumps.formats.new_file import free_timestamp
 from asd.dumps.precheck.rules import Judgement
 
 _RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
-_DETAILS = [
-    "API Name",
-    "Bench Dtype",
-    "Tested Dtype",
-    "Shape",
-    "Cosine",
-    "MaxAbsErr",
-    "MaxRelativeErr",
-    "Status",
-    "Message",
-]
+_DETAILS = "API Name,Bench Dtype,Tested Dtype,Shape,Cosine,MaxAbsErr,MaxRelativeErr,Status,Message".split(",")  # noqa: SIM905
 PASS, ERROR, SKIP = "pass", "error", "SKIP"
 
 _RESULT_NAME, _DETAILS_NAME = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"

@@ -26,13 +26,7 @@ _STANDS_FOR = {"md5": "statistics", "structure": "statistics", "exception_dump":
 _SUMS, _FOUR = ("md5", "hash", "xor"), ("statistics", "max", "min", "mean", "l2norm")
 _TOP = ("task", "dump_path", "level", "rank", "step", "dump_enable", "async_dump", "extra_info", "risk_level")
 _INNER = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "overflow_nums", "check_mode", "grad_level")
-CHECK_MODES = {
-    "all": "all",
-    "aicore": "aicore",
-    "atomic": "atomic",
-    "aicore_overflow": "aicore",
-    "atomic_overflow": "atomic",
-}
+CHECK_MODES = {"all": "all"} | {f"{mode}{end}": mode for mode in ("aicore", "atomic") for end in ("", "_overflow")}
 DIRECTIONS = {"forward", "backward"}
 SIDES = {"input", "output"}
 MAX_BYTES = 1024 * 1024

@@ -15,13 +15,15 @@ from mindspore import Parameter, context
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.selection import Selection
 from asd.operators.debugger.hooks.gradients import GradientWatch
-from asd.operators.debugger.record.recording import StepRecording
+from asd.operators.debugger.record.overflow_recording import OverflowRecording
+from asd.operators.debugger.record.recording import DumpRecording
 from asd.operators.debugger.record.values import leaves
 from asd.operators.private.backward import shows_its_graph
 from asd.operators.private.boundary import is_own_work
 
 _LOG = logging.getLogger("asd")
 _OURS = "asd.operators.debugger"
+StepRecording = DumpRecording | OverflowRecording
 
 
 class Label(NamedTuple):

@@ -86,7 +86,7 @@ def _whole(file: TensorFile, described: Slot) -> np.ndarray[Any, Any]:
 
 
 def _generate(described: Slot, random: np.random.Generator) -> np.ndarray[Any, Any]:
-    dtype, shape = np.dtype(DTYPES[described.dtype]), described.shape
+    dtype, shape = np.dtype(DTYPES[described.dtype]), described.form.shape
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
     if dtype.kind == "c":

@@ -1,6 +1,6 @@
-"""Recording of a step's values: the only interface that hooks call, and its dump."""
+"""Recording of a step's values into its dump."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -8,28 +8,6 @@ from asd.dumps.record.writer import DumpWriter
 from asd.operators.debugger.record.values import Path, encode
 
 _SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
-
-
-class StepRecording(Protocol):
-    """Gets the values of entries as they become known."""
-
-    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """Begins an entry. `frames` is its call stack, `attributes` are those of an operator."""
-
-    def put(self, name: str, part: str, path: Path, value: Any) -> None:
-        """Adds a value to it: a Tensor, a number, ..."""
-
-    def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
-        """Adds a tensor to it as an array that is valid during the call only."""
-
-    def close(self, name: str) -> None:
-        """Ends an entry, all values of which are known."""
-
-    def drop(self, name: str) -> None:
-        """Drops an entry that turned out not to be asked for."""
-
-    def finish(self) -> None:
-        """Ends the step."""
 
 
 class DumpRecording:
@@ -43,7 +21,7 @@ class DumpRecording:
         self._writer = writer
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """Writes where an entry belongs."""
+        """Writes where an entry belongs, its call stack, and the attributes of an operator."""
         self._writer.parent(name, parent)
         if frames:
             self._writer.stack(name, frames)
@@ -57,7 +35,7 @@ class DumpRecording:
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
-        """Writes a tensor."""
+        """Writes a tensor given as an array that is valid during the call only."""
         told = self._writer.tensor(_file_name_of(name, part, path), array, dtype, name)
         self._writer.value(name, part, path, told)
 

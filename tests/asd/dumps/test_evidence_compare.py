@@ -10,7 +10,7 @@ from asd.cli import main
 from asd.dumps.compare.comparison import ComparedRow, judge
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.formats.dump_folder import read_dump, stack_of
-from asd.dumps.formats.slots import Slot
+from asd.dumps.formats.slots import Slot, SlotForm
 from asd.errors import ConfigError, StateError
 from tests.asd.dumps import dumps
 from tests.asd.dumps.dumps import compared
@@ -93,7 +93,7 @@ def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
     ],
 )
 def test_the_classic_rule_of_accuracy(cosine, error, verdict):
-    slot = Slot("output.0", "output", "Float32", (2,))
+    slot = Slot.of(SlotForm("output.0", "output", "Float32", (2,)))
     row = ComparedRow("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
     assert judge(row, "tensor") == verdict
 

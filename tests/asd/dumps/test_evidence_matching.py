@@ -6,13 +6,13 @@ from pathlib import Path
 from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.rounding import difference_of, scale_of
 from asd.dumps.formats.dump_folder import Dump
-from asd.dumps.formats.slots import Entry, Slot
+from asd.dumps.formats.slots import Entry, Slot, SlotForm
 
 NAME = "Primitive.matmul.MatMul.0.backward"
 
 
 def dump(tool, *shapes):
-    slots = [Slot(f"output.{place}", "output", "Float32", shape) for place, shape in shapes]
+    slots = [Slot.of(SlotForm(f"output.{place}", "output", "Float32", shape)) for place, shape in shapes]
     return Dump(Path("dump.json"), Path(), framework="mindspore", tool=tool, entries={NAME: Entry(NAME, tuple(slots))})
 
 
@@ -41,7 +41,7 @@ def test_two_dumps_of_one_tool_are_matched_by_place_alone():
 
 def test_a_norm_that_float16_can_not_hold_tells_nothing_and_an_infinite_element_does():
     def slot(dtype, top, norm):
-        return Slot("input.0", "input", dtype, (4, 4), (top, -top, 0.0, norm))
+        return Slot.of(SlotForm("input.0", "input", dtype, (4, 4)), (top, -top, 0.0, norm))
 
     half, single = slot("Float16", 1e4, math.inf), slot("Float32", 1e4, 1.2e5)
     scale = scale_of([half])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from asd.dumps.formats.slots import Slot
+from asd.dumps.formats.slots import Slot, SlotForm
 from asd.dumps.precheck.calls import Call, DtypeArgument, leaves, read_calls
 from asd.dumps.precheck.rules import Judgement, judge
 from asd.dumps.precheck.tables import ApiResult, Detail, Tables
@@ -33,7 +33,7 @@ def test_forward_and_backward_of_a_call_come_together_with_their_arguments_neste
     forward = {"input_args": given, "input_kwargs": named, "output": [TENSOR]}
     data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [TENSOR], "output": [[TENSOR, None]]}}
     task, (call,) = read_calls(write_dump(tmp_path, data))
-    one = Slot("an argument", "input", "Float32", (2, 3), (3.0, -2.0, 0.0, 4.0))
+    one = Slot.of(SlotForm("an argument", "input", "Float32", (2, 3)), (3.0, -2.0, 0.0, 4.0))
     assert task == "statistics"
     names = ("Mint.cat.0", "Mint.cat", "Mint.cat.0.forward", "Mint.cat.0.backward")
     given = {"args": ((one, one), 1, slice(1, None, 2), DtypeArgument("Float16"), None, ...)}

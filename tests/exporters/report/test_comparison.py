@@ -8,11 +8,11 @@ import pytest
 from asd.dumps.compare.comparison import CallRows, ComparedRow
 from asd.dumps.compare.first_difference import Divergence
 from asd.dumps.compare.runs import Pair
-from asd.dumps.formats.slots import Entry, Slot
+from asd.dumps.formats.slots import Entry, Slot, SlotForm
 from asd.exporters.report.comparison import render
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
-SLOT = Slot("output.0", "output", "Float32", (4, 4), (1.5, -1.0, 0.0, 2.0))
+SLOT = Slot.of(SlotForm("output.0", "output", "Float32", (4, 4)), (1.5, -1.0, 0.0, 2.0))
 
 
 def call(name, *, bad=False, **more):

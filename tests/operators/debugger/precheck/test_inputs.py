@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.dumps.formats.slots import Slot
+from asd.dumps.formats.slots import Slot, SlotForm
 from asd.errors import StateError
 from asd.operators.debugger.precheck.inputs import Inputs, to_bfloat16
 
 
 def described(dtype, shape, low, high, name=None):
-    return Slot("input.0", "input", dtype, shape, (high, low, None, None), data_name=name)
+    return Slot.of(SlotForm("input.0", "input", dtype, shape), (high, low, None, None), name=name)
 
 
 def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
