@@ -10,7 +10,7 @@ from asd.diagnosis.attribution import Attribution
 from asd.event import Event
 from asd.judge.monitor import Monitor
 from asd.operators.gate.gate import Gate
-from asd.operators.gate.slots import GrowingTable
+from asd.operators.gate.table import Table
 from asd.operators.private.boundary import listen
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.reading import Reading
@@ -22,11 +22,11 @@ class Part:
     """Part of a training; `TrainingWatch` calls it in its turn of each step."""
 
     monitor: Monitor  # judges, and publishes events
-    table: GrowingTable  # the slots
+    table: Table  # the slots
     gate: Gate  # this training's share of the table
     ranks: Exchange  # the ranks
 
-    def serve(self, monitor: Monitor, table: GrowingTable, gate: Gate, ranks: Exchange) -> None:
+    def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
         """Sets the objects that this part works with from now on."""
         self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import weakref
 from collections import deque
@@ -53,7 +54,8 @@ class Table:
     GUARDS = 64
     PLANTED, PLANTED_VALUE = 6, 3.0
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int = 0) -> None:
+        self.CAPACITY = capacity or self.CAPACITY  # the usual number if 0
         self.held_at, self.known_at = self.CAPACITY, self.CAPACITY + self.GUARDS
         self.planted_at = self.known_at + self.GUARDS
         size = self.size = self.planted_at + 2 * self.PLANTED
@@ -82,6 +84,18 @@ class Table:
     def __deepcopy__(self, memo: Any) -> Table:
         """Returns itself: a copy of a network is checked by the same table."""
         return self
+
+    def make_room(self, count: int) -> None:
+        """Grows if fewer than `count` slots are free; not while a guard lives, whose graph has the numbers of slots."""
+        needed = len(self._sites.living) + count
+        if needed > self.CAPACITY and self.guards:
+            gc.collect()  # of trainings that are over
+        if needed <= self.CAPACITY or self.guards:
+            return
+        larger, self._sites.capacity = vars(Table(2 * needed)), 2 * needed
+        for name in ("worst", "aside", "counts", "bounds"):  # cells hold these Parameters
+            vars(self)[name].set_data(larger.pop(name), slice_shape=True)
+        vars(self).update({name: made for name, made in larger.items() if name not in ("_sites", "gates", "guards")})
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """Returns a fresh slot under `name`."""

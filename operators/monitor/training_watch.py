@@ -17,8 +17,9 @@ from asd.event import Event
 from asd.judge.delivery import Sink
 from asd.judge.monitor import Monitor
 from asd.operators.gate.gate import Gate
-from asd.operators.gate.slots import GrowingTable, table
+from asd.operators.gate.slots import table
 from asd.operators.gate.step_record import Part, Problems, StepRecord
+from asd.operators.gate.table import Table
 from asd.operators.monitor.accumulation import Accumulation
 from asd.operators.monitor.ending import Ending
 from asd.operators.monitor.forgotten import Forgotten
@@ -124,7 +125,7 @@ class TrainingWatch:
         )
         self.turns = Turns()
         self._gate: Gate | None = None
-        self._table: GrowingTable
+        self._table: Table
         self._is_callback = self._clips = False
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None

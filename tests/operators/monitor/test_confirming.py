@@ -149,7 +149,7 @@ class Recurrent(Decoder):
 
 
 def test_a_step_whose_random_numbers_can_be_put_back_is_made_again(mode, monkeypatch):
-    monkeypatch.setattr(slots.GrowingTable, "CAPACITY", 4)  # the table grows, too
+    monkeypatch.setattr(slots.Table, "CAPACITY", 4)  # the table grows, too
     slots.renew()
     healed = Training(monkeypatch, SUSPICIOUS, make=Recurrent)
     assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
