@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
     steps: tuple[list[float], ...]  # of each training: the processor's time of each step but the first
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: each with its quartiles; the sums of all steps but the first, and the longest step of a median one."""
+        """For JSON: each with its quartiles; the sum of all steps but the first, and the longest step in medians."""
         bare, watched = (np.add(*(self.steps[each] for each in pair)) for pair in ((0, 3), (1, 2)))
         return {
             "step_seconds": spread(self.step_seconds),
