@@ -82,7 +82,7 @@ class OptimizerState:
         self._optimizer = optimizer
         self._shares, self._step_of_rate = _shares(optimizer), _step_of_rate(optimizer)
         self._scale = float(getattr(optimizer, "loss_scale", 1.0))
-        self._recent = np.zeros(len(weights))  # the largest norm of each gradient
+        self._recent = np.full(len(weights), inf)  # the largest norm of each gradient; infinite if it is not known
         self._sums = np.zeros((3, len(weights)))  # since the last reading: how many, their sum, their squares'
         self._steps, self.largest = 0, np.full(len(weights), inf)
         self._ulps = np.array([_ULPS.get(weight.dtype, 0.0) for weight in weights])
@@ -105,7 +105,8 @@ class OptimizerState:
         norms = np.array([values.get(name, np.nan) for name in self._names]) / self._scale
         known, norms = np.isfinite(norms), np.nan_to_num(norms)
         self._sums += known, norms, norms * norms
-        self._recent = np.maximum(norms, KEPT * self._recent)
+        recent = np.where(np.isfinite(self._recent), KEPT * self._recent, 0.0)
+        self._recent = np.where(known, np.maximum(norms, recent), inf)
         self._steps += 1
 
     def growth(self, move: float) -> Iterator[dict[str, float]]:
