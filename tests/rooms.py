@@ -40,13 +40,13 @@ RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest")
 DRILL = ("operators/drill", "asd/injection", "asd/drill", "asd/cli/train/drill.py", "exporters/report/drill.py")
 ROOMS = (
     Room("asd", ("asd",), 1705, 1700),
-    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3320, 3300),
+    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3300, 3300),
     Room("asd/rundir", ("asd/rundir",), 1500, 1500),
-    Room("asd/handler", ("asd/handler",), 3642, 3400),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 1993, 1900),
+    Room("asd/handler", ("asd/handler",), 3633, 3400),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 1984, 1900),
     Room("asd/dumps", ("asd/dumps",), 5000, 5000),
     Room("asd/cli", ("asd/cli",), 2800, 2800),
-    Room("operators", ("operators",), 7290, 7000),
+    Room("operators", ("operators",), 7260, 7000),
     Room("operators/rerun and the like", RERUN, 3580, 3600),
     Room("drills", DRILL, 1980, 1200),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2987, 3000),
@@ -63,7 +63,7 @@ ROOMS = (
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
 BUDGET_SOURCE = 40_100
-MOST_SOURCE, MOST_FILES = 42_140, 360
+MOST_SOURCE, MOST_FILES = 42_060, 360
 """Lines and files of source when they were last counted, which only shrink; in version 1.0 the budget and 360 files."""
 
 

@@ -14,24 +14,25 @@ from asd.rundir.disk import sync
 
 
 class IsolationLog:
-    """Event log `RUN_DIR/events-handler.jsonl`; an event is on the disk when the call returns.
-
-    Args:
-        run_dir: The run directory.
-    """
+    """Event log `RUN_DIR/events-handler.jsonl`, with one writer; an event is on the disk when the call returns."""
 
     def __init__(self, run_dir: Path) -> None:
         self._log = EventLog(events_file(run_dir))
+        self._ids: set[str] | None = None  # of its events; None where they are not known
 
     def __call__(self, event: Event) -> None:
         """Writes one event; raises OSError if it cannot be written."""
+        ids, self._ids = self._ids, None
         self._log(event)
         sync(self._log.path)
+        self._ids = None if ids is None else ids | {event.id}
 
     def has(self, event_id: str) -> bool:
         """Returns whether the log has an event of this id."""
-        folder, name = self._log.path.parent, self._log.path.name
-        return any(event.id == event_id for path in folder.glob(f"{name}*") for event in read_events(path))
+        if self._ids is None:
+            logs = self._log.path.parent.glob(f"{self._log.path.name}*")
+            self._ids = {event.id for path in logs for event in read_events(path)}
+        return event_id in self._ids
 
 
 def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:

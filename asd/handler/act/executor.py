@@ -70,7 +70,7 @@ class Executor:
         self._store, self._policy, self._isolator = store, policy, isolator
         self._hardware, self._cases = KnownDevices(store), Cases(store)
         self._publish, self._already, self._may_act = publish, already, may_act
-        self._publishing_fails: bool | None = None  # unless it is False, a waiting event may have been published
+        self._publishing_fails = False
         self._rests_until = 0.0
         self.failed_tries = 0
 
@@ -241,10 +241,10 @@ class Executor:
     def publish(self, now: float) -> Decision | None:
         """Publishes waiting events; returns the problem to report when that fails for the first time in a row."""
         sent: list[tuple[float, int]] = []
-        failed, self._publishing_fails, problem = self._publishing_fails, None, None
+        failed, problem = self._publishing_fails, None
         for number, event in self._cases.unsent():
             try:
-                if failed is False or not self._already(event.id):
+                if not self._already(event.id):
                     self._publish(event)
             except Exception as error:  # a full disk, a dead socket
                 reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."

@@ -13,6 +13,7 @@ import pytest
 
 from asd import Level
 from asd.cli import main
+from asd.cli.shared.isolation import IsolationLog
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
 from asd.handler.model.decision import ACTIONS
@@ -136,6 +137,17 @@ def test_an_isolation_that_could_not_be_published_is_no_success(tmp_path):
     events_file(tmp_path).symlink_to(tmp_path / "elsewhere")
     assert once(tmp_path) == 1
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_log_of_isolations_has_what_was_written_though_its_call_failed(tmp_path, monkeypatch):
+    log, first, second = IsolationLog(tmp_path), persistent(1), persistent(2)
+    assert not log.has(first.id)
+    with monkeypatch.context() as patched:
+        patched.setattr("asd.cli.shared.isolation.sync", lambda _path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            log(first)
+    log(second)
+    assert [log.has(each.id) for each in (first, second, persistent(3))] == [True, True, False]
 
 
 def test_a_second_handler_of_a_database_ends_with_one_sentence(tmp_path):

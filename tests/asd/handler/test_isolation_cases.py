@@ -62,6 +62,16 @@ def test_a_case_takes_over_that_the_hardware_is_broken_for_good():
     assert [told.verdict for told in scene.published] == ["", "persistent"]
 
 
+def test_of_the_cases_of_a_device_the_open_one_takes_in_its_faults_though_a_later_one_has_ended():
+    scene = Scene()
+    for step in (1, 2):
+        scene.replay("persistent", step, wait=1.0)
+        scene.engine.ours.clear()
+        assert scene.after(601.0) == ["released"]
+    scene.rows("UPDATE cases SET closed = NULL, state = 'isolated' WHERE n = 1")  # as after what a predecessor left
+    assert scene.replay("persistent", 3, wait=1.0).action == "merged"
+
+
 # Release
 
 
