@@ -28,9 +28,10 @@ def open_text(path: Path) -> Iterator[TextIO]:
         OSError: It cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise StateError(f"{path} is not a regular file.")
     with os.fdopen(handle, encoding="utf-8-sig") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise StateError(f"{path} is not a regular file.")
         try:
             yield file
         except UnicodeDecodeError as error:
@@ -69,6 +70,8 @@ def _text(path: Path, longest: int) -> Iterator[_Text]:
         except RecursionError:
             raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
         except ValueError as error:
+            if isinstance(error, UnicodeDecodeError):
+                raise
             raise StateError(f"{path} is not valid JSON: {getattr(error, 'msg', error)}.") from None
 
 
