@@ -15,6 +15,7 @@ from asd.errors import StateError
 
 _LONGEST = 1 << 28
 _PIECE = 1 << 16
+_AFTER = frozenset(",:]} \t\n\r")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _decode = json.JSONDecoder().raw_decode
 
@@ -101,7 +102,7 @@ class _Text:
         while self._next():
             try:
                 found, end = _decode(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number may go on
+                if self._ended or self._text[end : end + 1] in _AFTER:  # a number may go on
                     self._at = end
                     return found
             except json.JSONDecodeError:
