@@ -38,6 +38,7 @@ class Pair:
     files: list[Path] = field(default_factory=list)  # what was written
     divergence: Divergence | None = None  # where the runs part; None when they agree
     compared: int = 0  # how many slots could be
+    scalars: int = 0  # how many of these are no tensors
     left_out: str = ""  # why the first slot could not be compared that is on both sides; empty when all could
     explained: str = ""  # what was taken for rounding or left out, in words; empty when nothing was
     # settings of the optimizers of both sides; None where a dump does not say them
@@ -48,7 +49,12 @@ class Pair:
         """Returns the answer; `cannot_tell` if nothing was compared."""
         if self.divergence is not None:
             return self.divergence.answer
-        return Answer.DO_NOT_PART if self.compared else Answer.CANNOT_TELL
+        return Answer.DO_NOT_PART if self.is_compared else Answer.CANNOT_TELL
+
+    @property
+    def is_compared(self) -> bool:
+        """True where slots were compared, not scalars alone while the tensors could not be."""
+        return self.compared > (self.scalars if self.left_out else 0)
 
     @property
     def where(self) -> str:
@@ -134,7 +140,7 @@ def compare_runs(
         done.append(pair)
         if drawn is None or ComparisonOutcome(done, []).first is pair:
             drawn = pair, calls, parents
-    if not any(pair.compared for pair in done):
+    if not any(pair.is_compared for pair in done):
         why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
         raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
     _across_steps(done)
@@ -234,6 +240,7 @@ def _count(pair: Pair, call: CallRows) -> None:
         pair.verdicts[row.verdict] += 1
         if row.same is not None:
             pair.compared += row.verdict != UNMATCHED
+            pair.scalars += row.verdict != UNMATCHED and row.is_value
         elif row.verdict != UNMATCHED and not pair.left_out:
             pair.left_out = f"{row.name}: {row.message or 'its dump holds no numbers of it'}"
 

@@ -7,6 +7,7 @@ with and without `framework`.
 """
 
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -218,7 +219,7 @@ def tensor_file(dump: Dump, slot: Slot) -> Path | None:
     if name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable():
         raise StateError(f"the data name {name[:80]!r} is not the bare name of a file.")
     path = dump.data_dir / name
-    if path.is_symlink() and path.resolve().parent != dump.data_dir.resolve():
+    if path.is_symlink() and os.path.dirname(os.path.realpath(path)) != os.path.realpath(dump.data_dir):
         raise StateError(f"the data file {name[:80]!r} is a link that leads out of its folder.")
     return path
 

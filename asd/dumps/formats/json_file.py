@@ -15,6 +15,7 @@ from asd.errors import StateError
 
 _LONGEST = 1 << 28
 _PIECE = 1 << 16
+_AFTER = frozenset(",:]} \t\n\r")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _decode = json.JSONDecoder().raw_decode
 
@@ -28,9 +29,10 @@ def open_text(path: Path) -> Iterator[TextIO]:
         OSError: It cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise StateError(f"{path} is not a regular file.")
     with os.fdopen(handle, encoding="utf-8-sig") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise StateError(f"{path} is not a regular file.")
         try:
             yield file
         except UnicodeDecodeError as error:
@@ -69,6 +71,8 @@ def _text(path: Path, longest: int) -> Iterator[_Text]:
         except RecursionError:
             raise StateError(f"{path} is not valid JSON: it is nested too deeply.") from None
         except ValueError as error:
+            if isinstance(error, UnicodeDecodeError):
+                raise
             raise StateError(f"{path} is not valid JSON: {getattr(error, 'msg', error)}.") from None
 
 
@@ -98,7 +102,7 @@ class _Text:
         while self._next():
             try:
                 found, end = _decode(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number may go on
+                if self._ended or self._text[end : end + 1] in _AFTER:  # a number may go on
                     self._at = end
                     return found
             except json.JSONDecodeError:

@@ -248,7 +248,19 @@ def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
         compared(tmp_path)
 
 
-def test_a_real_pickle_by_the_older_name_is_never_opened(tmp_path):
+def test_the_lines_of_ptdbg_are_compared_and_a_real_pickle_is_never_opened(tmp_path):
+    call, x = "Functional_linear_0_forward", np.arange(6, dtype=np.float32)
+    for side, off in (("golden", 0), ("run", 1)):
+        folder = tmp_path / side / "ptdbg_dump_v2.0" / "rank0"
+        (folder / "dump").mkdir(parents=True)
+        lines = [f'["{call}_stack_info", 1, ["File a.py"]]\n']
+        for part, array in (("input.0", x), ("output", x * 2 + off)):
+            np.save(folder / "dump" / f"{call}_{part}.npy", array)
+            lines.append(f'["{call}_{part}", 1, [], "torch.float32", [6], [{array.max()}, {array.min()}, 1.0]]\n')
+        (folder / "dump.pkl").write_text("".join(lines))
+    outcome = compared(tmp_path)
+    assert (outcome.pairs[0].mode, outcome.pairs[0].compared) == ("tensor", 2)
+    assert outcome.first.divergence.rows == ("Functional.linear.0.forward.output.0",)
     (tmp_path / "dump.pkl").write_bytes(b"\x80\x04\x95\x0c\x00\x00\x00\x00\x00\x00\x00")
     with pytest.raises(StateError, match="is not UTF-8 text"):
         read_dump(tmp_path / "dump.pkl")

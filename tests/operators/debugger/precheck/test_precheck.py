@@ -31,6 +31,8 @@ def record(folder, task="tensor"):
     made.call("Mint.matmul.0", mint.matmul, x, w)
     made.call("MintFunctional.softmax.0", mint.nn.functional.softmax, x, -1)
     made.call("Functional.gelu.0", ops.gelu, x, approximate="tanh")
+    made.call("MintFunctional.l1_loss.0", mint.nn.functional.l1_loss, x, y)  # not in its `__all__`
+    made.call("Functional.conv2d.0", ops.conv2d, random(2, 3, 6, 6), random(4, 3, 3, 3))
     made.call("Functional.exp.0", ops.exp, x.astype(ms.float16))
     made.call("Tensor.__truediv__.0", Tensor.__truediv__, x, 3.0)
     made.call("Tensor.__getitem__.0", Tensor.__getitem__, x, slice(1, 3))
@@ -67,7 +69,7 @@ def test_right_calls_pass_forward_and_backward(tmp_path, capsys, task, rule):
     facts, result, details = check(path, capsys, *limit)
     assert [(name, row["Message"]) for name, row in result.items() if row["Forward Test Success"] != "pass"] == []
     assert {row["Backward Test Success"] for row in result.values()} == {"pass", ""}
-    assert (facts["calls"], facts["pass"], facts["error"], facts["skip"]) == (12, 12, 0, 0)
+    assert (facts["calls"], facts["pass"], facts["error"], facts["skip"]) == (14, 14, 0, 0)
     assert details["Mint.matmul.0.forward.output.0"]["Bench Dtype"] == "Float64"
     assert details["Mint.matmul.0.forward.output.0"]["Shape"] == "(4, 5)"
     assert details["Mint.matmul.0.backward.output.1"]["Status"] == "pass"
