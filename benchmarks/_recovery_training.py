@@ -14,6 +14,7 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
+from _host_fault import apply, gradient_fault
 from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
 
@@ -21,7 +22,7 @@ from asd import AnomalyDetected, Config, Event
 from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
-from asd.operators.drill.inject import FaultInjector, Faulty, gradient_fault, taps
+from asd.operators.drill.inject import FaultInjector, Faulty, taps
 from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 
@@ -162,7 +163,7 @@ class Changing:
         self.fault: Fault | None = None
 
     def strike(self, array: np.ndarray) -> np.ndarray:
-        return array if self.fault is None else self.fault.apply(array, self.fault.step)
+        return array if self.fault is None else apply(self.fault, array)
 
 
 def faults(seed: int, count: int) -> None:

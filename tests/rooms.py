@@ -37,7 +37,7 @@ class Room(NamedTuple):
 
 
 RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest")
-DRILL = ("operators/drill", "asd/injection", "asd/drill", "asd/cli/train/drill.py", "exporters/report/drill.py")
+DRILL = ("operators/drill", "asd/injection.py", "asd/drill", "asd/cli/train/drill.py", "exporters/report/drill.py")
 ROOMS = (
     Room("asd", ("asd",), 1705, 1700),
     Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3300, 3300),

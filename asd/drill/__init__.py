@@ -1,6 +1,6 @@
 """Drill: trains a command several times in a folder of its own, and finds out what detection does there.
 
-`job` is the parent: it starts the trainings and draws the conclusions. `writes` redirects in each training what it
+`job` is the parent: it has `trainings` run and `conclusions` drawn. `writes` redirects in each training what it
 writes. `asd.operators.drill.child` counts steps there, records losses and times, and injects the fault.
 """
 

@@ -22,7 +22,7 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger
 from asd.operators.debugger.hooks.session import Session
-from asd.operators.drill import inject
+from benchmarks._host_fault import gradient_fault, output_fault
 from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of
 
 KINDS = ("forward", "backward", "weight")
@@ -38,10 +38,10 @@ class Struck(Session):
         name = label.name("forward", self._calls[label.text])
         chosen, kind = Struck.target
         if name == chosen and kind == "forward":
-            corrupt = inject._OutputFault(Struck.strike)
+            corrupt = output_fault(Struck.strike)
             return super().call(label, lambda *a, **k: _first(run(*a, **k), corrupt), args, kwargs, **more)
         if name == chosen and kind == "backward":
-            corrupt = inject.gradient_fault(Struck.strike)
+            corrupt = gradient_fault(Struck.strike)
             return super().call(label, lambda x, *a, **k: run(corrupt(x), *a, **k), args, kwargs, **more)
         return super().call(label, run, args, kwargs, **more)
 

@@ -8,6 +8,7 @@ import numpy as np
 from asd.demo.llama import Workload
 from asd.dumps.compare.first_difference import Divergence
 from asd.injection import Fault
+from benchmarks._host_fault import apply
 from benchmarks._wilson import wilson
 
 TINY = Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)
@@ -29,7 +30,7 @@ def strike_of(number: int, amount: str, log: list[str]) -> Any:
         if not isinstance(array, np.ndarray):
             array = np.asarray(array, np.float32)  # MindSpore hands over a tensor without dimensions as a float
         for seed in range(number, number + 50):
-            changed = Fault("output", "x", pattern, float(size), 1, seed=seed).apply(array, 1)
+            changed = apply(Fault("output", "x", pattern, float(size), 1, seed=seed), array)
             if changed.tobytes() != array.tobytes():
                 log.append(amount)
                 return changed

@@ -32,7 +32,7 @@ def render(versions: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     title = f"Did not hold: {', '.join(failed)}" if failed else "All parts that were tried held"
     lead = [f"{state}: {', '.join(names)}" for state, names in by_state.items() if names]
     banner = [tag("p", f"{title}.", class_="lead"), tag("ul", [tag("li", each) for each in lead], class_="more")]
-    facts = "; ".join(f"{name} {value or 'not installed'}" for name, value in versions.items())
+    facts = "; ".join(f"{name} {value or 'not known'}" for name, value in versions.items())
     return document(
         f"Drill: {title}",
         [

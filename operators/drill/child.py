@@ -43,14 +43,13 @@ class TrainingFollower:
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
         self._inside = 0
-        self._began, self._last = time.perf_counter(), (0.0, 0.0)
+        self._began, self._last = time.perf_counter(), 0.0
         self._trained: list[nn.Cell] = []
         self._place = ""  # where steps end: the first place that was seen
         self._updates = 0
         self._losses: list[float | None] = []
         self._steps, self._first = 0, 0.0
         self._seconds: list[float] = []
-        self._busy: list[float] = []
         self._injector: FaultInjector | None = None
 
     def begin(self) -> None:
@@ -144,20 +143,20 @@ class TrainingFollower:
         while isinstance(outputs, (tuple, list)) and outputs:
             outputs = outputs[0]
         loss = float(outputs.asnumpy().reshape(-1)[0]) if isinstance(outputs, Tensor) else None
-        now, busy = time.perf_counter(), time.process_time()
+        now = time.perf_counter()
         if self._steps:
-            self._seconds.append((now - self._last[0]) / made)
-            self._busy.append((busy - self._last[1]) / made)
+            self._seconds.append((now - self._last) / made)
         else:
             self._first = now - self._began
-        self._last = now, busy
+        self._last = now
         self._losses.append(loss)
         self._steps += made
         if self._steps >= self._plan.steps:
             self.save(ended=True)
             _end()
         if self._injector is not None and self._injector.where:
-            self._injector.begin_step(self._steps + 1)
+            step, first = self._steps + 1, self._injector.fault.step
+            self._injector.begin_step(first if first in range(step, step + made) else step)
 
     def save(self, *, ended: bool = False) -> None:
         """Writes the record of this rank, once; nothing if no step was seen."""
@@ -176,7 +175,6 @@ class TrainingFollower:
             "seeded": ms.get_seed() is not None,
             "losses": self._losses,
             "seconds": self._seconds,
-            "busy": self._busy,
             "first": self._first,
             "memory": _memory(),
             "hash": hashes_of(weights),

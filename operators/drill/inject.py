@@ -2,21 +2,18 @@
 
 import logging
 import re
-from collections.abc import Callable
 from typing import Any
 
-import mindspore as ms
-import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, nn
 from mindspore.communication import GlobalComm, get_rank
 from mindspore.train import Callback
 
 from asd.errors import ConfigError
 from asd.injection import Change, Fault
 from asd.operators.drill.strike import DeviceFault, StruckGradient, StruckOutput
-from asd.operators.gate.tap import InsertGradientOf
 from asd.operators.sensors.install import check_operators
 from asd.operators.sensors.optimizer_state import FLOATS
+from asd.operators.sensors.own_gradients import reducer_of, weights_of
 
 _LOG = logging.getLogger("asd.injection")
 ANYWHERE = "."
@@ -49,7 +46,7 @@ class FaultInjector(Callback):
 
     @property
     def changes(self) -> list[Change]:
-        """Returns the first change of each tensor in each step; it waits for the step that runs."""
+        """Returns the last change of each tensor in each step; it waits for the step that runs."""
         for strike in self._strikes:
             change = strike.told(self._step)
             if change is not None:
@@ -71,6 +68,11 @@ class FaultInjector(Callback):
         if target in ("gradient", "output"):
             # Where operators are checked, not layers, the output is what the operator is called with.
             places = taps(net, operators=target == "gradient") or taps(net)
+        elif target == "sum":
+            reducer = reducer_of(net, optimizer) if optimizer is not None else None
+            if getattr(reducer, "asd_links", None) is not None:
+                names = [weight.name for weight in weights_of(reducer, optimizer, net)]
+                places = {name: (reducer, i) for i, name in enumerate(names)}
         elif target == "moment":
             own = optimizer.get_parameters() if optimizer is not None else ()
             trained = {id(weight) for weight in getattr(optimizer, "parameters", ())}
@@ -88,6 +90,9 @@ class FaultInjector(Callback):
                 place, attribute = places[name]
                 kind = StruckGradient if target == "gradient" else StruckOutput
                 setattr(place, attribute, Faulty(getattr(place, attribute), kind(strike)))
+            elif target == "sum":
+                reducer, index = places[name]
+                reducer.asd_links = WrongSum(reducer.asd_links, index, strike)
             else:
                 self._weights.append(places[name])
         return self.where
@@ -110,7 +115,7 @@ class FaultInjector(Callback):
     def _strike_weights(self) -> None:
         if self._weights and self.fault.is_active(self._step, self._rank):
             for strike, weight in zip(self._strikes, self._weights, strict=True):
-                weight.copy_(strike(weight * 1))
+                weight.copy_(strike.construct(weight * 1))  # at once: no graph of its own to compile
 
     def on_train_begin(self, run_context: Any) -> None:
         """Finds the site of the fault in the network that is about to be trained."""
@@ -150,6 +155,19 @@ def taps(net: nn.Cell, *, operators: bool = True) -> dict[str, tuple[Any, str]]:
     return {getattr(*holder).site.name: holder for holder in holders}
 
 
+class WrongSum(nn.Cell):
+    """Check of a reducer, before which one of the sums is struck."""
+
+    def __init__(self, links: nn.Cell, index: int, strike: DeviceFault) -> None:
+        super().__init__(auto_prefix=False)
+        self.links, self.index, self.strike = links, index, strike
+
+    def construct(self, gradients, reduced):
+        """Returns the sums, one of them struck."""
+        wrong = (*reduced[: self.index], self.strike(reduced[self.index]), *reduced[self.index + 1 :])
+        return self.links(gradients, wrong)
+
+
 class Faulty(nn.Cell):
     """Tap with a fault after it."""
 
@@ -160,35 +178,3 @@ class Faulty(nn.Cell):
     def construct(self, x):
         """Returns what the fault makes of the tap's result."""
         return self.fault(self.tap(x))
-
-
-def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
-    """Returns an operator that lets `strike` change an array within a step, in both modes; CPU only."""
-
-    def corrupt(array: np.ndarray) -> np.ndarray:
-        return strike(array)
-
-    return ops.Custom(corrupt, out_shape=lambda shape: shape, out_dtype=lambda dtype: dtype, func_type="pyfunc")
-
-
-def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> nn.Cell:
-    """Returns an identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
-    return _GradientFault(strike)
-
-
-class _GradientFault(nn.Cell):
-    def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
-        super().__init__(auto_prefix=False)
-        corrupt = numpy_operator(strike)
-
-        def in_graph(gradient):
-            return corrupt(gradient)
-
-        self.insert = InsertGradientOf(in_graph)
-        self.hook = ops.HookBackward(lambda gradients: Tensor(strike(gradients[0].asnumpy())))
-
-    def __call__(self, x):
-        return super().__call__(x) if ms.get_context("mode") == ms.GRAPH_MODE else self.hook(x)
-
-    def construct(self, x):
-        return self.insert(x)

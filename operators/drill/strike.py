@@ -11,7 +11,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.primitive import constexpr
@@ -25,6 +25,7 @@ _CALLS = 4096  # after which the chances of calls repeat themselves
 _TYPES = {ms.float16: np.float16, ms.bfloat16: np.float16, ms.float32: np.float32, ms.float64: np.float64}
 _LAYOUTS = {ms.float16: (10, 15, 15), ms.bfloat16: (7, 127, 15), ms.float32: (23, 127, 31), ms.float64: (52, 1023, 63)}
 """Bits of the mantissa, bias of the exponent, and the bit of the sign."""
+_TOLD = (2, 4)
 _POWERS = (64, 32, 16, 8, 4, 2, 1)
 _living: weakref.WeakValueDictionary[int, "DeviceFault"] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
@@ -59,23 +60,26 @@ class DeviceFault(CheckCell):
         _living[self.number] = self
         self.is_moving, self.operation = fault.chance < 1, fault.operation
         turns = [fault.of_call(call + 1) for call in range(_CALLS)] if self.is_moving else []
-        strikes = [float(each is not None) for each in turns] if turns else [1.0, *[float(fault.duration > 1)] * 7]
+        later = [float(fault.duration > 1)] * (_CALLS - 1)
+        strikes = [float(each is not None) for each in turns] if turns else [1.0, *later]
         offsets = [each.seed % 65521 if each is not None else 0 for each in turns] or [0] * len(strikes)
         self.strikes, self.offsets = Tensor(strikes, ms.float32), Tensor(offsets, ms.int32)
         self.last, self.one = Tensor(float(len(strikes)), ms.float32), Tensor([1.0], ms.float32)
         # Hidden, as a rerun restores what is the network's own: a fault that is over would strike again.
-        counts = (("asd_armed", 1), ("asd_calls", 1), ("asd_struck", 4))
-        self.state = hidden(*(Parameter(np.zeros(n, np.float32), name=name, requires_grad=False) for name, n in counts))
+        counts = {f"asd_{name}_{self.number}": n for name, n in (("armed", 1), ("calls", 1), ("struck", _TOLD))}
+        self.state = hidden(
+            *(Parameter(np.zeros(n, np.float32), name=name, requires_grad=False) for name, n in counts.items())
+        )
         self._at: np.ndarray = np.zeros(0, np.int64)
         self._shape: tuple[int, ...] = ()
-        self.add, self.assign, self.gather, self.scatter = (
+        self.add, self.tell, self.gather, self.scatter = (
             P.AssignAdd(),
-            P.Assign(),
+            P.ScatterUpdate(),
             P.Gather(),
             P.TensorScatterUpdate(),
         )
         self.rest, self.select, self.concat, self.tile = P.FloorMod(), P.Select(), P.Concat(), P.Tile()
-        self.sum, self.mul, self.cut, self.flip = P.ReduceSum(), P.Mul(), P.Slice(), Flip()
+        self.sum, self.mul, self.cut, self.floor = P.ReduceSum(), P.Mul(), P.Slice(), P.Floor()
 
     def __deepcopy__(self, memo: Any) -> "DeviceFault":
         """Returns itself: a copy of a network is struck where the network is."""
@@ -123,39 +127,17 @@ class DeviceFault(CheckCell):
         differs = F.cast(F.logical_not(F.equal(values, before)), ms.float32)
         first = (self.cut(F.cast(each, ms.float32), (0,), (1,)) for each in (before, values))
         fresh = self.concat((turn, F.reshape(self.sum(differs), (1,)), *first))
-        told = self.assign(
-            struck, self.select(self.tile(turn * (1.0 - self.cut(struck, (0,), (1,))) > 0, (4,)), fresh, struck)
-        )
+        # Row 1 has the last strike, row 0 what is none: nothing else uses it, or layouts of parallel training differ.
+        told = self.tell(struck, F.cast(turn, ms.int32), F.reshape(fresh, (1, 4)))
         out = self.scatter(flat, F.reshape(at, (-1, 1)), values)
         return F.reshape(F.depend(F.depend(out, told), counted), x.shape)
 
-    def arm(self, *, active: bool) -> None:
-        """Makes the fault active or not, before a step."""
-        write(self.state()[0], np.full(1, active, np.float32))
+    def flip(self, x, bit, mantissa, bias, signs):
+        """Returns `x` with a bit flipped, in float32; 0 is the lowest bit.
 
-    def told(self, step: int) -> Change | None:
-        """Returns the first change since the last call; None if it changed nothing."""
-        struck = self.state()[2]
-        turn, elements, before, after = struck.asnumpy().tolist()
-        if not turn:
-            return None
-        write(struck, np.zeros(4, np.float32))
-        at = tuple(map(int, np.unravel_index(self._at[0], self._shape))) if self._shape else ()
-        return Change(step, self.where, int(elements), at, before, after)
-
-
-class Flip(CheckCell):
-    """Flip of one bit by exact arithmetic, for a compiled graph has no view of numbers as integers.
-
-    A zero gets the value that the bit alone has, and what would be NaN is infinite.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.select, self.rest, self.floor = P.Select(), P.FloorMod(), P.Floor()
-
-    def construct(self, x, bit, mantissa, bias, signs):
-        """Returns `x` with a bit flipped, in float32; 0 is the lowest bit."""
+        By exact arithmetic, for a compiled graph has no view of numbers as integers. A zero gets the value that the bit
+        alone has, and what would be NaN is infinite.
+        """
         value = F.cast(x, ms.float32)
         if bit == signs:
             return -value
@@ -185,6 +167,20 @@ class Flip(CheckCell):
             return self.select(size > 0, value * half * half, one * 2.0 ** (steps - bias))
         return self.select(size > 0, value * self.select(is_set, one * 0.5, one * 2.0), one * 2.0 ** (1 - bias))
 
+    def arm(self, *, active: bool) -> None:
+        """Makes the fault active or not, before a step."""
+        write(self.state()[0], np.full(1, active, np.float32))
+
+    def told(self, step: int) -> Change | None:
+        """Returns the last change since the last call; None if it changed nothing."""
+        struck = self.state()[2]
+        turn, elements, before, after = struck.asnumpy()[1].tolist()
+        if not turn:
+            return None
+        write(struck, np.zeros(_TOLD, np.float32))
+        at = tuple(map(int, np.unravel_index(self._at[0], self._shape))) if self._shape else ()
+        return Change(step, self.where, int(elements), at, before, after)
+
 
 class StruckGradient(CheckCell):
     """Identity whose gradient is struck, in graph mode and PyNative alike."""
@@ -208,20 +204,16 @@ class StruckGradient(CheckCell):
 
 
 class StruckOutput(CheckCell):
-    """Identity whose result is struck, and whose gradient is unchanged."""
+    """Identity whose result is struck, and whose gradient is unchanged.
+
+    It has no backward pass of its own, which does not compile in a pipeline.
+    """
 
     def __init__(self, strike: DeviceFault) -> None:
         super().__init__()
-        self.strike, self.replace = strike, _Replace()
+        self.strike = strike
 
     def construct(self, x):
         """Returns `x`, struck."""
-        return self.replace(x, self.strike(F.stop_gradient(x)))
-
-
-class _Replace(nn.Cell):
-    def construct(self, x, struck):
-        return struck
-
-    def bprop(self, x, struck, out, dout):
-        return dout, F.zeros_like(struck)
+        kept = F.stop_gradient(x)
+        return F.stop_gradient(self.strike(kept)) + (x - kept)

@@ -57,8 +57,9 @@ LAYOUTS = {
 _ON = {"NPU_ASD_ENABLE": "1"}
 _DOCUMENT = {**_ON, "ASD_PROTECTION": "document"}
 PROTECTIONS = {"none": {}, "document": _DOCUMENT, "full": _ON}
-
 _SHORT, _ALL = ("none", "document"), tuple(PROTECTIONS)
+PROTECTIONS["struck"] = {**_ON, "FAULTS": "gradient:.:flip=30:step=1 output:.:block=2:step=1:chance=0.5"}
+PROTECTIONS["wrong sums"] = {**_ON, "FAULTS": "sum:.:set=nan:step=1"}
 _DIVIDED_BLOCKS = "tensor-data pipeline pipeline-last optimizer-1 optimizer-2 recompute loss-scale accumulate 1024-last"
 _PLAN = (
     ("blocks", ("single", "data"), _ALL),

@@ -70,6 +70,17 @@ def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout,
     assert ("GetNext" in found["kinds"]) is (layout == "sunk") is ("GetNext" in without["kinds"])
 
 
+@pytest.mark.parametrize(
+    ("net", "layout", "protection"),
+    on_ascend(
+        *(("blocks", layout, "struck") for layout in ("data", "tensor-data", "pipeline", "optimizer-1", "sunk")),
+        ("blocks", "data", "wrong sums"),
+    ),
+)
+def test_injected_faults_compile(compiled, net, layout, protection):
+    assert "TensorScatterUpdate" in compiled(net, layout, protection)["kinds"]
+
+
 @pytest.mark.parametrize("protection", on_ascend(("document",)))
 def test_in_a_pipeline_a_rank_checks_the_cells_of_its_own_stage(compiled, protection):
     assert compiled("blocks", "pipeline", protection)["checked"] == "2 checkpoints: embedding, layers.0.norm.layer_norm"

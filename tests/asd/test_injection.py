@@ -9,32 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import ConfigError
-from asd.injection import PATTERNS, TARGETS, Fault
+from asd.injection import PATTERNS, Fault
+from benchmarks._host_fault import apply
 
 TYPES = ("float16", "float32", "float64")
 SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
 AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "noise": 0.5, "factor": 4.0}
 AMOUNTS |= {"zero": 2, "block": 2, "shift": 1}
-
-WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
-FINITE = ("scale", "noise", "factor")
-AMOUNT = {
-    "flip": st.integers(0, 63),
-    "set": st.floats(),
-    "stick": st.floats(),
-    **dict.fromkeys(("zero", "block", "shift"), st.integers(1, 10**6)),
-    **dict.fromkeys(FINITE, st.floats(allow_nan=False, allow_infinity=False)),
-}
-
-
-@st.composite
-def faults(draw):
-    pattern = draw(st.sampled_from(list(PATTERNS)))
-    positive, natural = st.integers(1, 10**9), st.integers(0, 10**9)
-    where = {"rank": draw(st.none() | natural), "elements": draw(positive), "seed": draw(natural)}
-    when = {"duration": draw(positive), "chance": draw(st.just(1.0) | st.floats(0, 1, exclude_min=True))}
-    amount = float(draw(AMOUNT[pattern]))
-    return Fault(draw(st.sampled_from(list(TARGETS))), draw(WHERE), pattern, amount, draw(positive), **when, **where)
 
 
 def fault(pattern="flip", amount=None, **options):
@@ -52,18 +33,21 @@ def bits(values):
 def corrupt(fault, before):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return fault.apply(before, 1)
+        return apply(fault, before)
 
 
-@given(faults())
-def test_a_fault_can_be_written_and_read_back(fault):
-    assert repr(Fault.parse(str(fault))) == repr(fault)  # in which nan equals nan
+TEXTS = {
+    "weight:w1:scale=1e6:step=10": Fault("weight", "w1", "scale", 1e6, 10, 1, None, 1, 0, 1.0),
+    "update:^x=1$:set=inf:step=3:duration=7:rank=0": Fault("update", "^x=1$", "set", math.inf, 3, 7, 0),
+    "sum:(?:a|b):c:zero=4:step=1:elements=2:seed=9:chance=1e-3": Fault(
+        "sum", "(?:a|b):c", "zero", 4, 1, elements=2, seed=9, chance=1e-3
+    ),
+}
 
 
-def test_what_is_left_out_has_a_default():
-    assert Fault.parse("weight:w1:scale=1e6:step=10") == Fault(
-        "weight", "w1", "scale", 1e6, 10, duration=1, rank=None, elements=1, seed=0
-    )
+@pytest.mark.parametrize(("text", "fault"), TEXTS.items())
+def test_a_fault_can_be_read_and_written(text, fault):
+    assert Fault.parse(text) == Fault.parse(str(fault)) == fault
 
 
 @pytest.mark.parametrize(
@@ -122,18 +106,7 @@ def test_type_and_shape_stay_and_the_original_is_not_touched(dtype, shape, patte
     after = corrupt(fault(pattern), before)
     assert (after.dtype, after.shape) == (before.dtype, before.shape)
     assert np.array_equal(bits(before), bits(kept))
-    change = fault(pattern).changes(before, after, 1, "norm")
-    differing = np.flatnonzero(bits(before) != bits(after))
-    assert change.elements == len(differing)
-    if before.size == 0:
-        assert change.elements == 0
-        assert (change.at, math.isnan(change.before)) == ((), True)
-    else:
-        assert change.elements > 0 or (pattern == "shift" and before.size == 1)
-        if change.elements == 0:
-            return
-        assert change.at == np.unravel_index(differing[0], before.shape)
-        assert repr((change.before, change.after)) == repr((float(before[change.at]), float(after[change.at])))
+    assert (bits(before) != bits(after)).any() == (before.size > (pattern == "shift"))
 
 
 @given(data=st.data(), dtype=st.sampled_from(TYPES), seed=st.integers(0, 2**32), elements=st.integers(1, 40))
@@ -144,23 +117,19 @@ def test_a_flip_changes_one_bit_of_each_chosen_element_and_flips_back(data, dtyp
     after = corrupt(flip, before)
     changed = bits(before) ^ bits(after)
     assert sorted(set(changed.tolist())) == sorted({0, 1 << bit} if elements < before.size else {1 << bit})
-    assert np.count_nonzero(changed) == min(elements, before.size) == flip.changes(before, after, 1, "").elements
+    assert np.count_nonzero(changed) == min(elements, before.size)
     assert np.array_equal(bits(corrupt(flip, after)), bits(before))
 
 
 @pytest.mark.parametrize(("dtype", "bit"), [("float16", 16), ("float32", 32)])
 def test_a_bit_that_the_type_lacks_is_an_error(dtype, bit):
     with pytest.raises(ConfigError, match=f"fault flip .* {bit}, .*for {dtype} is 0 to {bit - 1}"):
-        fault("flip", bit).apply(array(dtype), 1)
+        apply(fault("flip", bit), array(dtype))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_seed_alone_decides_and_every_step_is_alike(pattern):
-    before = array(shape=(6, 50))
-    for seed in range(3):
-        first, again = fault(pattern, seed=seed).apply(before, 1), fault(pattern, seed=seed).apply(before, 99)
-        assert np.array_equal(bits(first), bits(again))
-    results = {fault(pattern, seed=seed).apply(before, 1).tobytes() for seed in range(10)}
+def test_the_seed_decides(pattern):
+    results = {apply(fault(pattern, seed=seed), array(shape=(6, 50))).tobytes() for seed in range(10)}
     # One strikes all elements, and one has as many places as its period.
     assert len(results) > {"factor": 0, "zero": 2, "shift": 2}.get(pattern, 5)
 
@@ -175,32 +144,11 @@ def test_each_pattern_does_what_it_says():
     assert [int(column.all()) for column in (stuck == -1.0).T].count(1) == 1
     assert np.count_nonzero(stuck == -1.0) == 4
     assert (corrupt(fault("factor", 4.0), before) == 4 * before).all()
+    rows, columns = np.nonzero(corrupt(fault("zero", 2), before) == 0)
+    assert {*np.diff(np.unique(rows)), *np.diff(np.unique(columns))} == {2}
     noise = corrupt(fault("noise", 0.01), np.ones(10_000)) - 1
     assert noise.std() == pytest.approx(0.01, rel=0.05)
     assert noise.mean() == pytest.approx(0, abs=0.001)
-
-
-def test_an_array_that_is_not_contiguous_is_hit_like_its_copy():
-    before = array(shape=(6, 8)).T[::2]
-    assert np.array_equal(corrupt(fault(), before), corrupt(fault(), before.copy()))
-    assert fault().changes(before, corrupt(fault(), before), 1, "").elements == 1
-
-
-def test_a_change_of_the_sign_of_zero_or_inside_nan_is_counted():
-    before = np.array([0.0, np.nan], np.float32)
-    after = np.frombuffer((bits(before) ^ np.array([1 << 31, 1], "u4")).tobytes(), np.float32)
-    assert fault().changes(before, after, 1, "").elements == 2
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_zeroed_values_lie_at_equal_distances_in_both_axes(seed):
-    before = np.ones((24, 24), np.float32)
-    after = corrupt(fault("zero", 8, seed=seed), before)
-    where = after != before
-    rows, columns = np.flatnonzero(where.any(axis=1)), np.flatnonzero(where.any(axis=0))
-    assert set(np.diff(rows)) == set(np.diff(columns)) == {8}
-    assert where.sum() == len(rows) * len(columns)
-    assert (after[where] == 0).all()
 
 
 @pytest.mark.parametrize("chance", [1.0, 0.5, 0.01])
@@ -210,5 +158,5 @@ def test_an_intermittent_device_strikes_calls_by_chance_other_elements_each_time
     hit = [call for call, each in struck.items() if each is not None]
     assert len(hit) == pytest.approx(4000 * chance, rel=0.3)
     assert [call for call in range(4000) if some.of_call(call) is not None] == hit
-    results = {struck[call].apply(array(shape=(8, 8)), 1).tobytes() for call in hit[:20]}
+    results = {apply(struck[call], array(shape=(8, 8))).tobytes() for call in hit[:20]}
     assert (len(results) > 3) is (chance < 1)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
-from asd.operators.drill.inject import gradient_fault, numpy_operator
+from benchmarks._host_fault import gradient_fault, numpy_operator
 
 
 class Strike:

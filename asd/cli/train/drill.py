@@ -13,12 +13,13 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import number, whole_number
-from asd.config import Config
+from asd.config import Config, cann_version
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.rundir.disk import write_whole
@@ -54,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Makes the drill; returns 0 if all parts held, else 1."""
-    from asd.drill.job import NOT_HELD, Drill, DrillJob, command_of
+    from asd.drill.conclusions import NOT_HELD
+    from asd.drill.job import Drill
+    from asd.drill.trainings import DrillJob, command_of
+    from asd.exporters.prometheus.device_map import npu_smi_map
     from asd.exporters.report.drill import render
     from asd.exporters.run_files.event_log import read_events
     from asd.rundir.names import event_files
@@ -86,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
         if is_new:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    result = drill.result(describe_machine())
+    hardware = asdict(npu_smi_map()("", "Ascend:0").hardware) | {"cann": cann_version()}
+    result = drill.result({**describe_machine(), **hardware})
     write_whole(out / "drill.json", json.dumps(result, indent=1) + "\n")
     write_whole(out / "drill.html", render(result["versions"], drill.parts))
     _print(args, drill.parts, result)

@@ -18,6 +18,8 @@ from mindspore.train import RunContext
 from mindspore.train.callback import _InternalCallbackParam
 from mindspore.train.dataset_helper import _DataWrapper
 
+from asd.injection import Fault
+
 MODULES = {
     "llama": "llama",
     "qwen": "qwen",
@@ -67,6 +69,7 @@ def compile_step(make, layout, *, guarded):
         return time.process_time() - began
     if guarded:
         monitor.attach(step, optimizer)
+    _inject(step, optimizer)
     step.set_train()
     step(*[batch] * (2 if layout.own else 1))  # there a batch and its answers
     return time.process_time() - began
@@ -79,9 +82,19 @@ def _compile_sunk(step, optimizer, batch, monitor, last):
         training.train_network = part
         if monitor is not None:
             getattr(monitor, name)(RunContext(training))
+    _inject(step, optimizer)
     cell.compile()
     if last == "rerun":
         step.set_train().compile(batch)
+
+
+def _inject(step, optimizer):
+    for text in os.environ.get("FAULTS", "").split():
+        from asd.operators.drill.inject import FaultInjector
+
+        injector = FaultInjector(Fault.parse(text))
+        injector.attach(step, optimizer)
+        injector.begin_step()
 
 
 def _step(net, optimizer, layout):

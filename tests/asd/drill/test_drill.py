@@ -9,7 +9,7 @@ import pytest
 
 from asd.cli import main
 from asd.drill import REFUSED, TrainingPlan
-from asd.drill.job import DrillJob, command_of
+from asd.drill.trainings import DrillJob, command_of
 
 BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
 

@@ -8,6 +8,7 @@ one JSON object.
 
 import json
 import sys
+from pathlib import Path
 
 import mindspore as ms
 import numpy as np
@@ -16,10 +17,12 @@ from mindspore.communication import create_group, get_rank, init
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+sys.path.append(str(Path(__file__).parents[3]))
+
 from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor, tell_shard
-from asd.operators.drill.inject import numpy_operator
+from benchmarks._host_fault import apply, numpy_operator
 
 mode, layout = sys.argv[1:3]
 count, seed = map(int, sys.argv[3:])
@@ -59,7 +62,7 @@ def strike(place, array):
     fault, where, lasts = Now.strikes or (None, "", False)
     if where != place or fault.rank != rank or not (Now.runs == 1 or lasts):
         return array
-    faulty = fault.apply(array, Now.step)
+    faulty = apply(fault, array)
     Now.struck |= not np.array_equal(faulty, array)  # 0 of the other sign is the same number
     return faulty
 

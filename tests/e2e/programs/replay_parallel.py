@@ -2,19 +2,23 @@
 
 import json
 import sys
+from pathlib import Path
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank, init
 
+sys.path.append(str(Path(__file__).parents[3]))
+
 from asd import AnomalyDetected, Config
 from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
-from asd.operators.drill.inject import FaultInjector, gradient_fault
+from asd.operators.drill.inject import FaultInjector
 from asd.operators.gate.slots import table
 from asd.operators.rerun import audit, sibling_runs
+from benchmarks._host_fault import apply, gradient_fault
 
 DIVIDED = sibling_runs.operators_are_divided
 STORIES = {
@@ -44,7 +48,7 @@ def strike(gradient):
     """Of the weight `extra`, where it was computed: no checkpoint is there, so no injector finds the place."""
     fault = Fault.parse(STORIES[story])
     well_again = fault.duration == 1 and table().replaying is not story.endswith("alone")
-    return fault.apply(gradient, number) if fault.is_active(number, rank) and not well_again else gradient
+    return apply(fault, gradient) if fault.is_active(number, rank) and not well_again else gradient
 
 
 class Net(nn.Cell):

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asd.errors import ConfigError
-from asd.injection.patterns import PATTERNS, SHAPES, ElementChange, amount_is_valid
+
+Array = np.ndarray[Any, Any]
 
 TARGETS = {
     "gradient": "the gradient at a checkpoint",
@@ -23,7 +26,62 @@ TARGETS = {
     "output": "the forward output of a checked layer",
     "moment": "a state of the optimizer, before the step",
     "update": "a parameter, after the optimizer has changed it",
+    "sum": "the sum of a parameter's gradients over the ranks, as if one rank had sent a wrong one",
 }
+
+
+class Pattern(NamedTuple):
+    """Pattern of corruption of an array.
+
+    Attributes:
+        meaning: Description, which ends in the pattern's number.
+        operation: Operation on the values: `xor` with their bits, `multiply`, `set`, or `move`, which takes others.
+        is_valid: Returns whether a number is valid for the pattern.
+    """
+
+    meaning: str
+    operation: str
+    is_valid: Callable[[float], bool]
+
+
+def _is_bit(amount: float) -> bool:
+    return amount in range(64)
+
+
+def _is_count(amount: float) -> bool:
+    return amount >= 1 and float(amount).is_integer()
+
+
+def _anything(amount: float) -> bool:
+    del amount
+    return True
+
+
+_PATTERNS: Mapping[str, Pattern] = MappingProxyType(
+    {
+        "flip": Pattern("flips the bit with this number in one element, 0 being the lowest", "xor", _is_bit),
+        "scale": Pattern("multiplies one element by this factor", "multiply", math.isfinite),
+        "set": Pattern("sets one element to this value; inf and nan are valid", "set", _anything),
+        "stick": Pattern("sets one column, along the last axis, to this value", "set", _anything),
+        "noise": Pattern(
+            "multiplies every element by 1 plus noise of this standard deviation", "multiply", math.isfinite
+        ),
+        "factor": Pattern("multiplies every element by this factor", "multiply", math.isfinite),
+        "zero": Pattern("sets each so many-th element of each so many-th row to 0", "set", _is_count),
+        "block": Pattern("sets a block with sides of so many elements to 0", "set", _is_count),
+        "shift": Pattern("shifts one row, along the last axis, by so many elements", "move", _is_count),
+    }
+)
+PATTERNS = {name: pattern.meaning for name, pattern in _PATTERNS.items()}
+"""Descriptions of all patterns by name."""
+
+
+class ElementChange(NamedTuple):
+    """Change of some elements of a flat array, as data: every operator that has these can make it."""
+
+    at: Array  # indices of the elements that change
+    source: Array  # indices of the elements that their new values are computed from
+    operand: Array  # of the operation: one number, or one for each element
 
 
 class Change(NamedTuple):
@@ -78,7 +136,7 @@ class Fault:
             "seed": (self.seed >= 0, "it must be a number from 0 on"),
             "chance": (0 < self.chance <= 1, "it must be a number above 0, up to 1"),
             "amount": (
-                self.pattern in PATTERNS and amount_is_valid(self.pattern, self.amount),
+                self.pattern in PATTERNS and _PATTERNS[self.pattern].is_valid(self.amount),
                 "it must be a bit from 0 to 63, a count from 1 on, or a finite number",
             ),
         }
@@ -140,48 +198,43 @@ class Fault:
             return None
         return replace(self, seed=int(random.integers(2**31)), chance=1.0)
 
-    def apply(self, array: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
-        """Returns a corrupted copy of `array`, of the same type and shape.
-
-        Args:
-            array: float16, float32 or float64, any shape.
-            step: The training step; the same elements change in every step.
-
-        Raises:
-            ConfigError: The type does not have this bit.
-        """
-        del step  # a stuck datapath hits the same place again and again
-        faulty = np.array(array, copy=True, order="C")
-        if faulty.size == 0:
-            return faulty
-        with np.errstate(over="ignore", invalid="ignore"):
-            SHAPES[self.pattern].spoil(faulty, self.plan(faulty.shape, faulty.dtype))
-        return faulty
-
     @property
     def operation(self) -> str:
         """Returns the operation of its pattern."""
-        return SHAPES[self.pattern].operation
+        return _PATTERNS[self.pattern].operation
 
     def plan(self, shape: tuple[int, ...], dtype: Any) -> ElementChange:
         """Returns its change of a tensor that is not empty, as data."""
-        random, size = np.random.default_rng(self.seed), math.prod(shape)
+        random, size, amount = np.random.default_rng(self.seed), math.prod(shape), self.amount
         chosen = random.choice(size, size=min(self.elements, size), replace=False)
+        if self.pattern == "flip":
+            if amount >= 8 * dtype.itemsize:
+                raise ConfigError("fault flip", int(amount), f"valid for {dtype} is 0 to {8 * dtype.itemsize - 1}")
+            return ElementChange(chosen, chosen, np.array([1 << int(amount)], f"u{dtype.itemsize}"))
+        at = chosen if self.pattern in {"scale", "set"} else self._at(shape, random)
+        values = np.full(at.size if self.operation == "set" else 1, 0 if self.pattern in {"zero", "block"} else amount)
+        if self.pattern == "noise":
+            values = 1 + amount * random.standard_normal(at.size)
+        source = np.roll(at, int(amount)) if self.pattern == "shift" else at
         with np.errstate(over="ignore", invalid="ignore"):
-            return SHAPES[self.pattern].plan(shape, dtype, self.amount, chosen, random)
+            return ElementChange(at, source, values.astype(dtype))
 
-    def changes(self, before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], step: int, where: str) -> Change:
-        """Returns the change by `apply`, compared bit by bit."""
-        size = before.dtype.itemsize
-        differs = (
-            np.ascontiguousarray(before).view(np.uint8).reshape(-1, size)
-            != np.ascontiguousarray(after).view(np.uint8).reshape(-1, size)
-        ).any(axis=1)
-        hit = np.flatnonzero(differs)
-        if hit.size == 0:
-            return Change(step, where, 0, (), math.nan, math.nan)
-        first = tuple(int(i) for i in np.unravel_index(hit[0], before.shape))
-        return Change(step, where, int(hit.size), first, float(before[first]), float(after[first]))
+    def _at(self, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+        """Returns the elements of a pattern that has places of its own; rows are along the last axis."""
+        rows = np.arange(math.prod(shape)).reshape(-1, shape[-1] if shape else 1)
+        if self.pattern == "stick":
+            rows = rows[:, random.integers(rows.shape[1])]
+        elif self.pattern == "zero":
+            period = int(self.amount)
+            top, left = (int(random.integers(min(period, length))) for length in rows.shape)
+            rows = rows[top::period, left::period]
+        elif self.pattern == "block":
+            side = int(self.amount)
+            top, left = (int(random.integers(max(1, length - side + 1))) for length in rows.shape)
+            rows = rows[top : top + side, left : left + side]
+        elif self.pattern == "shift":
+            rows = rows[random.integers(rows.shape[0])]
+        return rows.reshape(-1)
 
     def __str__(self) -> str:
         amount = repr(float(self.amount)).removesuffix(".0")

@@ -1,0 +1,194 @@
+"""Trainings of a drill: runs them one after the other, each in a folder of its own, and reads what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from asd.drill import REFUSED, VARIABLE, TrainingPlan
+from asd.errors import ConfigError
+from asd.event import Event
+from asd.supervisor import keeper
+from asd.supervisor.processes import find_launcher, free_port, resolve
+from asd.verdict import Level
+
+_MOST_LINES, _TAIL = 16, 65536
+
+
+class DrillJob(NamedTuple):
+    """A drill to make.
+
+    Attributes:
+        command: Training command with the path of its program.
+        environ: Environment of the trainings.
+        out: Folder for results and, while it lasts, for the trainings; it exists.
+        minutes: Longest time of all.
+        steps: Steps of each training.
+        faults: Number of faults to try.
+        pairs: Pairs of trainings without and with detection.
+        redirects: Whether files that the training writes are redirected.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    out: Path
+    minutes: float
+    steps: int
+    faults: int
+    pairs: int
+    redirects: bool
+
+
+@dataclass
+class Trained:
+    """Result of one training.
+
+    Attributes:
+        code: Exit code; None if it had to be killed, as its time was over.
+        seconds: Duration.
+        records: Records by `asd.operators.drill.child`, one for each rank, in their order.
+        events: Events, by time.
+        statuses: Status of each rank, as JSON.
+        tail: Last lines of its output.
+    """
+
+    code: int | None
+    seconds: float
+    records: list[dict[str, Any]]
+    events: list[Event]
+    statuses: list[dict[str, Any]]
+    tail: list[str]
+
+    @property
+    def ended(self) -> bool:
+        """Returns whether the drill ended it, after all its steps."""
+        return self.code == 0 and bool(self.records) and all(record["ended"] for record in self.records)
+
+    def of(self, level: Level) -> list[Event]:
+        """Returns the anomalies of this level."""
+        return [event for event in self.events if event.kind == "anomaly" and event.level is level]
+
+
+class Trainings:
+    """Runs the trainings of a drill.
+
+    Args:
+        job: What to do.
+        work: Folder for them; it exists.
+        events_of: Reads all events of a run folder.
+
+    Attributes:
+        steps: Steps of each training from now on.
+    """
+
+    def __init__(self, job: DrillJob, work: Path, events_of: Callable[[Path], list[Event]]) -> None:
+        self._job, self._work, self._events_of, self.steps = job, work, events_of, job.steps
+        self._end, self._number, self._longest = time.monotonic() + job.minutes * 60, 0, 0.0
+
+    def seconds_left(self) -> float:
+        """Returns how long a process may run: to the end of the drill, but at least a minute."""
+        return max(60.0, self._end - time.monotonic())
+
+    def has_time(self, trainings: int = 1) -> bool:
+        """Returns whether so many trainings will end in time, if each takes as long as the longest one did."""
+        return time.monotonic() + trainings * self._longest < self._end
+
+    def train(self, detects: str, fault: str = "", *, follow: Callable[[Path], None] | None = None) -> Trained:
+        """Runs one training to its end, and removes its folder.
+
+        Args:
+            detects: Value of `NPU_ASD_ENABLE`.
+            fault: Fault to inject, as text.
+            follow: Called with its run folder once it has begun.
+
+        Raises:
+            ConfigError: It writes what cannot be redirected.
+        """
+        self._number += 1
+        folder = self._work / f"{self._number}"
+        TrainingPlan(str(folder), self.steps, self._job.redirects, fault).save()
+        run_dir, temporary, log = folder / "run", folder / "tmp", folder / "log"
+        temporary.mkdir()
+        settings = {
+            VARIABLE: str(folder),
+            "ASD_RUN_DIR": str(run_dir),
+            "ASD_RUN": f"drill-{self._number}",
+            "NPU_ASD_ENABLE": detects,
+            "TMPDIR": str(temporary),
+            "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # The launcher starts a Python by its name.
+            "PATH": os.pathsep.join(
+                [str(Path(self._job.command[0]).parent), self._job.environ.get("PATH", os.defpath)]
+            ),
+        }
+        if fault:
+            settings |= {"ASD_ON_ANOMALY": "skip"}
+        began = time.monotonic()
+        environ = {**self._job.environ, **settings}
+        with log.open("wb") as output, running(self._job.command, environ, output) as process:
+            if follow is not None:
+                follow(run_dir)
+            code = wait(process, self.seconds_left())
+        seconds = time.monotonic() - began
+        self._longest = max(self._longest, seconds)
+        workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
+        tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
+        records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
+        statuses = [json.loads(path.read_text()) for path in run_dir.glob("status-rank*.json")]
+        events = sorted(self._events_of(run_dir), key=lambda event: event.time)
+        if (refused := folder / REFUSED).exists():
+            path = refused.read_text(encoding="utf-8").splitlines()[0]
+            raise ConfigError(
+                "COMMAND", path, "the training must write only files that can be redirected: pass --allow-writes"
+            )
+        shutil.rmtree(folder)
+        return Trained(code, seconds, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
+
+
+@contextmanager
+def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
+    kept = [sys.executable, "-I", keeper.__file__, str(os.getpid()), *words]
+    process = subprocess.Popen(
+        kept, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Returns the exit code of a process; None if it is still running when the time is over."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def command_of(words: Sequence[str], ranks: int | None, out: Path, path: str) -> list[str]:
+    """Returns the training command with the path of its program, behind MindSpore's launcher where ranks are given."""
+    command = resolve(words, path)
+    if ranks is None:
+        return command
+    counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--log_dir={out / 'msrun'}"]
+    address = ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
+    script = command[1:] if Path(command[0]).name.startswith("python") else command
+    return [find_launcher(command[0], path), *counts, *address, *script]
