@@ -16,7 +16,7 @@ FIRST_CALL, NEXT_CALL, CALLS_ALIKE = 3, 4, 256
 _FACTORS = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # primes, so that misfits of ranks rarely cancel
 _MANY = 1 << 20  # calls after which the counts begin from 0, before float32 can hold them no longer
 _UNHELD = np.float32(-9)
-_OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
+OVERFLOWS = 1e30  # differences that rounding may make of numbers whose weighted sums may leave the range of float32
 _MOST_UNREAD = 10  # unread updates after which the gate's listener is called
 
 
@@ -76,13 +76,15 @@ class LinkSums:
             and what rounding may make of them.
         outputs: float32 of shape (n,): sums of what comes out.
         found: float32 of shape (1 + 2n,), in graphs: misfits of all ranks, and `shares` summed over them.
+        call: float32 of shape (1,): number of the guard's call for which `shares` and `outputs` add up.
     """
 
     def __init__(self, weights: Sequence[Parameter], group: str) -> None:
         self.names, self.group, count = [weight.name for weight in weights], group, len(weights)
         self.halves = np.array([weight.dtype == ms.float16 for weight in weights])
-        sizes = {"shares": 2 * count, "outputs": count, "found": 1 + 2 * count}
-        self.shares, self.outputs, self.found = (new_parameter(name, np.zeros(size)) for name, size in sizes.items())
+        sizes = {"shares": 2 * count, "outputs": count, "found": 1 + 2 * count, "call": 1}
+        made = [new_parameter(name, np.zeros(size)) for name, size in sizes.items()]
+        self.shares, self.outputs, self.found, self.call = made
         self.seen: np.ndarray | None = None  # `found` of the last update, until it is judged
 
     def note(self, found: np.ndarray) -> None:
@@ -104,7 +106,7 @@ class LinkSums:
         if seen is None:
             return []
         differences, allowed = np.split(seen[1:], 2)
-        is_overflow = ~(allowed < _OVERFLOWS) | (self.halves & ~np.isfinite(differences))
+        is_overflow = ~(allowed < OVERFLOWS) | (self.halves & ~np.isfinite(differences))
         return [int(i) for i in np.flatnonzero(self.misfits(seen[1:]) & ~is_overflow)]
 
     def words(self, wrong: Sequence[int]) -> dict[str, Any]:

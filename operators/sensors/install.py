@@ -11,7 +11,7 @@ from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.site import Site, is_ours
 from asd.operators.gate.slots import table
 from asd.operators.gate.tap import make_tap
-from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.class_swap import put_on
 from asd.operators.private.layout import cells_of_other_stages
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.sensors.base import ASDBase
@@ -36,19 +36,11 @@ class Installation:
 
     sites: list[Site] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    _layers: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
 
     @property
     def found(self) -> list[str]:
         """Names of the checkpoints."""
         return [site.name for site in self.sites]
-
-    def remove(self) -> None:
-        """Takes the taps out again; a graph compiled in between keeps them."""
-        for cell, layer in self._layers:
-            take_off(cell, layer)
-            del cell.asd_tap
-        self._layers.clear()
 
     def __str__(self) -> str:
         lines = [f"{len(self.found)} checkpoints: {', '.join(self.found)}"]
@@ -93,7 +85,7 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
             done.left_out.append((name or type(cell).__name__, reason))
         else:
-            done.sites.append(_attach(name or type(cell).__name__, cell, done))
+            done.sites.append(_attach(name or type(cell).__name__, cell))
     if not done.sites:
         raise _nothing_to_check(net, len(cells), done)
     return done
@@ -208,25 +200,20 @@ class _Uncast(CheckCell):
         return self.tap(x)
 
 
-def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
+def _attach(name: str, cell: nn.Cell) -> Site:
     if getattr(cell, "asd_tap", None) is not None:
         known: Site = cell.asd_tap.site
         return known
-    site = _claim(table().new_site(name), name)
-    # At the output, where the gradient is complete before the layer's own backward pass: no order of additions changes.
-    _swap(cell, _Uncast(make_tap(site)), done)
-    return site
-
-
-def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
-    base = type(cell)
+    site, base = _claim(table().new_site(name), name), type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]
+        # At the output the gradient is complete before the layer's own backward pass: no order of additions changes.
         def construct(self, *args, **kwargs):
             output = super().construct(*args, **kwargs)
             if isinstance(output, tuple):
                 return (self.asd_tap(output[0]), *output[1:])
             return self.asd_tap(output)
 
-    cell.asd_tap = tap
-    done._layers.append((cell, put_on(cell, Tapped)))
+    cell.asd_tap = _Uncast(make_tap(site))
+    put_on(cell, Tapped)
+    return site

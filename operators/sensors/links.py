@@ -11,7 +11,7 @@ from mindspore.communication import get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.gate.guard_state import CALLS_ALIKE, NEXT_CALL, Count, GuardState, LinkSums, write
+from asd.operators.gate.guard_state import CALLS_ALIKE, NEXT_CALL, OVERFLOWS, Count, GuardState, LinkSums, write
 from asd.operators.gate.slots import table
 from asd.operators.gate.statistics import SMALL
 from asd.operators.gate.tap import hidden
@@ -28,6 +28,7 @@ _ALIKE, _NEXT, _PARTS = float(CALLS_ALIKE), float(NEXT_CALL), float(PARTS)
 _STACK, _SUM, _CONCAT, _FLAT, _CAST, _GATHER = P.Stack(), P.ReduceSum(), P.Concat(), P.Reshape(), P.Cast(), P.Gather()
 _ABS, _MAX, _SQRT, _ASSIGN = P.Abs(), P.ReduceMax(keep_dims=True), P.Sqrt(), P.Assign()
 _LOWER, _DIVIDE, _REST = P.Minimum(), P.FloorDiv(), P.FloorMod()
+_SELECT, _BOTH, _EQUAL = P.Select(), P.LogicalAnd(), P.Equal()
 
 
 class Links(CheckCell):
@@ -36,7 +37,7 @@ class Links(CheckCell):
     Elements have weights, so that errors do not cancel. Of a large gradient every `PARTS`-th row of elements is read,
     other rows in each step; a row is summed before it is weighted, which saves a read. This rank's share of a
     difference is its sum before the reducer less what falls to it of the sum after: over all ranks the shares come to
-    0, in whatever groups of ranks reducers work.
+    0, in whatever groups of ranks reducers work. Of several calls before one update, as for micro-batches, they add up.
 
     Args:
         reducer: The reducer.
@@ -48,7 +49,7 @@ class Links(CheckCell):
     def __init__(self, reducer: nn.Cell, own: Any, weights: Sequence[Parameter], state: GuardState) -> None:
         super().__init__()
         group = reducer.allgather.group
-        self.own, self.state, self.ranks = own, state, float(get_group_size(group))
+        self.own, self.state, self.ranks, own.is_linked = own, state, float(get_group_size(group)), True
         self.factor = float(reducer.degree.asnumpy()) if reducer.mean else 1.0
         alike: dict[tuple[int, int, str], list[int]] = {}
         for i, weight in enumerate(weights):
@@ -71,32 +72,44 @@ class Links(CheckCell):
         self.in_graph = tuple(Tensor([own.sites[i].slot for i in each], ms.int32) for each in self.members)
         self.in_python = tuple(Tensor([len(weights) - 1 - i for i in each], ms.int32) for each in self.members)
         self.call_at = Tensor([Count.CALLS * table().GUARDS + state.number], ms.int32)
-        self.held = hidden(table().worst, table().counts, link.shares, link.outputs)
+        self.held = hidden(table().worst, table().counts, link.shares, link.outputs, link.call)
 
     def __call__(self, gradients, reduced):
         """Measures at once in PyNative; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients, reduced)
         self._note(gradients, reduced)
+        self.own.is_noted = False
         return reduced
 
     @shielded
     def _note(self, gradients: Any, reduced: Any) -> None:
         norms, self.own.norms = self.own.norms, None
         if norms is not None and len(norms) == len(self.own.sites):
-            turn = Tensor([self.state.calls_by_python % (CALLS_ALIKE // NEXT_CALL) % PARTS], ms.int32)
-            *_, shares, outputs = self.held()
+            number = self.state.calls_by_python % (CALLS_ALIKE // NEXT_CALL)
+            turn, last = Tensor([number % PARTS], ms.int32), Tensor([number], ms.float32)
             found, after = self.compare(gradients, reduced, norms, self.in_python, turn)
-            write(shares, found)
-            write(outputs, after)
+            for to, value in zip(self.held()[2:], self.add(found, after, last), strict=True):
+                write(to, value)
 
     def construct(self, gradients, reduced):
         """Hands on what the reducer returned."""
-        worst, counts, shares, outputs = self.held()
+        if self.own.is_noted:
+            return reduced
+        worst, counts, shares, outputs, last = self.held()
         # All ranks count calls alike, or the gate refuses.
-        turn = _CAST(_REST(_DIVIDE(_REST(_GATHER(counts, self.call_at, 0), _ALIKE), _NEXT), _PARTS), ms.int32)
+        number = _DIVIDE(_REST(_GATHER(counts, self.call_at, 0), _ALIKE), _NEXT)
+        turn = _CAST(_REST(number, _PARTS), ms.int32)
         found, after = self.compare(gradients, reduced, F.depend(worst, gradients), self.in_graph, turn)
-        return F.depend(reduced, (_ASSIGN(shares, found), _ASSIGN(outputs, after)))
+        found, after, number = self.add(found, after, number)
+        return F.depend(reduced, (_ASSIGN(shares, found), _ASSIGN(outputs, after), _ASSIGN(last, number)))
+
+    def add(self, found, after, number):
+        """Returns sums with those of earlier calls for the same update, finite ones, and the number of that update."""
+        _, _, shares, outputs, last = self.held()
+        found = found + _SELECT(_BOTH(_EQUAL(last, number), _ABS(shares) < OVERFLOWS), shares, F.zeros_like(shares))
+        after = after + _SELECT(_BOTH(_EQUAL(last, number), _ABS(outputs) < OVERFLOWS), outputs, F.zeros_like(outputs))
+        return found, after, number
 
     def compare(self, gradients, reduced, norms, at, turn):
         """Returns this rank's shares of the differences, with what rounding may make of them, and the sums after.
@@ -138,9 +151,9 @@ class Links(CheckCell):
         if self.rows[k] > 1:
             rows = _LOWER(self.starts[k] + turn, self.last[k])
         for i in self.members[k]:
-            some = _FLAT(tensors[i], (-1, self.rows[k]))
+            some = tensors[i]
             if self.rows[k] > 1:
-                some = _GATHER(some, rows, 0)
+                some = _GATHER(_FLAT(some, (-1, self.rows[k])), rows, 0)
             some = some if some.dtype == ms.float32 else _CAST(some, ms.float32)
             found = (*found, _SUM(some, 1) if self.rows[k] > 1 else _FLAT(some, (-1,)))  # type: ignore[assignment]
         return _STACK(found)

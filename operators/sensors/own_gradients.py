@@ -136,15 +136,18 @@ class OwnGradients(nn.Cell):
         super().__init__(auto_prefix=False)
         self.sites = tuple(sites)
         self.norms: Any = None  # in PyNative, of the last call, from the last gradient on
+        self.is_linked = self.is_noted = False  # by `Links`; by Python, so not by the reducer's code, which is compiled
         self.observe = make_observer(self.sites)
 
     def __call__(self, gradients):
         """Measures at once in PyNative; a graph that calls it compiles `construct`."""
         if ms.get_context("mode") == ms.GRAPH_MODE:
             return super().__call__(gradients)
-        self.norms = note(self.sites, gradients)
+        self.norms, self.is_noted = note(self.sites, gradients), self.is_linked
         return gradients
 
     def construct(self, gradients):
         """Hands the gradients on."""
+        if self.is_noted:
+            return gradients
         return F.depend(gradients, self.observe(gradients))

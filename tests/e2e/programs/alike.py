@@ -4,9 +4,9 @@ What happens is one of `damage` (a bit of a weight of the last rank flips after 
 rank 0 saves after steps 2 and 4), `unlike` (every rank begins with other weights), `kill` and `stop` (rank 0 saves
 after step 3, and the last rank does that to itself when it should compare its weights after step 4); or `parts` and
 `labels`, where a bit of rank 1 flips as for `damage`, and the last rank holds another part than the others, or each
-rank a last layer of its own; or `links`, where an all-reduce delivers wrong sums, in step 5 to the last
-rank alone. Weights are compared after step 4, for `checkpoint` after steps 3 and 6. Each rank prints one JSON object a
-step.
+rank a last layer of its own; or `links`, where the all-reduce of the first of two micro-batches delivers wrong
+sums, in step 5 to the last rank alone. Weights are compared after step 4, for `checkpoint` after steps 3 and 6. Each
+rank prints one JSON object a step.
 """
 
 import json
@@ -24,13 +24,27 @@ if LINKS := sys.argv[2] == "links":
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from mindspore.communication import get_group_size, get_rank, init
 from small_net import Net
 
 from asd import AnomalyDetected, Config, RankLostError
 from asd.demo.llama import digest
 from asd.operators import StepMonitor, tell_shard
+
+
+class InTwo(nn.TrainOneStepCell):
+    """A step of two micro-batches, each with a reduction of its own."""
+
+    def construct(self, x, y):
+        loss, first = self.reduced(x[:2], y[:2])
+        more, second = self.reduced(x[2:], y[2:])
+        return ops.depend(loss + more, self.optimizer(ops.HyperMap()(ops.Add(), first, second)))
+
+    def reduced(self, x, y):
+        loss = self.network(x, y)
+        return loss, self.grad_reducer(self.grad(self.network, self.weights)(x, y, ops.ones_like(loss)))
+
 
 mode, story, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
@@ -55,7 +69,7 @@ optimizer = nn.Adam(net.trainable_params(), 1e-2)
 each = 3 if story == "checkpoint" else 4
 config = Config(protection="full" if LINKS else "document", enable=1, on_anomaly=action, weight_hash=each)
 monitor = StepMonitor(config)
-train_step = nn.TrainOneStepCell(net, optimizer).set_train()
+train_step = (InTwo if LINKS else nn.TrainOneStepCell)(net, optimizer).set_train()
 monitor.attach(train_step if LINKS else net, optimizer)
 targets = Tensor(np.ones((4, 1), np.float32))
 
