@@ -21,12 +21,7 @@ class Ending:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._can_roll_back = False
-        self._roll_backs: list[int] = []  # steps after which one was requested
-
-    @property
-    def rolled_back(self) -> bool:
-        """Returns whether a roll-back was requested."""
-        return bool(self._roll_backs)
+        self.roll_backs: list[int] = []  # steps after which one was requested
 
     def look_for_roll_back(self, callbacks: Any) -> None:
         """Enables roll-backs if `callbacks` have MindSpore's callback for it and the environment switches it on."""
@@ -44,8 +39,8 @@ class Ending:
             fatal = damage if self._config.refuses else None
         if fatal is None:
             return None
-        in_vain = step in self._roll_backs or len(self._roll_backs) == _MOST_ROLL_BACKS
+        in_vain = step in self.roll_backs or len(self.roll_backs) == _MOST_ROLL_BACKS
         if not self._can_roll_back or in_vain:
             return AnomalyDetected(fatal)
-        self._roll_backs.append(step)
+        self.roll_backs.append(step)
         return TrainingResultError(fatal)

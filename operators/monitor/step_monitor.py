@@ -69,11 +69,12 @@ class StepMonitor(Callback):
         super().__init__()
         self.config = config if config is not None else Config.of_process()
         if config is None:
-            _name_unknown_variables()
-            if not self.config.enabled:
-                _say_that_it_is_off()
-        if self.config.enabled:
-            _name_newer_version()
+            for name, instead in unknown_variables().items():
+                _warn_once(f"{name} is not read by asd and changes nothing here: use {instead}")
+            if not self.config.enabled:  # a program that passes a `Config` needs no warning
+                _warn_once("nothing is checked: NPU_ASD_ENABLE is 0; set it to 1, 2 or 3 to detect.")
+        if self.config.enabled and (newer := newer_version()):
+            _warn_once(newer)
         self._declared: dict[int, Step] = {}
         self._sunk: Step | None = None
         self._training = TrainingWatch(
@@ -266,20 +267,5 @@ class StepMonitor(Callback):
 
 
 @functools.cache
-def _name_unknown_variables() -> None:
-    """Warns once of settings that have no effect, as they are mistyped or were renamed."""
-    for name, instead in unknown_variables().items():
-        _LOG.warning("%s is not read by asd and changes nothing here: use %s", name, instead)
-
-
-@functools.cache
-def _name_newer_version() -> None:
-    """Warns once of checks that are off with a MindSpore version that this package was not tested with."""
-    if sentence := newer_version():
-        _LOG.warning("%s", sentence)
-
-
-@functools.cache
-def _say_that_it_is_off() -> None:
-    """Warns once that a monitor in the program checks nothing; a program that passes a `Config` needs no warning."""
-    _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; set it to 1, 2 or 3 to detect.")
+def _warn_once(sentence: str) -> None:
+    _LOG.warning("%s", sentence)

@@ -460,7 +460,7 @@ class TrainingWatch:
 
     def follow_roll_back(self) -> None:
         """Takes over the rule state of the step to which MindSpore went back, if it was asked to go back."""
-        if not self._ending.rolled_back:
+        if not self._ending.roll_backs:
             return
         monitor = self._active()
         if self._rule_state.follow_roll_back(resumed_step(self._optimizer)):

@@ -1,9 +1,5 @@
 """Replaces MindSpore's norm operators by checking ones, and adds a monitor to every training."""
 
-from __future__ import annotations
-
-from types import TracebackType
-
 from mindspore import ops
 from mindspore.ops import operations
 
@@ -16,17 +12,7 @@ from asd.operators.start import autostart
 _REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
 
 
-class Enabled:
-    """Result of `enable`: a context manager that calls `disable` on leaving."""
-
-    def __enter__(self) -> Enabled:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        disable()
-
-
-def enable() -> Enabled:
+def enable() -> None:
     """Replaces `LayerNorm` and `RmsNorm` of `mindspore.ops` by check operators, for layers built from now on.
 
     Every training of this process is judged from now on as well, see `asd.operators.start.autostart`, unless it has a
@@ -37,7 +23,6 @@ def enable() -> Enabled:
         for name, replacement in _REPLACEMENTS.items():
             patches.replace(module, name, replacement)
     autostart.start()
-    return Enabled()
 
 
 def disable() -> None:

@@ -1,5 +1,6 @@
 """Small networks with norms and embeddings, ways to train them, and the truth about their gradients."""
 
+import contextlib
 import ctypes
 from functools import cache
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from mindspore.train.callback import _CallbackManager, _InternalCallbackParam
 from mindspore.train.dataset_helper import _DataWrapper
 
 from asd import Config
+from asd.operators import disable, enable
 from asd.operators.gate.slots import table
 from asd.operators.ranks.weights import hashes_of
 
@@ -24,6 +26,14 @@ SLOW = pytest.mark.slow
 BOTH = pytest.mark.parametrize("mode", ["graph", "pynative"], indirect=True)
 GRAPH = pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)], indirect=True)
 """In one mode for `make test`, in the other one too for `make test-slow`."""
+
+
+@contextlib.contextmanager
+def with_check_operators():
+    """Layers that are built inside have check operators."""
+    enable()
+    yield
+    disable()
 
 
 def ids(seed=0, batch=2, length=5):

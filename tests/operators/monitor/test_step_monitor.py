@@ -119,8 +119,7 @@ def test_switched_off_it_does_nothing_at_all():
 
 
 def test_switched_off_or_mistyped_in_the_environment_is_said_once_and_by_its_config_never(caplog, monkeypatch):
-    for said in (step_monitor._say_that_it_is_off, step_monitor._name_unknown_variables):
-        said.cache_clear()
+    step_monitor._warn_once.cache_clear()
     monkeypatch.setenv("NPU_ASD_ENABLE", "0")
     monkeypatch.setenv("ASD_RUL", "adaptive")
     for settings in (Config(protection="document", enable=0), None, None):

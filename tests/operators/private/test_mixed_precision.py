@@ -5,12 +5,12 @@ from functools import cache
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import SLOW, assert_same_bits, fill, values
+from checked_nets import SLOW, assert_same_bits, fill, values, with_check_operators
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd import Config
-from asd.operators import StepMonitor, enable
+from asd.operators import StepMonitor
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -107,7 +107,7 @@ def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(prec
 )
 def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_those_do(precision, mode, enabled):
     losses, weights = bare(precision, mode)
-    with enable():
+    with with_check_operators():
         checked_losses, checked_weights = run(precision, StepMonitor(sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
@@ -165,6 +165,6 @@ class Normed(nn.Cell):
 def test_amp_that_writes_the_source_anew_takes_a_network_with_check_operators(enabled):
     x = Tensor(np.arange(8, dtype=np.float32).reshape(2, 4))
     bare = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
-    with enable():
+    with with_check_operators():
         checked = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
     np.testing.assert_array_equal(checked, bare)

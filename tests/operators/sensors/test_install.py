@@ -15,11 +15,12 @@ from checked_nets import (
     ids,
     readings,
     targets,
+    with_check_operators,
 )
 from mindspore import Tensor, amp, mint, nn
 
 from asd import ConfigError, UnsupportedError
-from asd.operators import GatherASD, LayerNormASD, enable, install
+from asd.operators import GatherASD, LayerNormASD, install
 from asd.operators.gate import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -157,7 +158,7 @@ def test_no_parameter_is_added_anywhere(tmp_path):
 def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_twice(enabled):
     class WithOperators(Decoder):
         def __init__(self):
-            with enable():
+            with with_check_operators():
                 super().__init__()
             self.embedding.gather = GatherASD()
 
@@ -171,7 +172,7 @@ def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_t
 
 
 def test_check_operators_that_are_off_leave_the_cell_to_the_tap():
-    with enable():
+    with with_check_operators():
         norm = nn.LayerNorm((HIDDEN,))
     assert isinstance(norm.layer_norm, LayerNormASD)
     assert install(Holder(norm=norm)).found == ["norm"]
