@@ -23,10 +23,7 @@ def any_scene(request):
 def three_strikes(scene, **changes):
     """What follows from three strikes of node7."""
     actions = [scene.raises(step, **changes) for step in (1, 2, 3)]
-    return [
-        *actions,
-        *[each.action for each in scene.handler.tick(scene.clock.now + 31.0) if each.device.host == "node7"],
-    ]
+    return actions + [each.action for each in scene.handler.tick(scene.clock.now + 31.0) if each.device.host == "node7"]
 
 
 @pytest.mark.parametrize("in_advance", [True, False])
