@@ -70,45 +70,25 @@ class Problems(Part):
 
 @dataclass(slots=True)
 class StepRecord:
-    """Record of the step that was just run.
+    """Record of the step that was just run."""
 
-    Attributes:
-        number: Number of the step, from 1.
-        outputs: Its outputs; those of its rerun, if there was one that counts.
-        scale: Its loss scale.
-        refused: Whether its update was refused; that of the rerun, if there was one.
-        readings: Readings of its checkpoints, from the rerun if there was one; None until they are read.
-        again: Whether there was a rerun that counts.
-        withheld: Reason why an update was refused because of an earlier step; else empty.
-        lost: Reason why an update was refused for good without a first-level anomaly on any rank; else empty.
-        vanished: Readings that were suspicious in the first run and not in the rerun.
-        elsewhere: Whether any rank has vanished readings.
-        attribution: Ranks with vanished readings, or ranks to blame for a refusal; None where unknown.
-        events: Events found so far.
-        fatal: The first of them at first level.
-        shown: Loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal.
-        among: Which of several steps of one call it is, in words; empty where the call made one.
-        is_link: Whether a reduction delivered wrong sums, which no rerun on this device explains.
-        damage: Event that reports damaged weights, where refusing an update no longer helps.
-    """
-
-    number: int
-    outputs: Any
-    scale: float
-    refused: bool
-    readings: Sequence[Reading] | None = None
-    again: bool = False
-    withheld: str = ""
-    lost: str = ""
-    vanished: Sequence[Reading] = ()
-    elsewhere: bool = False
-    attribution: Attribution | None = None
-    events: list[Event] = field(default_factory=list)
-    fatal: Event | None = None
-    damage: Event | None = None
-    shown: float = 0.0
-    among: str = ""
-    is_link: bool = False
+    number: int  # of the step, from 1
+    outputs: Any  # those of its rerun, if there was one that counts
+    scale: float  # its loss scale
+    refused: bool  # whether its update was refused; that of the rerun, if there was one
+    readings: Sequence[Reading] | None = None  # of the rerun if there was one; None until they are read
+    again: bool = False  # whether there was a rerun that counts
+    withheld: str = ""  # reason why an update was refused because of an earlier step; else empty
+    lost: str = ""  # reason why an update was refused for good without a first-level anomaly on any rank; else empty
+    vanished: Sequence[Reading] = ()  # readings that were suspicious in the first run and not in the rerun
+    elsewhere: bool = False  # whether any rank has vanished readings
+    attribution: Attribution | None = None  # to ranks with vanished readings, or to blame for a refusal, if known
+    events: list[Event] = field(default_factory=list)  # events found so far
+    fatal: Event | None = None  # the first of them at first level
+    damage: Event | None = None  # event that reports damaged weights, where refusing an update no longer helps
+    shown: float = 0.0  # loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal
+    among: str = ""  # which of several steps of one call it is, in words; empty where the call made one
+    is_link: bool = False  # whether a reduction delivered wrong sums, which no rerun on this device explains
 
     @property
     def broken(self) -> list[str]:

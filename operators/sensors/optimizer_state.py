@@ -23,18 +23,12 @@ FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
 class StateGroup(NamedTuple):
-    """Tensors of one kind.
+    """Tensors of one kind."""
 
-    Attributes:
-        name: `weight`, or the prefix of the weights' names.
-        second_moment: Whether its values are sums of squares.
-        parameters: Parameters of floating-point types, with the number of the weight of each in `weights`.
-    """
-
-    name: str
-    second_moment: bool
-    parameters: list[Parameter]
-    weights: list[int]
+    name: str  # `weight`, or the prefix of the weights' names
+    second_moment: bool  # whether its values are sums of squares
+    parameters: list[Parameter]  # of floating-point types
+    weights: list[int]  # number in `OptimizerState.weights` of the weight of each
 
 
 class OptimizerState:
