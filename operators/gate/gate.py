@@ -1,4 +1,4 @@
-"""A monitor's share of the table: its sites, its guards, and the state of its gate."""
+"""A monitor's share of the table, its sites, its guards, the state of its gate; and the gates of a table."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -6,6 +6,7 @@ from typing import Any
 
 from mindspore import Parameter
 
+from asd.errors import UnsupportedError
 from asd.operators.gate.site import Site
 
 
@@ -24,7 +25,8 @@ class Gate:
         updated: Whether an optimizer was called between the last two reads.
         second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
-        before_update: Reference to what is called before an update that Python makes.
+        before_update: Reference to what is called before an update that Python makes; it returns what `mended` is.
+        mended: Whether the step is to be re-run, as it was computed with memory that has been put back since.
         fault: In what the device disagreed with itself since a monitor looked, see `Table.read`; mostly empty.
         label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
@@ -34,11 +36,11 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = self.updated = self.second_level = self.withholds = False
+        self.active = self.armed = self.updated = self.second_level = self.withholds = self.mended = False
         self.refused, self.fault = 0, ""
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None
-        self.before_update: weakref.WeakMethod[Callable[[], None]] | None = None
+        self.before_update: weakref.WeakMethod[Callable[[], bool | None]] | None = None
         self._monitor: weakref.ref[object] | None = None
 
     def serve(self, monitor: object) -> None:
@@ -63,3 +65,23 @@ class Gate:
         site.owner, site.watched = weakref.ref(self), True
         if site not in self.sites:
             self.sites.append(site)
+
+
+class Gates:
+    """Gates of one table, at most `capacity`, by number; the sites that no monitor owns belong to `default`."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.default = Gate(0)
+        self.living: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary({0: self.default})
+
+    def new(self) -> Gate:
+        """Returns a new gate; raises UnsupportedError if all numbers are in use."""
+        number = next((i for i in range(self._capacity) if i not in self.living), None)
+        if number is None:
+            raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")
+        return self.living.setdefault(number, Gate(number))
+
+    def others(self, gate: Gate) -> list[Gate]:
+        """Returns the gates of other monitors whose training runs, by number."""
+        return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]

@@ -75,6 +75,9 @@ class GateCell(nn.Cell):
         if self.sites and noted is None:  # an exception of ours, which is reported: it is no finding about the device
             slots.excuse(state, self.sites, known)
         misfits = slots.misfits(state)
+        if keep := self.gate.before_update and self.gate.before_update():
+            self.gate.mended = bool(keep())
+            misfits += self.gate.mended
         if self.ranks > 1:
             call = state.next_call()
             vote, link = Tensor([call - misfits], ms.float32), state.link
@@ -89,8 +92,6 @@ class GateCell(nn.Cell):
         if refused and state.mode == Mode.ON:
             slots.refuse(state)
         state.saw_update(refused=refused)
-        if not refused and (keep := self.gate.before_update and self.gate.before_update()):
-            keep()
         return refused
 
     def construct(self, gradients):

@@ -15,8 +15,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import UnsupportedError
 from asd.operators.gate import guard_state as states
-from asd.operators.gate.gate import Gate
-from asd.operators.gate.gates import Gates
+from asd.operators.gate.gate import Gate, Gates
 from asd.operators.gate.guard_state import NOTHING, UNSEEN, Count, GuardState, Mode, write
 from asd.operators.gate.site import Site, Sites, largest_raw, smallest_raw
 from asd.rules.reading import AVERAGED, GRADIENT, WEIGHT_GRADIENT, Reading, divisor

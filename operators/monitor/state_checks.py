@@ -42,8 +42,7 @@ class StateChecks(Part):
             self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
         )
         self._updates = UpdateReading(self._state.weights)
-        heals = self.monitor.config.refuses
-        self._memory = MemorySums(self._state.parameters, self._state.weights, heals=heals)
+        self._memory = MemorySums(self._state.parameters, heals=self.monitor.config.refuses)
         self._is_asked, self._damage = False, []
         self._state.read_rate()
         self._last, self._most = 0, 0.0
@@ -58,19 +57,20 @@ class StateChecks(Part):
         return self._state is not None
 
     @shielded
-    def keep(self) -> None:
-        """Compares some memory with what the last update left, and copies some weights to measure the next update."""
-        self._is_asked = True
-        damage = self._memory.damage()
-        self._damage += [damage] if damage is not None else []
+    def keep(self) -> bool:
+        """Compares memory with what the last update left, and copies weights; returns whether to re-run the step."""
+        self._is_asked, damage = True, None
         if not self.table.replaying:
+            damage = self._memory.damage()
+            self._damage += [damage] if damage is not None else []
             self._updates.keep()
+        return damage is not None and damage.healed and self.gate.second_level
 
     @shielded
     def seal(self, number: int, *, updated: bool) -> None:
         """Notes what some memory holds until the next update, at the end of a step."""
-        if self._is_asked and number % self._memory.every == 0:
-            self._memory.seal(updated=updated)
+        if self._is_asked and number % self._memory.every == 0 and self._memory.seal(updated=updated):
+            self._tell_memory()
 
     def measure(self) -> bool:
         """Has what the update changed read with the slots; returns whether there is anything."""
@@ -85,13 +85,17 @@ class StateChecks(Part):
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
         found.has(state=f"bounds on each weight, {moments}, and on what updates change")
-        if (memory := self._memory).turns:
-            until = "update" if ms.get_context("mode") == ms.PYNATIVE_MODE else "step"
-            share, steps = 100 * memory.share / memory.every, memory.turns * memory.every
-            covered = f"sums of {share:.2g} % of weights and moments, all within {steps} steps"
-            found.has(memory=f"{covered}, from an update to the next {until}")
+        if self._memory.turns:
+            self._tell_memory()
         if names := ", ".join(name for name in self._state.unknown if "learning_rate" not in name):
             found.lacks(_SETTING, f"state of the optimizer whose names belong to no weight is not read: {names}")
+
+    def _tell_memory(self) -> None:
+        memory, until = self._memory, "update" if ms.get_context("mode") == ms.PYNATIVE_MODE else "step"
+        share, steps = 100 * memory.share / memory.every, memory.turns * memory.every
+        covered = f"sums of {share:.3g} % of weights and moments in a step, all within {steps} steps"
+        self.monitor.protections.has(memory=f"{covered}, from an update to the next {until}")
+        self.monitor.status.protections = self.monitor.protections.to_json()
 
     def report_first_step(self) -> None:
         """Reports whether memory is compared, and values that are not finite, as from a file.

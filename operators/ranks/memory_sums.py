@@ -1,5 +1,7 @@
 """Sums of the words of weights and moments between two updates: finds flipped bits, and puts them back."""
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,11 +15,12 @@ from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local
 from asd.operators.ranks.weights import sum_of, words_of
 
-TURNS = 16  # steps at least within which all tensors have their turn, where there are so many
-_SHARE = 20  # of the words of the weights, one part is read in a step at most
-_FEW = 1 << 16  # words that are read in any step; tensors up to it are joined
-_PAUSE, _SMALL = 4, 1 << 22
-"""Where all weights have at most so many words, sums are taken in each fourth step, as steps are short."""
+TURNS = 64  # steps within which all tensors are summed, until it is known how long that takes
+_AIM = 0.003  # most time that sums may take from then on, of the fastest step's
+_JOINED, _BLOCK = 1 << 20, 1 << 24
+"""Words of tensors that are joined, as launches take longer than one more copy, and of what they are joined to."""
+_PAUSE, _SMALL = 4, 1 << 24
+"""Where there are at most so many words, sums are taken in each fourth step, as steps are short."""
 _LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
 _NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
 _MANTISSA = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 23, ms.float64: 20}
@@ -27,17 +30,11 @@ Place = tuple[int, int, int]  # block, word in it, by how much it has changed
 
 
 class Damage(NamedTuple):
-    """Memory that changed though nothing wrote it.
+    """Memory that changed though nothing wrote it."""
 
-    Attributes:
-        name: Name of the Parameter.
-        reason: Change as text.
-        healed: Whether the bits were put back.
-    """
-
-    name: str
-    reason: str
-    healed: bool
+    name: str  # of the Parameter
+    reason: str  # change as text
+    healed: bool  # whether the bits were put back
 
 
 class MemorySums:
@@ -45,7 +42,6 @@ class MemorySums:
 
     Args:
         tensors: Weights and state of an optimizer.
-        weights: The weights among them; they limit what is read in a step.
         heals: Whether flipped bits are put back.
 
     Attributes:
@@ -54,24 +50,29 @@ class MemorySums:
         share: Largest share of the tensors in a turn.
     """
 
-    def __init__(self, tensors: Sequence[Parameter] = (), weights: Sequence[Parameter] = (), *, heals: bool = True):
-        sizes = {i: size for i, each in enumerate(tensors) if (size := local(each).size) >= _LEAST}
-        whole = sum(sizes.values())
-        most = max(sum(local(each).size for each in weights) // _SHARE, _FEW)
-        self.every = _PAUSE if sum(local(each).size for each in weights) <= _SMALL else 1
-        self.turns = max(min(TURNS, len(sizes)), min(-(-whole // most), len(sizes)))
-        blocks: list[list[list[int]]] = [[] for _ in range(self.turns)]
-        held = [0] * self.turns
+    def __init__(self, tensors: Sequence[Parameter] = (), *, heals: bool = True):
+        self._tensors, self._heals, self._turn, self._sealed = tensors, heals, -1, None
+        self.every = _PAUSE if sum(local(each).size for each in tensors) <= _SMALL else 1
+        self._divide(TURNS // self.every)
+        self._pace, self._ended = math.inf, -math.inf
+        self._seconds: list[float] = []  # of the comparisons of two rounds; in the first one operators are loaded
+
+    def _divide(self, turns: int) -> None:
+        """Divides the tensors into at most so many parts."""
+        sizes = {i: size for i, each in enumerate(self._tensors) if (size := local(each).size) >= _LEAST}
+        self.turns = min(turns, len(sizes))
+        self._blocks: list[list[list[int]]] = [[] for _ in range(self.turns)]
+        held, room = [0] * self.turns, [0] * self.turns
         for i in sorted(sizes, key=sizes.__getitem__, reverse=True):
             turn = held.index(min(held))
             held[turn] += sizes[i]
-            if sizes[i] <= _FEW and blocks[turn] and sizes[blocks[turn][-1][0]] <= _FEW:
-                blocks[turn][-1].append(i)  # small ones are joined, as a launch takes longer than a read
+            if sizes[i] <= room[turn]:
+                self._blocks[turn][-1].append(i)
             else:
-                blocks[turn].append([i])
-        self._blocks, self._tensors, self._heals = blocks, tensors, heals
-        self._turn, self._sealed = -1, None
-        self.share = max(held, default=0) / max(1, sum(local(each).size for each in tensors))
+                self._blocks[turn].append([i])
+                room[turn] = _BLOCK if sizes[i] <= _JOINED else 0
+            room[turn] -= sizes[i]
+        self.share = max(held, default=0) / max(1, sum(local(each).size for each in self._tensors))
 
     def _words(self, block: Sequence[int]) -> list[Tensor]:
         return [words_of(local(self._tensors[i])) for i in block]
@@ -88,21 +89,37 @@ class MemorySums:
                 found += [sum_of(rows, 1), sum_of(rows, 0)]
             return P.Concat()(found)
 
-    def seal(self, *, updated: bool) -> None:
-        """Sums the tensors whose turn is next, after a step; without an update the last sums still hold."""
-        if self.turns and (updated or self._sealed is None):
-            self._turn = (self._turn + 1) % self.turns
-            self._sealed = self._sums()
+    def seal(self, *, updated: bool) -> bool:
+        """Sums the tensors whose turn is next, after a step; without an update the last sums still hold.
+
+        Returns:
+            Whether more tensors are summed from now on.
+        """
+        if not self.turns or not (updated or self._sealed is None):
+            return False
+        begin, self._ended, grows = self._ended, time.perf_counter(), False
+        self._pace = min(self._pace, self._ended - begin)
+        if len(self._seconds) == 2 * self.turns:
+            steps = math.ceil(2 * sum(self._seconds[self.turns :]) * self.every / (_AIM * self._pace))
+            if grows := steps <= self.turns and steps < self.turns * self.every:
+                self.every = 1
+                self._divide(max(1, steps))
+        self._turn = (self._turn + 1) % self.turns
+        self._sealed = self._sums()
+        return grows
 
     def damage(self) -> Damage | None:
         """Compares the sums before the next update, and puts a flipped bit back; waits for the device."""
         sealed, self._sealed = self._sealed, None
         if sealed is None:
             return None
-        now = self._sums()
+        begin, now = time.perf_counter(), self._sums()
         if now.shape != sealed.shape:  # the weights were sharded
             return None
-        if not int(P.ReduceSum()(P.Cast()(P.NotEqual()(now, sealed), ms.float32)).asnumpy()):
+        differ = int(P.ReduceSum()(P.Cast()(P.NotEqual()(now, sealed), ms.float32)).asnumpy())
+        if len(self._seconds) < 2 * self.turns:
+            self._seconds.append(time.perf_counter() - begin)
+        if not differ:
             return None
         before, first, second = (each.asnumpy().view(np.uint32) for each in (sealed, now, self._sums()))
         if not np.array_equal(first, second):

@@ -190,7 +190,7 @@ class Rerun(Part):
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() or self._compile(again) if armed and again else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
-                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
+                suspicious=self.gate.mended or any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
             self._write_limits(scale=step.shown or scale)
             if not any(rank["suspicious"] for rank in told):

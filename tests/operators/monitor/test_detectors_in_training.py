@@ -8,6 +8,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Level
 from asd.operators import StepMonitor
+from asd.operators.ranks import memory_sums
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -71,21 +72,25 @@ def test_an_update_that_changes_weights_by_more_than_it_can_is_found_in_its_step
     assert [(each.step, each.checkpoint, each.refused) for each in found] == [(32, moment.name, False)]
 
 
-def test_bits_that_flip_between_two_updates_are_put_back_which_is_told(mode, tmp_path):
-    plain, struck, events, at = Training(), Training(adaptive(tmp_path)), [], 0
+@pytest.mark.parametrize("of", ["", "moment2."])  # gradients are computed with a weight, and have to be once more
+def test_bits_that_flip_between_two_updates_are_put_back_which_is_told(of, mode, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_sums, "_PAUSE", 1)  # each step has its turn
+    plain, struck, name = Training(), Training(adaptive(tmp_path, confirm=0.01)), f"{of}blocks.0.up.weight"
+    events, at = [], 0
     for step in range(1, 26):
         plain.step()
         events += struck.step()
         memory = struck.monitor._training.state._memory
-        due = [memory._tensors[i] for block in memory._blocks[memory._turn] for i in block]
-        if memory._sealed is not None and not at and "moment" in due[-1].name:  # no gradient is computed with it
-            at, name = step, due[-1].name
-            flip(due[-1], 7, 3 << 29)
-    (event,) = [each for each in events if each.level is Level.ERROR]
-    assert (event.step, event.rule, event.checkpoint) == (at + 1, "memory", name)
+        due = {memory._tensors[i].name: memory._tensors[i] for block in memory._blocks[memory._turn] for i in block}
+        if memory._sealed is not None and not at and step > 5 and name in due:
+            at = step
+            flip(due[name], 7, 1 << 30)
+    (event,) = [each for each in events if each.rule == "memory"]
+    assert (event.step, event.level, event.checkpoint) == (at + 1, Level.ERROR, name)
+    assert {each.healed for each in events} == {True}
     assert_same_bits(struck.values(), plain.values())
     status, tainted = struck.monitor.monitor.status, struck.monitor._training.health.tainted_from
-    assert (event.refused, event.healed, status.healed, tainted) == (False, True, 1, 0)
+    assert (event.refused, status.refused, tainted) == (False, 0, 0)
 
 
 @pytest.mark.parametrize("on_anomaly", ["skip", "log"])

@@ -63,10 +63,10 @@ def test_rows_that_are_swapped_or_copied_and_any_flipped_bit_change_the_hash():
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16])
 def test_flips_are_told_from_writes_and_from_sums_that_are_wrong_and_put_back_bit_for_bit(dtype, monkeypatch):
-    monkeypatch.setattr(memory_sums, "TURNS", 2)  # of one large tensor, and of two that are joined
+    monkeypatch.setattr(memory_sums, "TURNS", 8)  # two turns, of one large tensor, and of two that are joined
     arrays = [np.random.default_rng(4).normal(size=shape) for shape in ((512, 520), (33, 77), (97,))]
     tensors = [Parameter(Tensor(each, ms.float32).astype(dtype)) for each in arrays]
-    sums, logs = (memory_sums.MemorySums(tensors, tensors, heals=heals) for heals in (True, False))
+    sums, logs = (memory_sums.MemorySums(tensors, heals=heals) for heals in (True, False))
 
     def found(which, change):
         which.seal(updated=True)
@@ -87,6 +87,29 @@ def test_flips_are_told_from_writes_and_from_sums_that_are_wrong_and_put_back_bi
     right, more = memory_sums.sum_of, [1]
     wrong = lambda rows, axis: right(rows, axis) + (more.pop() if more else 0)  # noqa: E731
     assert found(sums, lambda _: monkeypatch.setattr(memory_sums, "sum_of", wrong)) == (False, True)
+
+
+@pytest.mark.parametrize(("seconds", "turns", "every"), [(40, 1, 1), (10, 3, 1), (0.1, 4, 4)])
+def test_all_weights_are_summed_in_each_step_where_that_takes_little_of_one(seconds, turns, every, monkeypatch):
+    clock = [0.0]
+
+    def now():
+        clock[0] += 0.01
+        return clock[0]
+
+    monkeypatch.setattr(memory_sums, "time", SimpleNamespace(perf_counter=now))
+    tensors = [Parameter(np.ones(size, np.float32)) for size in (300, 70, 5000, 4000)]
+    sums = memory_sums.MemorySums(tensors)
+    for step in range(12):
+        assert sums.seal(updated=True) == (step == 8 and turns < 4)
+        clock[0] += seconds * sums.every
+        assert sums.damage() is None
+    assert (sums.turns, sums.every) == (turns, every)
+    for weight in tensors if turns == 1 else ():
+        sums.seal(updated=True)
+        flip(weight, 60, 1 << 30)
+        assert sums.damage().name == weight.name
+        assert (weight.asnumpy() == 1).all()
 
 
 def test_one_rank_alone_compares_nothing():
