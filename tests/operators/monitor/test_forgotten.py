@@ -7,7 +7,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, values
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config
 from asd.operators import StepMonitor, guard
@@ -111,44 +111,70 @@ def test_one_who_calls_step_now_and_then_is_told_nothing():
     assert Training(RULE, every=5).events == []
 
 
-def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, capfd):
-    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
-    autostart.start()
-    try:
-        Training()
-        gc.collect()
-    finally:
-        autostart.stop()
-    assert "problem" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("attached", [1, 2])
-def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, monkeypatch, tmp_path):
+@pytest.fixture
+def unwatched(monkeypatch, tmp_path):
+    """Detection by the start-up file; returns the monitor of what nobody watches, once there is one."""
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(autostart, "_unwatched", Unwatched())
     autostart.start()
-    try:
-        net, refused = fill(Decoder()), []
-        weights = net.trainable_params()
-        optimizers = [nn.SGD(part, 1e-6) for part in (weights[:3], weights[3:])]
-        monitor = StepMonitor(RULE, sinks=[], replay=False)
-        monitor.attach(net, optimizers if attached == 2 else optimizers[0])
-        gradients_of = ms.value_and_grad(net, None, weights)
-        for step in range(10):
-            loss, gradients = gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1))
-            before = values(weights)
-            optimizers[0](gradients[:3])
-            optimizers[1](gradients[3:])
-            monitor.step(loss)
-            after = values(weights)
-            refused.append(all(np.array_equal(before[name], after[name]) for name in before))
-    finally:
-        autostart.stop()
+    yield lambda: autostart._unwatched.monitor
+    autostart.stop()
+
+
+def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(unwatched, capfd):
+    Training()
+    gc.collect()
+    assert unwatched() is None
+    assert "problem" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("attached", [1, 2])
+def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, unwatched):
+    net, refused = fill(Decoder()), []
+    weights = net.trainable_params()
+    optimizers = [nn.SGD(part, 1e-6) for part in (weights[:3], weights[3:])]
+    monitor = StepMonitor(RULE, sinks=[], replay=False)
+    monitor.attach(net, optimizers if attached == 2 else optimizers[0])
+    gradients_of = ms.value_and_grad(net, None, weights)
+    for step in range(10):
+        loss, gradients = gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1))
+        before = values(weights)
+        optimizers[0](gradients[:3])
+        optimizers[1](gradients[3:])
+        monitor.step(loss)
+        after = values(weights)
+        refused.append(all(np.array_equal(before[name], after[name]) for name in before))
     assert refused == [step == BAD and attached == 2 for step in range(10)]
-    told = autostart._unwatched.monitor
-    assert (told is None) == (attached == 2)
-    assert told is None or told.status.unjudged
+    assert (unwatched() is None) == (attached == 2)
+    assert unwatched() is None or unwatched().status.unjudged
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "gradients", "attached"])
+def test_a_compiled_step_without_a_call_of_step_is_told_as_an_error_within_ten_steps(mode, kind, unwatched, caplog):
+    net, monitor = fill(Decoder()), None
+    weights = ms.ParameterTuple(net.trainable_params())
+    optimizer, gradients_of = nn.SGD(weights, 1e-6), ms.value_and_grad(net, None, weights)
+
+    def by_optimizer(x, y):
+        loss, gradients = gradients_of(x, y)
+        return ops.depend(loss, optimizer(gradients))
+
+    class Trainer:
+        @ms.jit
+        def step(self, x, y):
+            return by_optimizer(x, y)
+
+    differentiate, steps = ms.jit(gradients_of), {"method": Trainer().step}
+    steps["gradients"] = lambda x, y: optimizer(differentiate(x, y)[1])
+    if kind == "attached":
+        monitor = StepMonitor(RULE)
+        monitor.attach(net, optimizer)
+    step = steps.get(kind, ms.jit(by_optimizer))
+    for number in range(10):
+        step(ids(number), targets(number))
+    assert (unwatched() if monitor is None else monitor.monitor).status.unjudged
+    assert "ERROR" in {record.levelname for record in caplog.records}
 
 
 def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set_aside(mode):
