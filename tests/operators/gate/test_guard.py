@@ -159,18 +159,6 @@ def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused_for_all_
         limits()
 
 
-def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode):
-    first, second = Bench(name="first"), Bench(name="second")
-    limits(limit=2.0)
-    refused = slots.table().refused()
-    assert first.refuses(5.0)
-    assert second.refuses(1.0)
-    assert slots.table().refused() == refused + 2
-    limits(limit=2.0)
-    assert not first.refuses(1.0)
-    assert not second.refuses(1.0)
-
-
 def test_guarding_twice_changes_nothing_more():
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-2)

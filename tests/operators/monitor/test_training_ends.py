@@ -93,33 +93,19 @@ def test_the_status_says_that_model_train_has_ended_by_an_exception(train, graph
     assert not monitor.monitor.status.active
 
 
-def test_a_monitor_for_each_model_train_goes_on_quietly_with_what_the_one_before_learned(tmp_path):
+def test_a_monitor_for_each_model_train_goes_on_quietly_and_tainted_and_with_other_settings_starts_anew(tmp_path):
     net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    model, events = Model(net, optimizer=optimizer), []
-    config = Config(protection="document", enable=1, rule="adaptive", run_dir=str(tmp_path))
-    monitors = [StepMonitor(config, sinks=[events.append]) for _ in range(2)]
-    for number, monitor in enumerate(monitors):
-        model.train(1, dataset(range(4 * number, 4 * number + 4)), callbacks=[monitor], dataset_sink_mode=False)
-    assert events == []
-    assert monitors[1].monitor.step == 8
-    assert monitors[1].monitor.state()["checkpoints"]["norm_out"]["trace"]["n"] == 8
-
-
-def test_with_other_settings_it_starts_anew_quietly_and_what_is_tainted_stays_so(tmp_path):
-    net = fill(Decoder())
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    model, events = Model(net, optimizer=optimizer), []
+    model, events, config = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3)), [], {"run_dir": str(tmp_path)}
     first, same, other = (
-        StepMonitor(Config(protection="document", enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append])
-        for rule in ("threshold", "threshold", "silent_check_v3")
+        StepMonitor(Config(protection="document", enable=1, rule=rule, **config), sinks=[events.append])
+        for rule in ("adaptive", "adaptive", "silent_check_v3")
     )
-    model.train(1, dataset(range(2)), callbacks=[first], dataset_sink_mode=False)
-    first._training.health.taint(2)
-    model.train(1, dataset(range(2)), callbacks=[same], dataset_sink_mode=False)
+    for number, monitor in enumerate((first, same, other)):
+        model.train(1, dataset(range(4 * number, 4 * number + 4)), callbacks=[monitor], dataset_sink_mode=False)
+        first._training.health.taint(2)
+    assert (events, same.monitor.step, other.monitor.status.steps) == ([], 8, 4)
+    assert same.monitor.state()["checkpoints"]["norm_out"]["trace"]["n"] == 8
     assert same._training.health.tainted_from == 2
-    model.train(1, dataset(range(2)), callbacks=[other], dataset_sink_mode=False)
-    assert (events, other.monitor.status.steps) == ([], 2)
 
 
 def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_told_so(tmp_path):

@@ -1,6 +1,7 @@
 """Where the loss scale in force is read from."""
 
 import contextlib
+from functools import partial
 
 import mindspore as ms
 import pytest
@@ -15,9 +16,7 @@ from asd.rules.reading import Reading
 pytestmark = pytest.mark.usefixtures("clean")
 
 
-def training_parts():
-    net = Decoder()
-    return net, nn.SGD(net.trainable_params(), 0.1)
+SCALED = nn.TrainOneStepWithLossScaleCell
 
 
 def type_and_value(source):
@@ -28,9 +27,7 @@ def type_and_value(source):
 @pytest.mark.parametrize(
     ("source", "scale"),
     [
-        (None, 1.0),
-        (1024, 1024.0),
-        (0.5, 0.5),
+        *((None, 1.0), (1024, 1024.0), (0.5, 0.5)),
         (Tensor(256.0, ms.float32), 256.0),
         (Tensor([128.0], ms.float32), 128.0),
         (Parameter(Tensor(64.0, ms.float32), name="scale"), 64.0),
@@ -39,14 +36,10 @@ def type_and_value(source):
     ],
     ids=type_and_value,
 )
-def test_it_is_read_from_numbers_tensors_and_scalers(source, scale):
-    assert LossScale(source).read() == scale
-
-
-def test_only_a_dynamic_scaler_is_dynamic():
-    assert LossScale(amp.DynamicLossScaler(16.0, 2, 10)).dynamic is True
-    assert LossScale(amp.StaticLossScaler(16.0)).dynamic is False
-    assert LossScale(Tensor(8.0, ms.float32), dynamic=True).dynamic is True
+def test_it_is_read_from_numbers_tensors_and_scalers_and_only_a_dynamic_scaler_is_dynamic(source, scale):
+    found = LossScale(source)
+    assert (found.read(), found.dynamic) == (scale, isinstance(source, amp.DynamicLossScaler))
+    assert LossScale(source, dynamic=True).dynamic
 
 
 @pytest.mark.parametrize(
@@ -57,37 +50,28 @@ def test_what_holds_no_scale_is_refused_with_what_is_valid(source):
         LossScale(source)
 
 
-@pytest.mark.parametrize("sens", [1.0, 1024.0])
-def test_the_constant_of_a_training_cell_is_found_inside_others_too(sens):
-    net, optimizer = training_parts()
-    cell = nn.TrainOneStepCell(net, optimizer, sens=sens)
-    assert LossScale.of(cell).read() == sens
-    assert LossScale.of(nn.SequentialCell([cell])).read() == sens
-    assert LossScale.of(cell).dynamic is False
+def of_mindformers(net, optimizer):
+    make = pytest.importorskip("mindformers").MFTrainOneStepCell
+    return make(net, optimizer, scale_sense=nn.DynamicLossScaleUpdateCell(2.0**10, 2, 100))
 
 
 @pytest.mark.parametrize(
-    ("scale", "dynamic"),
+    ("make", "scale", "dynamic"),
     [
-        (nn.DynamicLossScaleUpdateCell(2.0**12, 2, 100), True),
-        (nn.FixedLossScaleUpdateCell(2.0**12), False),
-        (Tensor(2.0**12, ms.float32), False),
+        (nn.TrainOneStepCell, 1.0, False),
+        (partial(nn.TrainOneStepCell, sens=1024.0), 1024.0, False),
+        (partial(SCALED, scale_sense=nn.DynamicLossScaleUpdateCell(2.0**12, 2, 100)), 2.0**12, True),
+        (partial(SCALED, scale_sense=nn.FixedLossScaleUpdateCell(2.0**12)), 2.0**12, False),
+        (partial(SCALED, scale_sense=Tensor(2.0**12, ms.float32)), 2.0**12, False),
+        (of_mindformers, 2.0**10, True),
     ],
-    ids=type_and_value,
+    ids=range(6),
 )
-def test_the_scale_of_a_training_cell_is_found(scale, dynamic):
-    net, optimizer = training_parts()
-    found = LossScale.of(nn.TrainOneStepWithLossScaleCell(net, optimizer, scale))
-    assert (found.read(), found.dynamic) == (2.0**12, dynamic)
-
-
-def test_the_scale_of_a_training_cell_of_mindformers_is_found():
-    pytest.importorskip("mindformers")
-    from mindformers import MFTrainOneStepCell
-
-    net, optimizer = training_parts()
-    cell = MFTrainOneStepCell(net, optimizer, scale_sense=nn.DynamicLossScaleUpdateCell(2.0**10, 2, 100))
-    assert (LossScale.of(cell).read(), LossScale.of(cell).dynamic) == (2.0**10, True)
+def test_the_scale_of_a_training_cell_is_found_inside_others_too(make, scale, dynamic):
+    net = Decoder()
+    cell = make(net, nn.SGD(net.trainable_params(), 0.1))
+    for found in map(LossScale.of, (cell, nn.SequentialCell([cell]))):
+        assert (found.read(), found.dynamic) == (scale, dynamic)
 
 
 @pytest.mark.parametrize(
