@@ -40,7 +40,7 @@ _FAULTS = (
     "gradient:flip=30",
     f"gradient:set=1e9:duration={_LASTING}",
     "weight:scale=1e6",
-    "sum:scale=1e4",
+    "sum:set=1e3",
     "moment:flip=30",
     "update:scale=1e4",
     f"gradient:block=8:duration={_LASTING}:chance=0.2",
