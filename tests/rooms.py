@@ -48,7 +48,7 @@ ROOMS = (
     Room("asd/cli", ("asd/cli",), 2800, 2800),
     Room("operators", ("operators",), 7260, 7000),
     Room("operators/rerun and the like", RERUN, 3580, 3600),
-    Room("drills", DRILL, 1975, 1200),
+    Room("drills", DRILL, 1980, 1200),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2987, 3000),
     Room(
         "exporters of files",

@@ -23,6 +23,7 @@ from asd.supervisor.processes import find_launcher, free_port, resolve
 from asd.verdict import Level
 
 _MOST_LINES, _TAIL = 16, 65536
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class DrillJob(NamedTuple):
@@ -160,10 +161,18 @@ class Trainings:
 def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
     kept = [sys.executable, "-I", keeper.__file__, str(os.getpid()), *words]
-    process = subprocess.Popen(
-        kept, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    late: list[int] = []  # an interrupt within Popen would leave a process that nobody knows
+    handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in _INTERRUPTS}
     try:
+        process = subprocess.Popen(
+            kept, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    try:
+        if late:
+            raise KeyboardInterrupt
         yield process
     finally:
         if process.poll() is None:
