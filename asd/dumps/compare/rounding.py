@@ -165,7 +165,7 @@ class Rounding:
 
     def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
         """Records a row that is explained: its difference may be handed on, and be enlarged by others."""
-        if row.state == "output":
+        if row.state == "output" and apart:
             self._handed_on.add(pair_of(row))
         self.carried = max(self.carried, apart) if apart <= bound else self.carried
         if apart / bound > self._nearest:
