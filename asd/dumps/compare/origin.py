@@ -38,7 +38,8 @@ class CallGraph:
         for name, parent in trusted.parents.items():
             if parent is not None and name in self._by_trusted:
                 self._inside.setdefault(parent, []).append(calls[self._by_trusted[name]])
-        slots = ((name, slot) for name, entry in trusted.entries.items() for slot in entry.slots)
+        entries = (call.trusted for call in calls if call.trusted is not None)
+        slots = ((entry.name, slot) for entry in entries for slot in entry.slots)
         weights = [
             (fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
             for name, slot in slots
