@@ -26,17 +26,20 @@ class CallGraph:
 
     def __init__(self, trusted: Dump, calls: Sequence[CallRows]) -> None:
         self._trusted, self.calls = trusted, calls
-        self._by_trusted: dict[str, CallRows] = {}
+        self._by_trusted: dict[str, int] = {}  # places of calls by their names
         self._of_module: dict[tuple[str, str], list[CallRows]] | None = None
         self._place: dict[str, int] = {}
         for place, call in enumerate(calls):
-            self._by_trusted.setdefault(call.trusted_name, call)
-            self._place.setdefault(call.name, place)
+            if call.trusted is not None:
+                self._by_trusted[call.trusted_name] = place
+            if call.trusted is None or call.name != call.trusted_name:
+                self._place[call.name] = place
         self._inside: dict[str, list[CallRows]] = {}
         for name, parent in trusted.parents.items():
             if parent is not None and name in self._by_trusted:
-                self._inside.setdefault(parent, []).append(self._by_trusted[name])
-        slots = ((name, slot) for name, entry in trusted.entries.items() for slot in entry.slots)
+                self._inside.setdefault(parent, []).append(calls[self._by_trusted[name]])
+        entries = (call.trusted for call in calls if call.trusted is not None)
+        slots = ((entry.name, slot) for entry in entries for slot in entry.slots)
         weights = [
             (fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
             for name, slot in slots
@@ -97,7 +100,12 @@ class CallGraph:
 
     def forward_of(self, call: CallRows) -> CallRows | None:
         """Returns the forward call of a call: itself if it is one, None if the dump has none."""
-        return self._by_trusted.get(forward_of(call.trusted_name))
+        place = (self._place if call.trusted is None else self._by_trusted).get(forward_of(call.trusted_name))
+        return None if place is None else self.calls[place]
+
+    def _place_of(self, call: CallRows) -> int:
+        is_alike = call.trusted is not None and call.name == call.trusted_name
+        return (self._by_trusted if is_alike else self._place)[call.name]
 
     def around(self, call: CallRows) -> Iterator[CallRows]:
         """Returns the modules around a call, the innermost first."""
@@ -106,7 +114,7 @@ class CallGraph:
         while name is not None and name not in seen:
             seen.add(name)
             if name in self._by_trusted:
-                yield self._by_trusted[name]
+                yield self.calls[self._by_trusted[name]]
             name = self._trusted.parents.get(name)
 
     def origin(self, first: CallRows, agrees: Agrees) -> CallRows:
@@ -162,7 +170,7 @@ class CallGraph:
         """Returns whether an input is the network's own: of an outermost module, or before all that is computed."""
         if split_name(call.name)[1] != "forward" or row.trusted is None:
             return False
-        earlier = any(other.state == "output" for one in self.calls[: self._place[call.name]] for other in one.rows)
+        earlier = any(other.state == "output" for one in self.calls[: self._place_of(call)] for other in one.rows)
         if not earlier or row.trusted.kind.startswith(("int", "uint", "bool")):
             return True
         outermost = list(self.around(call))[-1:] or [call] * call.name.startswith(("Cell.", "Module."))
@@ -171,11 +179,11 @@ class CallGraph:
 
     def _before(self, call: CallRows, givers: Sequence[CallRows]) -> list[CallRows]:
         """Returns the `givers` before a call; a forward call gets nothing from the backward pass."""
-        is_forward, place = split_name(call.name)[1] == "forward", self._place[call.name]
+        is_forward, place = split_name(call.name)[1] == "forward", self._place_of(call)
         return [
             one
             for one in givers
-            if self._place[one.name] < place and (not is_forward or split_name(one.name)[1] == "forward")
+            if self._place_of(one) < place and (not is_forward or split_name(one.name)[1] == "forward")
         ]
 
     def _above(self, call: CallRows, agrees: Agrees) -> CallRows | None:

@@ -153,7 +153,8 @@ class Rounding:
             row.agrees = None  # an index may change where numbers nearly are alike
             return
         agrees = apart <= bound or (row.state == "input" and pair_of(row) in self._handed_on)
-        wide = max(bound, _REDUCED, ALWAYS * _REDUCED * bool(before)) if self._may_be_reduced(call, row) else bound
+        is_reduced = factor <= _REDUCED and self._may_be_reduced(call, row)  # a larger multiple has another cause
+        wide = max(bound, _REDUCED, ALWAYS * _REDUCED * bool(before)) if is_reduced else bound
         if not agrees and apart <= wide:
             agrees, row.bound = True, wide
             if self._reduced is None:
@@ -164,7 +165,7 @@ class Rounding:
 
     def _take(self, row: ComparedRow, apart: float, bound: float) -> None:
         """Records a row that is explained: its difference may be handed on, and be enlarged by others."""
-        if row.state == "output":
+        if row.state == "output" and apart:
             self._handed_on.add(pair_of(row))
         self.carried = max(self.carried, apart) if apart <= bound else self.carried
         if apart / bound > self._nearest:

@@ -94,6 +94,8 @@ class ComparisonOutcome:
         left = sum(pair.rows for pair in self.pairs) - compared - unmatched
         why = next((pair.left_out for pair in self.pairs if pair.left_out), "")
         how = {"tensor": "tensors", "md5": "CRC32s", "statistics": "statistics"}[self.pairs[0].mode]
+        if how == "CRC32s" and any(pair.verdicts["Different"] for pair in self.pairs):
+            how = "CRC32s, and where they differ the statistics,"
         rest = [
             f"{unmatched} rows have no counterpart" if unmatched else "",
             f"{counted(left, 'row')} could not be compared, first {why}" if left else "",
@@ -219,6 +221,7 @@ def _compare_pair(
         calls.append(call)
         if told is not None:
             told(call)
+    tested.entries, trusted.entries = {}, {}  # the calls hold them
     pair.divergence, pair.explained = first.result(), first.explained
     carried[pair.rank] = first.carried
     with new_file(target) as file:

@@ -105,18 +105,19 @@ def read_dump(path: Path, data_dir: Path | None = None, beside: Dump | None = No
             has_data = True
             # Older files have it without a count.
             name = f"{name}.0" if name.endswith(".parameters_grad") else name
+            other = None if beside is None else beside.entries.get(name)
+            name = name if other is None else other.name
             try:
                 entry = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-            other = None if beside is None else beside.entries.get(name)
             dump.entries[name] = other if other is not None and other == entry else entry
         else:
             _take_head(dump, name, value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     dump.framework = dump.framework or _framework(dump.entries)
-    dump.parents = _parents(path.with_name("construct.json"))
+    dump.parents = _parents(path.with_name("construct.json"), dump.entries)
     dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
     return dump
 
@@ -250,20 +251,21 @@ def _framework(entries: dict[str, Entry]) -> str:
     return "pytorch" if first.startswith("torch.") else "mindspore" if first else ""
 
 
-def _parents(path: Path) -> dict[str, str | None]:
+def _parents(path: Path, entries: Mapping[str, Entry]) -> dict[str, str | None]:
     if not path.is_file():
         return {}
     found = read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} is no construct.json: an object is needed.")
-    return {sys.intern(printable(name)): _parent(value) for name, value in found.items()}
+    parents = ((printable(name), _parent(value)) for name, value in found.items())
+    return {entries[name].name if name in entries else name: parent for name, parent in parents}
 
 
 def _parent(value: object) -> str | None:
     # Some versions write [parent, micro step].
     if isinstance(value, list) and value:
         value = value[0]
-    return sys.intern(printable(value)) if isinstance(value, str) else None
+    return sys.intern(printable(value)) if isinstance(value, str) else None  # many calls have one
 
 
 def _joined(frames: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from operator import attrgetter
@@ -157,7 +156,7 @@ def read_entry(name: str, found: object) -> Entry:
             if state is not None:
                 _add(slots, value, state, state, 0)
         slots.sort(key=lambda slot: STATES.index(slot.state))
-    return Entry(sys.intern(name), tuple(slots), settings_in(found.get("attributes")))
+    return Entry(name, tuple(slots), settings_in(found.get("attributes")))
 
 
 def settings_in(found: object) -> dict[str, str] | None:
