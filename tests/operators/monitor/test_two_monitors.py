@@ -2,7 +2,6 @@
 
 import functools
 import json
-import time
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from checked_nets import GRAPH, SLOW, assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
-from asd.exporters.run_files.status_file import StatusFile
+from asd.exporters.run_files import status_file
 from asd.injection import Fault
 from asd.judge.status import Status
 from asd.operators import StepMonitor, guard, install
@@ -184,7 +183,7 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place():
 def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(StatusFile.__init__, "__defaults__", (0.0, time.monotonic))  # written after each step
+    monkeypatch.setattr(status_file, "_INTERVAL_SECONDS", 0.0)
     autostart.start()
     try:
         gan = Gan()

@@ -92,11 +92,20 @@ def test_a_large_product_is_checked_part_by_part(monkeypatch):
     assert 0 < sum(found) < 8
 
 
-def test_other_bits_are_seen_also_of_equal_numbers():
-    zeros, others = np.zeros(3, np.float32), np.array([0, -0.0, 0], np.float32)
-    nothing = np.array([np.nan], np.float32)
-    assert float(Differs()([Tensor(zeros)], [Tensor(others)])[0]) == np.inf
-    assert float(Differs()([Tensor(nothing), Tensor([1])], [Tensor(nothing), Tensor([1])])[0]) == 0
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [([1, -0.0, 3], "exact"), ([1 + 1e-6, 0, 3], "exact"), ([1.01, 0, 3], "both"), ([1, 0, 1e30], "both")]
+    + [([1, 0, each], "both") for each in (np.nan, np.inf)],
+)
+def test_other_bits_count_in_deterministic_mode_and_what_rounding_does_not_explain_always(other, found):
+    one, other = (Tensor(np.array(each, np.float32)) for each in ([1, 0, 3], other))
+    nothing = Tensor([np.nan], ms.float32)
+    for is_exact in (True, False):
+        differs = Differs()
+        differs.is_exact = is_exact
+        for pair in ((one, other), (other, one)):
+            assert float(differs(*([each] for each in pair))[0]) == (np.inf if is_exact or found == "both" else 0)
+        assert float(differs([nothing, Tensor([1])], [nothing, Tensor([1])])[0]) == 0
 
 
 # What it changes: nothing.
@@ -153,12 +162,13 @@ def test_a_lasting_wrong_product_is_found_where_it_is_and_its_update_refused(par
     assert run.weights() == before
 
 
-def test_a_call_that_gives_other_bits_is_found(monkeypatch):
+@pytest.mark.parametrize(("apart", "found"), [(1e-2, {"act.twice"}), (1e-6, set())])
+def test_a_call_that_gives_another_result_is_found_and_one_that_rounds_otherwise_is_none(monkeypatch, apart, found):
     noise = iter(range(10_000))
     construct = nn.ReLU.construct
-    monkeypatch.setattr(nn.ReLU, "construct", lambda self, x: construct(self, x) + (1e-6 if next(noise) % 2 else 0.0))
+    monkeypatch.setattr(nn.ReLU, "construct", lambda self, x: construct(self, x) + (apart if next(noise) % 2 else 0.0))
     run = Run(Perceptron).steps(4)
-    assert {checkpoint for _, checkpoint, _ in run.findings()} == {"act.twice"}
+    assert {checkpoint for _, checkpoint, _ in run.findings()} == found
 
 
 # When.
