@@ -273,7 +273,7 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
     told = summed(rows, [each for part in parts for each in part["trainings"]])
     told["harmed_by_the_last_bit"] = [each for part in parts for each in part["harmed_by_the_last_bit"]]
     kept = ("command", "commit", "detection", "mindspore", "machine")
-    about = {"commit": " ".join(sorted({str(part.get("commit")) for part in parts})), "command": "--merge"}
+    about = {"commit": " ".join(sorted({str(part.get("commit")) for part in parts})), "command": "see parts"}
     return about | {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
 
 
@@ -335,7 +335,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     every = options.trainings or (QUICK if options.quick else TRAININGS)
     trainings = tuple(each for each in every if any(mode in each for mode in modes))
     about = {
-        "command": f"python -m benchmarks.held_out {' '.join(sys.argv[1:])}",
+        # Of a path its last part: the rest is about a machine.
+        "command": f"python -m benchmarks.held_out {' '.join(Path(word).name for word in sys.argv[1:])}",
         **commits(),
         "mindspore": version("mindspore"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

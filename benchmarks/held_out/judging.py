@@ -73,7 +73,8 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
                 each: {"found": (hits := sum(row[each] for row in run)), "wilson": wilson(hits, len(run))}
                 for each in COLUMNS
             },
-            **{each: sum(row.get(each, False) for row in run) for each in MORE},
+            # A run of a version before may not have counted it.
+            **{each: sum(row[each] for row in run) for each in MORE if all(each in row for row in run)},
             **({"applied": sum(row["applied"] for row in run)} if any("applied" in row for row in run) else {}),
         }
     alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
@@ -130,7 +131,7 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
             shares.append(
                 f"{group[each]['found']} of {group['run']} ({low:.0%} to {high:.0%})" if group["run"] else "-"
             )
-        more = [str(group.get(each, 0)) for each in MORE]
+        more = [str(group.get(each, "-")) for each in MORE]
         rows.append((name, f"{group['struck']} of {group['drawn']}", str(group["harmful"]), *shares, *more))
     return rows
 

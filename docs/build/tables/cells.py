@@ -21,8 +21,8 @@ def result(name: str) -> Any:
     return {key: value for key, value in _read(name).items() if key != "measured"}
 
 
-def measured(name: str) -> dict[str, str]:
-    """The `commit` and the `command` of a result."""
+def measured(name: str) -> dict[str, Any]:
+    """The `commit` and the `command` of a result; of a sum, `parts` have the commands."""
     return _read(name).get("measured", _read(name))
 
 

@@ -105,7 +105,7 @@ def headline(language: str = "en") -> str:
 
 
 _COMMANDS = {
-    "held_out": "python -m benchmarks.held_out --quick",
+    "held_out": "python -m benchmarks.held_out",
     "cost": "make cost",
     "overhead": "python benchmarks/overhead.py",
     "recovery": "python benchmarks/recovery.py --jobs 3",

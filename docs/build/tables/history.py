@@ -78,5 +78,6 @@ def ages(language: str = "en") -> str:
     for path in sorted(RESULTS.glob("*.json")):
         about, places = measured(path.stem), ", ".join(f"`{place}`" for place in CODE[path.stem])
         state = changed if is_older(path.stem) else same
-        rows.append((path.stem, about["commit"].replace(" ", ", "), f"`{about['command']}`", places, state))
+        commands = "; ".join(f"`{part['command']}`" for part in about.get("parts", [about]))
+        rows.append((path.stem, about["commit"].replace(" ", ", "), commands, places, state))
     return table(head, rows)
