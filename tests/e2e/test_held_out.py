@@ -116,7 +116,7 @@ def row(kind, *, hit, early=0):
 def test_what_got_worse_is_named_and_what_so_few_faults_can_not_tell_is_not():
     quiet = {"training": "a-graph-float32", "steps": 100, "checks": 2000, "alarms": 0, "equal": True}
     before = summary([row("lasting", hit=True) for _ in range(12)], [quiet])
-    assert table(before).splitlines()[1].split()[-8:] == ["12", "of", "12", "(76%", "to", "100%)", "0", "-"]  # who was named is not counted
+    assert table(before).splitlines()[1].split()[-8:] == ["12", "of", "12", "(76%", "to", "100%)", "0", "-"]
     assert regressions(before, before) == []
     assert regressions(summary([row("lasting", hit=False), row("lasting", hit=True)], [quiet]), before) == []
     worse = summary([row("lasting", hit=False, early=1) for _ in range(12)], [quiet | {"alarms": 2, "equal": False}])
