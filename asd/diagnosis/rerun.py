@@ -52,11 +52,13 @@ def find(
         unsteady: What shows that healthy runs are further apart than a fault that matters; empty for nothing.
         spread: How far healthy runs are apart; where nothing is known `again` and `repeated` show it.
     """
+    is_same = isnan(spread.most) and abnormal(again) and spread.is_rounding(original, again)
     if repeated is not None and isnan(spread.most):
         spread = Spread()
         spread.learn(again, repeated)
         spread.wild.clear()  # perhaps its own
-    changed = spread.difference(original, again)
+    # Two runs may have the same last bits by chance, of which nothing is known then.
+    changed = "" if is_same else spread.difference(original, again)
     doubt = unsteady and f"healthy runs of a step are further apart than a fault that matters: {unsteady}"
     is_gone = not changed and abnormal(original) and not abnormal(again)
     gone = "the value that broke its limit differs as much in healthy runs" if is_gone else ""

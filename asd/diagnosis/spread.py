@@ -79,6 +79,11 @@ class Spread:
                 return words
         return ""
 
+    @staticmethod
+    def is_rounding(one: StepResult, other: StepResult) -> bool:
+        """Returns whether two runs are nowhere further apart than last bits of any device, `CAP`."""
+        return all(size <= CAP for _, _, size, _ in distances(one, other))
+
     def to_json(self) -> dict[str, Any]:
         """Returns the largest distance of each kind and the wild checkpoints, for other ranks."""
         return {"kinds": {kind: max(sizes.values()) for kind, sizes in self._apart.items()}, "wild": list(self.wild)}

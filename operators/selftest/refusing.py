@@ -9,7 +9,7 @@ from mindspore import Parameter, nn
 from asd.operators.gate.guard import gradient_sites, guard
 from asd.operators.gate.slots import renew, table
 from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
-from asd.operators.selftest.values import DTYPES, norm_of, number_of_bits, read, rounded, tensor
+from asd.operators.selftest.values import DTYPES, expect_alike, norm_of, number_of_bits, read, rounded, tensor
 
 _SHAPE = (8, 40)
 _LIMIT, _LEAST = 100.0, 0.1
@@ -74,7 +74,7 @@ def _story(dtype: str) -> None:
     _measured(slots.read(sites), _usual(dtype, 1), dtype)
     slots.set_limits([(site, _LIMIT) for site in sites], 1.0, [(site, _LEAST) for site in sites])
     slots.arm(True)
-    expect_bits("weights after the first update", ours.state(), theirs.state())
+    expect_alike("weights after the first update", ours.state(), theirs.state())
     _apply_both(ours, theirs, dtype, 2, "when it is armed")
     slots.read(sites)
     for name, gradient in _gradients(dtype).items():
@@ -100,7 +100,7 @@ def _apply_both(ours: _Training, theirs: _Training, dtype: str, seed: int, when:
     gradient, refused = _usual(dtype, seed), table().refused()
     found, truth = ours.update(gradient, dtype), theirs.update(gradient, dtype)
     expect(table().refused() == refused, f"a good update was refused {when}")
-    expect_bits(f"weights and moments with the gate and without, {when}", found, truth)
+    expect_alike(f"weights and moments with the gate and without, {when}", found, truth)
 
 
 def _measured(readings: list, gradient: np.ndarray, dtype: str) -> None:

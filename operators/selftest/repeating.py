@@ -11,8 +11,8 @@ from asd.config import Config
 from asd.event import Event
 from asd.operators.gate.slots import renew, table
 from asd.operators.monitor.step_monitor import StepMonitor
-from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
-from asd.operators.selftest.values import DTYPES, tensor
+from asd.operators.selftest.outcome import Report, expect, try_bare
+from asd.operators.selftest.values import DTYPES, expect_alike, tensor
 
 _STEPS, _BAD = 28, 26  # as many as the detectors need to know a training
 _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
@@ -154,7 +154,7 @@ def _replay(dtype: str, always: bool) -> None:  # noqa: FBT001
     expect(struck.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(struck.told())}")
     expect(all(event.harmless for event in struck.events), "the update of the bad step was not refused")
     expect(not table().replaying, "the table still has a rerun")
-    expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
+    expect_alike("weights and moments, and those of a training without the bad step", struck.state, bare.state)
 
 
 def _look() -> None:
@@ -164,5 +164,5 @@ def _look() -> None:
     healed = _Story(config, "float32", _STEPS, bad=_BAD, factor=0.01)
     expected = [f"step {_BAD}: anomaly", f"step {_BAD}: replay transient"]
     expect(healed.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(healed.told())}")
-    expect_bits("losses, and those of a healthy training without checks", healed.losses, healthy.losses)
-    expect_bits("weights and moments, and those of a healthy training", healed.state, healthy.state)
+    expect_alike("losses, and those of a healthy training without checks", healed.losses, healthy.losses)
+    expect_alike("weights and moments, and those of a healthy training", healed.state, healthy.state)

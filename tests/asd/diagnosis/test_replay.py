@@ -72,6 +72,8 @@ def test_a_device_of_which_nothing_is_known_shows_by_a_third_run_what_its_last_b
         return find(original, first, repeated=second, abnormal=abnormal)
 
     assert (of(BAD, GOOD, GOOD).verdict, of(BAD, BAD, BAD).same_twice) == ("transient", True)
+    by_chance = shaken(BAD, 2.0**-22)  # the last bits of two runs of three are alike
+    assert find(BAD, by_chance, repeated=by_chance, abnormal=abnormal).same_twice
     assert find(BAD, BAD, siblings=[GOOD], abnormal=abnormal, unsteady="rank 2: 2 and 3").verdict == "undetermined"
     first, again, repeated, sibling = (answer(value, 1.0, 1.0, 1.0) for value in (5e6, 6e6, 7e6, 1.0))
     found = find(first, again, repeated=repeated, siblings=[sibling], abnormal=abnormal)
