@@ -127,11 +127,11 @@ class Differs(CheckCell):
         unit = rounding_of(one.dtype)
         if self.is_exact or not unit:
             return differs
-        one, other = (F.cast(each, ms.float32) for each in (one, other))
-        sizes = [ops.abs(each) for each in (one, other)]
+        one, other = F.cast(one, ms.float32), F.cast(other, ms.float32)
+        here, there = ops.abs(one), ops.abs(other)
         # The smaller of both, so that a huge wrong element does not explain itself.
-        mean = ops.minimum(*(F.reduce_mean(each) for each in sizes))
-        most = max(_APART, 4 * unit) * ops.maximum(ops.minimum(*sizes), mean)
+        mean = ops.minimum(F.reduce_mean(here), F.reduce_mean(there))
+        most = max(_APART, 4 * unit) * ops.maximum(ops.minimum(here, there), mean)
         return ops.logical_and(differs, ops.logical_not(ops.abs(one - other) <= most))
 
 
