@@ -161,7 +161,7 @@ class Trainings:
 def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
     kept = [sys.executable, "-I", keeper.__file__, str(os.getpid()), *words]
-    late: list[int] = []  # an interrupt within Popen would leave a process that nobody knows
+    late: list[int] = []  # an interrupt within Popen would leave a process running
     handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in _INTERRUPTS}
     try:
         process = subprocess.Popen(

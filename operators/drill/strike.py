@@ -127,7 +127,7 @@ class DeviceFault(CheckCell):
         differs = F.cast(F.logical_not(F.equal(values, before)), ms.float32)
         first = (self.cut(F.cast(each, ms.float32), (0,), (1,)) for each in (before, values))
         fresh = self.concat((turn, F.reshape(self.sum(differs), (1,)), *first))
-        # Row 1 has the last strike, row 0 what is none: nothing else uses it, or layouts of parallel training differ.
+        # Row 1 has the last strike; row 0 takes the calls that do not strike. With another use layouts would differ.
         told = self.tell(struck, F.cast(turn, ms.int32), F.reshape(fresh, (1, 4)))
         out = self.scatter(flat, F.reshape(at, (-1, 1)), values)
         return F.reshape(F.depend(F.depend(out, told), counted), x.shape)

@@ -86,7 +86,7 @@ class StepRecord:
     events: list[Event] = field(default_factory=list)  # events found so far
     fatal: Event | None = None  # the first of them at first level
     damage: Event | None = None  # event that reports damaged weights, where refusing an update no longer helps
-    shown: float = 0.0  # loss scale that its values show and nobody gave, 0 for none; in force where `scale` is equal
+    shown: float = 0.0  # loss scale that was not given but shows in its values, else 0; in force where `scale` is equal
     among: str = ""  # which of several steps of one call it is, in words; empty where the call made one
     is_link: bool = False  # whether a reduction delivered wrong sums, which no rerun on this device explains
 

@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
+from asd.diagnosis.spread import CAP
 from asd.operators.selftest.outcome import expect_bits, expect_near
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -134,5 +135,5 @@ def expect_alike(what: str, found: Sequence[np.ndarray], expected: Sequence[np.n
     for number, (got, truth) in enumerate(zip(found, expected, strict=True)):
         bits = _BITS.get(got.dtype.name, 24)
         size = float(np.max(np.abs(truth.astype(np.float64)), initial=0.0, where=np.isfinite(truth)))
-        near = 2.0 ** -min(10, bits - 3)
+        near = max(CAP, 2.0 ** (3 - bits))
         expect_near(f"tensor {number} of {what}", got, truth, near, near * size)

@@ -117,8 +117,7 @@ def run(args: argparse.Namespace) -> int:
         if args.reset_breaker:
             return job.reset_breaker()
         isolator = open_isolator(args.isolator, args.option, store)
-        not_ready = lambda: job.state_problem or job.leading.waiting or job.nothing_found  # noqa: E731
-        served = metrics_served(args, job.counts, lambda: list(job.published), not_ready)
+        served = metrics_served(args, job.counts, lambda: list(job.published), job.not_ready)
         with stopped(job.wake.set) as stop, served:
             job.begin(home, policy, isolator, lease)  # the engine may take its time
             with job.leading.held(stop) as known:
@@ -143,14 +142,18 @@ class _HandlerJob:
         self._log = IsolationLog(home)
         self._said: set[str] = set()
         self._stale = 0
-        self.nothing_found = "it has not looked yet"
-        self.state_problem = ""
+        self._nothing_found = "it has not looked yet"
+        self._state_problem = ""
         self.counts = HandlerCounts()
         self._told: dict[Hashable, tuple[str, float]] = {}
         self.published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.store = store
         self.leading = Leading(lease, self.wake.set)
+
+    def not_ready(self) -> str:
+        """Returns why it is not ready; empty when it is."""
+        return self._state_problem or self.leading.waiting or self._nothing_found
 
     def begin(self, home: Path, policy: Policy, isolator: Isolator, lease: KubeLease | None) -> None:
         """Starts the handler, which asks the scheduler."""
@@ -203,10 +206,10 @@ class _HandlerJob:
         while not stop.is_set():
             self.wake.clear()
             try:
-                more, self.state_problem = self._look(), ""
+                more, self._state_problem = self._look(), ""
                 self._said.discard("state")
             except StateError as error:
-                more, self.state_problem = False, str(error)
+                more, self._state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
             if not more and not stop.is_set():
                 self.wake.wait(_INTERVAL_SECONDS)
@@ -252,8 +255,8 @@ class _HandlerJob:
             self._once(sentence, sentence)
         for sentence in self._agents.news() if self._agents else []:
             say(sentence)
-        if self.nothing_found and not self._agents:
-            self._once("nothing", f"{self.nothing_found}.")
+        if self._nothing_found and not self._agents:
+            self._once("nothing", f"{self._nothing_found}.")
         if not told and (self._agents is None or self._agents.may_settle):
             # A strike must not settle before all logs were read, and all agents heard, up to now.
             self._print(self.handler.tick())
@@ -263,11 +266,11 @@ class _HandlerJob:
         """Lets others see how it stands."""
         counts, agents = self.counts, self._agents
         counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        counts.numbers["run_folders"], self.nothing_found = self.feed.folders.found, self.feed.folders.complaint
+        counts.numbers["run_folders"], self._nothing_found = self.feed.folders.found, self.feed.folders.complaint
         if agents is not None:
             counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
             counts.numbers |= agents.numbers()
-            self.nothing_found = agents.nothing_found or (self.nothing_found if self._run_dirs else "")
+            self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
 
     def _publish(self, event: Event) -> None:
         self._log(event)

@@ -75,7 +75,7 @@ class Metrics:
     same_bits: bool | None = None  # whether every element is equal bit for bit; None when that is not known
     # places where the bits differ; None when they do not, or when it is not known
     difference: BitDifference | None = None
-    # factor by which the trusted tensor comes nearest to the tested one; None where there is none
+    # factor by which the trusted tensor comes nearest to the tested one; None if no factor does
     factor: float | None = None
     beside: float = 0.0  # distance of that multiple from the tested tensor, relative to the trusted one
 

@@ -36,7 +36,7 @@ class Dump:
     framework: str = ""  # `mindspore` or `pytorch`; taken from the tensors if the file does not have it
     # every call by name, in the order in which the calls were computed
     entries: dict[str, Entry] = field(default_factory=dict)
-    # construct.json: the parent of every name; empty when there is none
+    # construct.json: the parent of every name; empty without that file
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""  # program that wrote it; empty when the file does not name it
     # versions and switches of the run, by name; empty when the file has none

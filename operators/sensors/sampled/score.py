@@ -10,6 +10,7 @@ from mindspore import Tensor, ops
 from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 
+from asd.diagnosis.spread import CAP
 from asd.operators.private.mixed_precision import CheckCell
 
 _DEVIATIONS = 12.0
@@ -19,7 +20,6 @@ _LAST_PLACE = {ms.float32: 2.0**-23, ms.float16: 2.0**-10, ms.bfloat16: 2.0**-7}
 _FEWER_DIGITS = 2.0**-11  # relative precision of an operand where devices are set to multiply float32 with fewer digits
 _MOST = 1 << 25  # elements of a tensor that are checked in one call, so that a check takes little memory
 _BITS = {4: ms.int32, 2: ms.int16}
-_APART = 2.0**-10  # relative difference of healthy calls, at most: as of audits
 
 
 def rounding_of(dtype: Any) -> float:
@@ -131,7 +131,7 @@ class Differs(CheckCell):
         here, there = ops.abs(one), ops.abs(other)
         # The smaller of both, so that a huge wrong element does not explain itself.
         mean = ops.minimum(F.reduce_mean(here), F.reduce_mean(there))
-        most = max(_APART, 4 * unit) * ops.maximum(ops.minimum(here, there), mean)
+        most = max(CAP, 4 * unit) * ops.maximum(ops.minimum(here, there), mean)
         return ops.logical_and(differs, ops.logical_not(ops.abs(one - other) <= most))
 
 
