@@ -84,7 +84,7 @@ class Net:
 
     def backward(self, y, w):
         size, factor = self.o.get("size", 1e-3), np.float32(self.o.get("factor", 1))
-        g = (np.ones_like(y) * noise(*y.shape, seed=99) * size).astype(y.dtype)
+        g = rounded((noise(*y.shape, seed=99) * size).astype(y.dtype), self.o["unit"], 97)
         d = rounded(g @ w.T.astype(g.dtype), self.o["unit"], 98) * factor.astype(g.dtype)
         if self.dump.level != "L0":
             number = self.count["Primitive.matmul.MatMul"]
@@ -206,13 +206,14 @@ def test_a_fault_is_named_where_bits_decide(tmp_path, ways, path, by):
 
 @EACH_WAY
 @pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5, 1e-7])
-@pytest.mark.parametrize("factor", [1.1, -1.0, 16.0])
+@pytest.mark.parametrize("factor", [1.01, 1.1, -1.0, 16.0])
 def test_a_whole_gradient_that_is_wrong_by_a_factor_is_found_at_any_size(tmp_path, ways, size, factor):
     wrong = {"size": size, "factor": factor, "unit": 2e-7}
+    sides = ((X64, HERE), (MS, MS)) if factor == 1.01 else (({}, UNSAID), (MS, PT))  # TF32 leaves 0.004 at most
     for half, way in itertools.product((False, True), ways):
-        if "md5" in way[1] or (half and (size < 1e-3 or factor == 1.1)):
+        if "md5" in way[1] or (half and (size < 1e-3 or 1 < factor < 2)):
             continue  # float16 holds no such gradient
-        outcome = answer(tmp_path, {**wrong, "half": half}, {"size": size}, way, ({}, UNSAID), (MS, PT))
+        outcome = answer(tmp_path, {**wrong, "half": half}, {"size": size}, way, *sides)
         assert outcome.answer is TELL, (way, outcome.sentence)
         assert ".backward" in outcome.first.divergence.call
 
