@@ -23,8 +23,8 @@ _PAUSE, _SMALL = 4, 1 << 24
 """Where there are at most so many words, sums are taken in each fourth step, as steps are short."""
 _LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
 _NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
-_MANTISSA = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 23, ms.float64: 20}
-"""Bits of the mantissa in a word: if they change, a program may have written it. A clamp changes the last one."""
+_LOW = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 19, ms.float64: 20}
+"""Low bits of a word: if they change, a program may have written it, as a clamp does. If all 19 stay, none has."""
 
 Place = tuple[int, int, int]  # block, word in it, by how much it has changed
 
@@ -56,6 +56,7 @@ class MemorySums:
         self._divide(TURNS // self.every)
         self._pace, self._ended = math.inf, -math.inf
         self._seconds: list[float] = []  # of the comparisons of two rounds; in the first one operators are loaded
+        self._views: dict[int, tuple[int, Tensor]] = {}  # words of a tensor, with where they are; made once
 
     def _divide(self, turns: int) -> None:
         """Divides the tensors into at most so many parts."""
@@ -75,7 +76,16 @@ class MemorySums:
         self.share = max(held, default=0) / max(1, sum(local(each).size for each in self._tensors))
 
     def _words(self, block: Sequence[int]) -> list[Tensor]:
-        return [words_of(local(self._tensors[i])) for i in block]
+        return [self._view(i) for i in block]
+
+    def _view(self, number: int) -> Tensor:
+        part = local(self._tensors[number])
+        if part.dtype != ms.float32:
+            return words_of(part)
+        place, view = part.data_ptr(), self._views.get(number)
+        if view is None or view[0] != place:
+            self._views[number] = view = place, words_of(part)
+        return view[1]
 
     def _sums(self) -> Tensor:
         found = []
@@ -116,12 +126,12 @@ class MemorySums:
         begin, now = time.perf_counter(), self._sums()
         if now.shape != sealed.shape:  # the weights were sharded
             return None
-        differ = int(P.ReduceSum()(P.Cast()(P.NotEqual()(now, sealed), ms.float32)).asnumpy())
+        before, first = np.split(P.Concat()((sealed, now)).asnumpy().view(np.uint32), 2)
         if len(self._seconds) < 2 * self.turns:
             self._seconds.append(time.perf_counter() - begin)
-        if not differ:
+        if np.array_equal(before, first):
             return None
-        before, first, second = (each.asnumpy().view(np.uint32) for each in (sealed, now, self._sums()))
+        second = self._sums().asnumpy().view(np.uint32)
         if not np.array_equal(first, second):
             return Damage("weights", "two sums of the same words of weights and moments differ", healed=False)
         place = next((each for each in self._flips(second - before) if each is not None), None)
@@ -143,7 +153,7 @@ class MemorySums:
                 yield (number, 0, 0) if len(at) + len(across) == 1 or len(at) == len(across) == 1 else None
 
     def _put_back(self, place: Place, before: np.ndarray) -> Damage | None:
-        """Restores a word with flipped bits of sign and exponent; None where a program may have written it."""
+        """Restores a word with flipped high bits; None where a program may have written it."""
         number, word, change = place
         block = [self._tensors[i] for i in self._blocks[self._turn][number]]
         ends = np.cumsum([words_of(local(each)).shape[0] for each in block])
@@ -157,7 +167,7 @@ class MemorySums:
         bits[word] = then = (now - change) % 2 ** (8 * bits.itemsize)
         flipped = now ^ then
         is_low = part.dtype == ms.float64 and word % 2 == 0  # the half that has only mantissa
-        if is_low or flipped % (1 << _MANTISSA[part.dtype]) or flipped // (flipped & -flipped) >= _NEXT_TO_EACH_OTHER:
+        if is_low or flipped % (1 << _LOW[part.dtype]) or flipped // (flipped & -flipped) >= _NEXT_TO_EACH_OTHER:
             return None
         healed = False
         if self._heals:
