@@ -65,6 +65,10 @@ ENVIRONMENT = {
 }
 
 
+UNIQUE = ("number", "training", "fault", "ranks", "noise", "settings")
+"""Keys of a row that no other row has alike."""
+
+
 class _OverError(Exception):
     """No process is begun any more; what was run counts."""
 
@@ -82,6 +86,7 @@ class Plan(NamedTuple):
     noise: float = 0.0  # share of the numbers of sums whose last bit is drawn anew in each call
     ends: float = float("inf")  # when no more is begun, as `time.monotonic` has it
     most: int = 10**6  # faults of a kind and training that are drawn, at most
+    settings: tuple[str, ...] = ()  # of detection, beside the one that turns it on, such as ASD_PROTECTION=document
 
     def spec(self, training: str, **more: Any) -> dict[str, Any]:
         """For a process."""
@@ -93,7 +98,7 @@ class Plan(NamedTuple):
     def about(self, training: str) -> dict[str, Any]:
         """For the rows of a training."""
         told = {"training": training, "mode": training.split("-")[1], "number": self.number}
-        return told | {"ranks": self.ranks, "noise": self.noise}
+        return told | {"ranks": self.ranks, "noise": self.noise, "settings": " ".join(self.settings)}
 
     def begin(self) -> None:
         """Raises `_OverError` where its time is up."""
@@ -156,7 +161,7 @@ def harm(plan: Plan, training: str) -> list[dict[str, Any]]:
 
 def watched(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     """One training with detection, in a process and a run folder of its own; what it left, and how it ended."""
-    name = f"{training} {row['fault']}"
+    name = " ".join((training, row["fault"], *plan.settings))
     folder = plan.folder / "runs" / name.replace(" ", "-")
     out = folder / "told.jsonl"
     if not (folder / "ended").exists():
@@ -167,7 +172,8 @@ def watched(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
         if fault and fault["kind"] in ONE_CALL and row["strike"] and not plan.noise:
             fault = fault | {"details": fault["details"] | {"before": row["strike"]["before"]}}
         spec = plan.spec(training, watched=True, fault=fault, healthy=plan.healthy, out=str(out))
-        ended = process(spec, {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(folder)}, folder)
+        more = dict(each.split("=", 1) for each in plan.settings)
+        ended = process(spec, {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(folder)} | more, folder)
         if not out.exists():
             raise SystemExit(f"{name} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
         (folder / "ended").write_text(f"{ended.returncode}\n{ended.stderr[-2000:]}", encoding="utf-8")
@@ -240,7 +246,8 @@ def run(plan: Plan, trainings: tuple[str, ...], workers: int) -> dict[str, Any]:
             first, *struck = sorted(all_rows, key=lambda row: row["fault"] != "healthy")
             faults = [plan.about(training) | row | {"kind": row["drawn"]["kind"]} for row in struck]
             run_again = list(chosen(plan, (row for row in faults if row["kind"] != "control")))
-            work += [(one_healthy, training, first), *((one_case, training, row) for row in run_again)]
+            work += [] if plan.settings else [(one_healthy, training, first)]
+            work += [(one_case, training, row) for row in run_again]
             rows += [row for row in faults if row not in run_again]
         work.sort(key=lambda each: each[2]["fault"].split()[-1].zfill(4))  # where time is short, some of each
         print(f"{len(work)} trainings with detection", file=sys.stderr, flush=True)
@@ -267,7 +274,7 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
     """The sum of several results, with where each is from."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     rows = [row for part in parts for row in part["rows"]]
-    twice = Counter(tuple(row.get(each) for each in ("number", "training", "fault", "ranks", "noise")) for row in rows)
+    twice = Counter(tuple(row.get(each) for each in UNIQUE) for row in rows)
     if twice and max(twice.values()) > 1:
         raise SystemExit(f"{twice.most_common(1)[0][0]} is in two of the results; pass each once.")
     told = summed(rows, [each for part in parts for each in part["trainings"]])
@@ -308,6 +315,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--healthy", type=int, default=0, metavar="STEPS", help="of each training without a fault")
     parser.add_argument("--ranks", type=int, choices=range(1, 9), default=1, help="of each job (default: %(default)s)")
     parser.add_argument("--noise", type=float, default=0.0, help="share of sums whose last bit is drawn in each call")
+    parser.add_argument(
+        "--settings", nargs="+", default=(), metavar="NAME=VALUE", help="of detection (default: as shipped)"
+    )
     parser.add_argument("--workers", type=int, choices=(1, 2), default=2, help="processes (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which nothing more is begun")
     parser.add_argument("--folder", type=Path, help="keeps what was run; what is there already is not run again")
@@ -324,8 +334,12 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         or options.healthy < 0
         or options.draw < 1
         or not 0 <= options.noise <= 1
+        or not all("=" in each for each in options.settings)
     ):
-        parser.error("--number and --healthy are at least 0, --cases and --draw at least 1, --noise from 0 to 1")
+        parser.error(
+            "--number and --healthy are at least 0, --cases and --draw at least 1, --noise from 0 to 1,"
+            " --settings NAME=VALUE"
+        )
     return options
 
 
@@ -350,9 +364,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             raise SystemExit(f"{folder} has runs of another commit, number, ranks or noise; pass another --folder.")
         kept.write_text(mine, encoding="utf-8")
         plan = Plan(options.number, tuple(options.kinds), options.cases, options.quick, folder, options.healthy)
-        plan = plan._replace(
-            most=options.draw, ranks=options.ranks, noise=options.noise, ends=time.monotonic() + 60 * options.minutes
-        )
+        plan = plan._replace(most=options.draw, ranks=options.ranks, noise=options.noise)
+        plan = plan._replace(ends=time.monotonic() + 60 * options.minutes, settings=tuple(options.settings))
         return about | run(plan, trainings, options.workers)
 
 

@@ -53,9 +53,10 @@ def found(told: Sequence[dict[str, Any]], strike: int | None, device: str) -> di
 
 
 def group_of(row: dict[str, Any]) -> str:
-    """Mode and kind, and how many ranks and which noise if not one and none."""
-    ranks, noise = row.get("ranks", 1), row.get("noise", 0)
-    return f"{row['mode']} {row['kind']}" + f", {ranks} ranks" * (ranks > 1) + ", noise" * bool(noise)
+    """Mode and kind, and how many ranks, which noise and settings if not one, none and those that are shipped."""
+    ranks, noise, settings = row.get("ranks", 1), row.get("noise", 0), row.get("settings", "")
+    more = f", {ranks} ranks" * (ranks > 1) + ", noise" * bool(noise) + f", {settings}" * bool(settings)
+    return f"{row['mode']} {row['kind']}{more}"
 
 
 def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
 
 def _aims(rows: Sequence[dict[str, Any]], mode: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the groups do not tell apart, each with its share."""
-    run = [row for row in rows if row["mode"] == mode and "own" in row]
+    run = [row for row in rows if row["mode"] == mode and "own" in row and not row.get("settings")]
     once, links = ([row for row in run if row["kind"] == kind] for kind in ("single", "link"))
     for words, hits in (
         ("single, own step, where the loss suffers", [row["own"] for row in once if _loss_suffers(row)]),

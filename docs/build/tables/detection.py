@@ -152,3 +152,25 @@ def found_aims() -> str:
         low, high = aim["wilson"]
         rows.append((name, f"{aim['found']} of {aim['of']} ({percent(low)} to {percent(high)})"))
     return table(("of those run", "found"), rows)
+
+
+def curve() -> str:
+    """What each setting finds of the same faults of one call, and what it costs on a device."""
+    once = [row for row in result("held_out")["rows"] if row["kind"] == "single" and "own" in row]
+    settings = sorted({row.get("settings", "") for row in once})
+    keys = [{_key(row) for row in once if row.get("settings", "") == each} for each in settings]
+    shared, cost, rows = set.intersection(*keys), result("cost"), []
+    for each in settings:
+        some = [row for row in once if row.get("settings", "") == each and _key(row) in shared]
+        suffers = [row["own"] for row in some if row["loss"] is None or row["loss"] > 0.01]
+        protection = "document" if "document" in each else "full"
+        share = each.partition("confirm:")[2] or ("0" if "document" in each else "0.01")
+        shares = [f"{layout} {cost[layout][protection]['percent']:.1f} %" for layout in _LLAMA]
+        found = [f"{sum(every)} of {len(every)}" for every in (suffers, [row["own"] for row in some])]
+        rows.append((f"`{each}`" if each else "as shipped", *found, ", ".join(shares), percent(float(share))))
+    head = ("settings", "the loss suffers: own step", "all harmful", "bytes of a step", "steps re-run, at most")
+    return table(head, rows)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row.get("number"), row["training"], row["fault"], row.get("ranks", 1), row.get("noise", 0)
