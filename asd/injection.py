@@ -44,25 +44,19 @@ class Pattern(NamedTuple):
     is_valid: Callable[[float], bool]
 
 
-def _is_bit(amount: float) -> bool:
-    return amount in range(64)
+_BITS = range(64)
 
 
 def _is_count(amount: float) -> bool:
     return amount >= 1 and float(amount).is_integer()
 
 
-def _anything(amount: float) -> bool:
-    del amount
-    return True
-
-
 _PATTERNS: Mapping[str, Pattern] = MappingProxyType(
     {
-        "flip": Pattern("flips the bit with this number in one element, 0 being the lowest", "xor", _is_bit),
+        "flip": Pattern("flips the bit of this number in one element, 0 being the lowest", "xor", _BITS.__contains__),
         "scale": Pattern("multiplies one element by this factor", "multiply", math.isfinite),
-        "set": Pattern("sets one element to this value; inf and nan are valid", "set", _anything),
-        "stick": Pattern("sets one column, along the last axis, to this value", "set", _anything),
+        "set": Pattern("sets one element to this value; inf and nan are valid", "set", lambda _: True),
+        "stick": Pattern("sets one column, along the last axis, to this value", "set", lambda _: True),
         "noise": Pattern(
             "multiplies every element by 1 plus noise of this standard deviation", "multiply", math.isfinite
         ),

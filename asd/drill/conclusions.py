@@ -5,18 +5,31 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
 from asd.drill.trainings import Trained
 from asd.verdict import Level
 
-HELD, NOT_HELD, TOLD, NOT_TRIED = "held", "did not hold", "told", "not tried"
+HELD, NOT_HELD, SHOWN, NOT_TRIED = "held", "did not hold", "shown", "not tried"
 AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
 _SHORT = 0.1
-HEADS = ("struck", "told", "own step", "refused", "named", "verdict", "end", "outcome")
+HEADS = ("injected", "reported", "in its step", "refused", "named", "verdict", "weights in the end", "outcome")
 """Heads of the cells that `judge` fills in."""
+OUTCOMES = {
+    "healed": "reported, and the weights are those of a training without the fault",
+    "refused": "the update of its step was refused",
+    "found": "reported after an update with it",
+    "without effect": "not reported; the weights are those of a training without the fault",
+    "harmless and missed": "not reported; the last losses are not more than 1 % higher",
+    "missed": "not reported, and the last losses are more than 1 % higher: limits.md has the kinds that are not seen",
+    "unseen": "not reported; its harm is not known, as trainings begin differently: set a seed for weights and data",
+    "not struck": "the training has no such tensor, or the fault changed no number",
+    "out of time": "the training did not end within --minutes",
+    "failed": "the training ended with an error, whose last lines are below: send the JSON",
+}
+"""Meanings of the outcomes."""
 
 
 @dataclass
@@ -24,7 +37,7 @@ class DrillPart:
     """One part of the result.
 
     Attributes:
-        state: One of `HELD`, `NOT_HELD`, `TOLD` and `NOT_TRIED`.
+        state: One of `HELD`, `NOT_HELD`, `SHOWN` and `NOT_TRIED`.
         said: Findings in sentences, without data of the training.
         advice: What to do; empty for nothing.
         numbers: The same for programs.
@@ -50,16 +63,16 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained])
     apart = [_distance(bare[i], each) for i in range(len(bare)) for each in bare[i + 1 :]]
     with_it = [min(_distance(each, other) for other in bare) for each in watched]
     part.numbers |= {"apart_without": max(apart), "apart_with": max(with_it), "trainings": len(bare) + len(watched)}
-    seeded = bare[0].records[0]["seeded"]
-    losses = "losses and weights" if _has_losses(bare[0]) else "weights"
+    losses, seeded = bare[0].records[0]["losses"], all(each.records[0]["seeded"] for each in bare)
+    compared = "losses and weights" if any(each is not None for each in losses) else "weights"
     if max(apart) == 0:
         same = max(with_it) == 0
         part.said.append(
-            f"{losses} of {len(watched)} trainings with detection are {'equal' if same else 'NOT equal'} bit for "
+            f"{compared} of {len(watched)} trainings with detection are {'equal' if same else 'NOT equal'} bit for "
             f"bit to those of {len(bare)} without"
         )
-    elif not _starts_alike(bare):
-        part.state = TOLD
+    elif not seeded or not _starts_alike(bare):
+        part.state = SHOWN
         why = "" if seeded else " (mindspore.set_seed is not called)"
         part.said.append(f"trainings without detection begin differently{why}, so nothing can be compared")
         part.advice = "Set a seed for weights and data, and run the drill again."
@@ -79,12 +92,11 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained])
 def compare_cost(bare: Sequence[Trained], watched: Sequence[Trained]) -> DrillPart:
     """Compares time and memory of trainings with and without detection, in pairs."""
     part = DrillPart()
-    pairs = [pair for pair in zip(bare, watched, strict=False) if all(each.records for each in pair)]
-    pairs = [pair for pair in pairs if all(_median(each, "seconds") for each in pair)]
+    pairs = [pair for pair in zip(bare, watched, strict=False) if all(map(_median, pair))]
     if not pairs:
         part.said.append("too few steps were made")
         return part
-    rows = {"time of a step, s": [(_median(a, "seconds"), _median(b, "seconds")) for a, b in pairs]}
+    rows = {"time of a step, s": [(_median(a), _median(b)) for a, b in pairs]}
     for name, words in (("first", "time to the first step, s"), ("memory", "memory, bytes")):
         rows[words] = [(a.records[0][name], b.records[0][name]) for a, b in pairs]
     heads = ("without", "with", "ratio", "least", "most")
@@ -92,13 +104,13 @@ def compare_cost(bare: Sequence[Trained], watched: Sequence[Trained]) -> DrillPa
     for words, values in rows.items():
         ratios = [b / a if a else inf for a, b in values]
         middle = [statistics.median(each) for each in zip(*values, strict=True)]
-        part.rows.append([words, *middle, statistics.median(ratios), min(ratios), max(ratios)])
+        part.rows.append([words, *middle, middle[1] / middle[0] if middle[0] else inf, min(ratios), max(ratios)])
         part.numbers[words] = dict(zip(heads, part.rows[-1][1:], strict=True))
     _, usual, _, ratio, least, most = part.rows[1]
     part.said.append(f"a step takes {ratio:.3g} times as long, {least:.3g} to {most:.3g} in {len(pairs)} pairs")
-    part.state, part.advice = HELD, ""
+    part.state = HELD
     if bare[0].records[0]["device"] == "CPU" or usual < _SHORT:
-        part.state = TOLD
+        part.state = SHOWN
         part.said.append(f"this says nothing about the aim of {AIM}, for steps of at least {_SHORT} s on a device")
     elif least > AIM:
         part.state, part.advice = NOT_HELD, "Read costs.md; ASD_PROTECTION=document costs least."
@@ -141,53 +153,49 @@ def _distance(one: Trained, other: Trained) -> float:
     return farthest if len(one.records) == len(other.records) else inf
 
 
-def _has_losses(trained: Trained) -> bool:
-    return any(loss is not None for loss in trained.records[0]["losses"])
-
-
 def _starts_alike(trainings: Sequence[Trained]) -> bool:
-    """Returns whether the first losses are as near as rounding of one network and one batch makes them."""
+    """Returns whether the first losses, if known, are as near as rounding of one network and one batch makes them."""
     firsts = [each.records[0]["losses"][0] for each in trainings]
-    if None in firsts:
-        return all(each.records[0]["seeded"] for each in trainings)
-    return bool(max(firsts) - min(firsts) <= 2.0**-6 * abs(firsts[0]))
+    return None in firsts or max(firsts) - min(firsts) <= 2.0**-8 * abs(firsts[0])
 
 
-def _median(trained: Trained, name: str) -> float:
-    values = trained.records[0][name]
+def _median(trained: Trained) -> float:
+    values = trained.records[0]["seconds"] if trained.records else []
     return statistics.median(values[len(values) // 4 :]) if values else 0.0
 
 
-def judge(trained: Trained, clean: Trained, noise: float) -> list[str]:
-    """Returns the cells of a fault's row below `HEADS`."""
+def judge(trained: Trained, healthy: Sequence[Trained], noise: float) -> list[str]:
+    """Returns the cells of a fault's row below `HEADS`; `noise` is nan where trainings begin differently."""
     struck = [each for record in trained.records for each in record["struck"] if each["elements"]]
     if not trained.ended or not struck:
-        return [
-            "no" if trained.ended else f"code {trained.code}",
-            *["-"] * 6,
-            "not struck" if trained.ended else "failed",
-        ]
+        outcome = "not struck" if trained.ended else "out of time" if trained.code is None else "failed"
+        return ["no" if trained.code in (0, None) else f"code {trained.code}", *["-"] * 6, outcome]
     step, where = struck[0]["step"], struck[0]["where"]
     found = [event for level in (Level.ERROR, Level.WARNING) for event in trained.of(level) if event.step >= step]
     own = [event for event in found if event.step == step]
     level = "no" if not found else "first level" if found[0].level is Level.ERROR else "second level"
     named = any(event.checkpoint.endswith(where) or where.endswith(event.checkpoint) for event in found)
     verdicts = dict.fromkeys(event.verdict for event in trained.events if event.verdict and event.step >= step)
-    is_clean, refused = _distance(trained, clean) <= noise, any(event.refused for event in found)
-    yes = ["yes" if is_true else "no" for is_true in (own, refused, named)]
-    if not found:
-        outcome = "without effect" if is_clean else "missed" if _harms(trained, clean) else "harmless and missed"
-    else:
+    is_clean = min(_distance(trained, each) for each in healthy) <= noise
+    refused = any(event.refused for event in found)
+    yes = ["yes" if each else "no" for each in (own, refused, named)]
+    if found:
         outcome = "healed" if is_clean else "refused" if any(event.refused for event in own) else "found"
-    end = "as without the fault" if is_clean else "elsewhere"
+    elif is_clean:
+        outcome = "without effect"
+    else:
+        outcome = "unseen" if isnan(noise) else "missed" if _harms(trained, healthy) else "harmless and missed"
+    end = "as without it" if is_clean else "not comparable" if isnan(noise) else "different"
     return [f"step {step}", level, *yes, ", ".join(verdicts) or "-", end, outcome]
 
 
-def _harms(trained: Trained, clean: Trained) -> bool:
-    """Returns whether the last quarter of the losses is more than 1 % above that of the training without the fault."""
-    means = []
-    for each in (trained, clean):
+def _harms(trained: Trained, healthy: Sequence[Trained]) -> bool:
+    """Returns whether the last quarter of the losses is more than 1 % above that of each healthy training."""
+
+    def last(each: Trained) -> float:
         losses = each.records[0]["losses"]
-        last = losses[-max(1, len(losses) // 4) :]
-        means.append(inf if None in last else statistics.fmean(last))
-    return not means[0] - means[1] <= 0.01 * abs(means[1])
+        quarter = losses[-max(1, len(losses) // 4) :]
+        return inf if None in quarter else statistics.fmean(quarter)
+
+    most = max(map(last, healthy))
+    return not last(trained) - most <= 0.01 * abs(most)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from asd.drill.conclusions import (
     HELD,
     NOT_HELD,
     NOT_TRIED,
+    OUTCOMES,
+    SHOWN,
     DrillPart,
     compare_cost,
     compare_numbers,
@@ -36,6 +39,7 @@ from asd.verdict import Level
 
 _LASTING = 1_000_000
 _MOST_FILES, _MOST_LINES = 100_000, 16
+_MORE = "Pass more --minutes: it did not end in time."
 _FAULTS = (
     "gradient:flip=30",
     f"gradient:set=1e9:duration={_LASTING}",
@@ -77,7 +81,7 @@ class Drill:
         self._work = job.out / f".work-{os.getpid()}"
         self._trainings = Trainings(job, self._work, events_of)
         self._train, self._began = self._trainings.train, time.monotonic()
-        self._before = files_of(Path.cwd(), job.out, _MOST_FILES)
+        self._before = files_of(Path.cwd(), self._work, _MOST_FILES)
         self.bare: list[Trained] = []
         self.watched: list[Trained] = []
 
@@ -91,7 +95,7 @@ class Drill:
         self._work.mkdir()
         try:
             first = self._first()
-            self._self_test(first.records[0]["mode"])
+            self._self_test(first.records[0]["mode"], first.records[0]["device"])
             self._fits()
             for number in range(1, self.job.pairs):
                 if not self._trainings.has_time(2):
@@ -140,13 +144,13 @@ class Drill:
         """Returns the files of the working folder that have changed; none where writing was allowed."""
         if not self.job.redirects or self._before is None:
             return []
-        after = files_of(Path.cwd(), self.job.out, _MOST_FILES) or {}
+        after = files_of(Path.cwd(), self._work, _MOST_FILES) or {}
         return sorted(name for name, _ in set(after.items()) ^ set(self._before.items()))
 
-    def _self_test(self, mode: str) -> None:
+    def _self_test(self, mode: str, device: str) -> None:
         self._tell("asd selftest")
         environ = {**self.job.environ, "TMPDIR": str(self._work)}
-        words = [sys.executable, "-m", "asd", "selftest", "--json", "--mode", mode]
+        words = [sys.executable, "-m", "asd", "selftest", "--json", "--mode", mode, "--device", device]
         with (self._work / "selftest").open("w+b") as output:
             with running(words, environ, output) as process:
                 code = wait(process, self._trainings.seconds_left())
@@ -156,16 +160,25 @@ class Drill:
         counts: dict[str, int] = {}
         with suppress(ValueError, KeyError):
             counts = json.loads(told[told.index("{") : told.rindex("}") + 1])["counts"]
-        part.state = HELD if code == 0 else NOT_HELD
+        part.state = HELD if code == 0 else NOT_TRIED if code is None else NOT_HELD
         part.numbers["selftest"] = counts
-        part.said.append(f"asd selftest: {counts.get('ok', 0)} right, {counts.get('wrong', 0)} wrong")
-        if code != 0:
+        part.said.append(f"asd selftest on {device}: {counts.get('ok', 0)} right, {counts.get('wrong', 0)} wrong")
+        if code is None:
+            part.advice = _MORE
+        elif code != 0 and not counts:
+            part.private = told.splitlines()[-_MOST_LINES:]
+            part.advice = "Run the drill where the device is: in Slurm by sbatch, as salloc may run it on a login node."
+        elif code != 0:
             part.advice = "Run `asd selftest` and read what is wrong; do not use this device until it passes."
 
     def _fits(self) -> None:
         self._tell("the training under detection")
         part, trained = self.parts["fits"], self._train("1")
         self.watched.append(trained)
+        if trained.code is None:
+            part.state = NOT_TRIED if part.state == HELD else part.state
+            part.advice = part.advice or _MORE
+            return
         if not trained.ended and not trained.of(Level.ERROR):
             part.state, part.private = NOT_HELD, trained.tail
             part.said.append(f"the training ends with code {trained.code} under detection, and with 0 without")
@@ -175,46 +188,41 @@ class Drill:
         places, missing = found.get("places", {}), found.get("missing", {})
         part.numbers |= {"checked": places, "on": sorted(found.get("on", {})), "missing": sorted(missing)}
         part.said += [f"checked: {count} {words}" for words, count in places.items()] or ["nothing is checked"]
-        part.said += [f"{setting} is not active, or not everywhere" for setting in missing]
+        part.said += [f"{setting} is not active, or not everywhere: reasons below" for setting in missing]
         part.private += [f"{setting}: {'; '.join(why)}" for setting, why in missing.items()]
-        again = found.get("on", {}).get("replay")
-        part.said.append("refused steps are re-run" if again else "refused steps cannot be re-run")
+        part.said.append(f"refused steps {'are' if found.get('on', {}).get('replay') else 'cannot be'} re-run")
         if not places:
             part.state = NOT_HELD
             part.advice = "Call StepMonitor.attach before the loop and StepMonitor.step after each step."
         record = trained.records[0] if trained.records else self.bare[0].records[0]
-        part.numbers |= {name: record[name] for name in ("mode", "device", "place")} | {
-            "ranks": len(self.bare[0].records),
-            "steps": self._trainings.steps,
-        }
+        part.numbers |= {name: record[name] for name in ("mode", "device", "place")}
+        part.numbers |= {"ranks": len(self.bare[0].records), "steps": self._trainings.steps}
 
     def _finds(self) -> None:
-        part, clean = self.parts["finds"], self.watched[0]
-        if self.job.faults == 0 or not clean.ended:
-            part.said.append("--faults 0" if self.job.faults == 0 else "training under detection did not end")
+        part, healthy = self.parts["finds"], [each for each in self.watched if each.ended]
+        if self.job.faults == 0 or not healthy:
+            part.said.append("--faults 0" if self.job.faults == 0 else "training under detection stopped: see quiet")
             return
-        part.rows, counts, ranks = [["target", "change", "how long", *HEADS]], Counter[str](), len(clean.records)
+        part.rows, counts, ranks = [["target", "change", "how long", *HEADS]], Counter[str](), len(healthy[0].records)
         faults = [each for each in _FAULTS if ranks > 1 or not each.startswith("sum")]
-        noise = 2 * float(self.parts["same"].numbers.get("apart_without", 0.0))
+        same, unknown = self.parts["same"], 0.0 if healthy[0].records[0]["seeded"] else nan
+        noise = nan if same.state == SHOWN else 2 * float(same.numbers.get("apart_without", unknown))
         for number in range(self.job.faults):
             if not self._trainings.has_time():
                 break
             self._tell(f"fault {number + 1} of {self.job.faults}")
             target, _, rest = faults[number % len(faults)].partition(":")
             trained = self._strike(f"{target}:.:{rest}:seed={number}", ranks if target != "sum" else 1)
-            part.rows.append([target, *_how(rest), *judge(trained, clean, noise)])
+            how_long = "now and then" if "chance" in rest else "lasting" if "duration" in rest else "once"
+            part.rows.append([target, rest.partition(":")[0], how_long, *judge(trained, healthy, noise)])
             counts[part.rows[-1][-1]] += 1
             part.private = trained.tail if part.rows[-1][-1] == "failed" else part.private
         tried = sum(counts.values())
         part.numbers |= {"tried": tried, "wanted": self.job.faults, **counts}
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        part.said.append(f"{tried} of {self.job.faults} faults were tried: {outcomes or 'pass more --minutes'}")
+        part.said.append(f"{tried} of {self.job.faults} faults were tried within --minutes")
+        part.said += [f"{counts[outcome]} {outcome}: {words}" for outcome, words in OUTCOMES.items() if counts[outcome]]
         if counts:
-            part.state = NOT_HELD if counts["missed"] or counts["failed"] else HELD
-        if counts["missed"]:
-            part.advice = "Faults of the missed kinds harm this training unseen: read limits.md about their kind."
-        if counts["failed"]:
-            part.advice = "A training ended with an error under a fault: its last lines are below; send the JSON."
+            part.state = NOT_HELD if counts["missed"] or counts["failed"] else SHOWN if counts["unseen"] else HELD
 
     def _strike(self, fault: str, ranks: int) -> Trained:
         """Trains with a fault, of the last rank; with the first lasting one an agent and a handler run beside it."""
@@ -236,13 +244,6 @@ class Drill:
             part = self.parts["fits"]
             part.state, part.private = NOT_HELD, [*part.private, *changed[:_MOST_LINES]]
             part.said.append(f"{len(changed)} files in the working folder have changed meanwhile")
-
-
-def _how(rest: str) -> tuple[str, str]:
-    change, *options = rest.split(":")
-    lasts = any(each.startswith("duration") for each in options)
-    now_and_then = any(each.startswith("chance") for each in options)
-    return change, "now and then" if now_and_then else "lasting" if lasts else "once"
 
 
 class Way:
@@ -303,11 +304,11 @@ class Way:
         if not devices:
             part.said.append("the handler gave no device a strike within 20 s")
             part.advice = "Run `asd exporter` and `asd handler --dry-run` on a run folder, and read what they log."
-        for each in devices:
-            part.said.append(
-                f"{each['strikes']} of {each['limit']} strikes in the handler {waited:.1f} s after the first event, "
-                f"the rest of the training included; decisions: {', '.join(actions) or 'none that isolates'}"
-            )
+            return
+        part.said.append(
+            f"the handler: {devices[0]['strikes']} of the {devices[0]['limit']} strikes that isolate a device, at most "
+            f"{waited:.1f} s after the event (the training ended first); decisions: {', '.join(actions) or 'none yet'}"
+        )
 
     def _devices(self) -> list[dict[str, Any]]:
         """Returns the devices that the handler knows."""

@@ -136,8 +136,7 @@ class Trainings:
         if fault:
             settings |= {"ASD_ON_ANOMALY": "skip"}
         began = time.monotonic()
-        environ = {**self._job.environ, **settings}
-        with log.open("wb") as output, running(self._job.command, environ, output) as process:
+        with log.open("wb") as output, running(self._job.command, {**self._job.environ, **settings}, output) as process:
             if follow is not None:
                 follow(run_dir)
             code = wait(process, self.seconds_left())

@@ -44,7 +44,7 @@ def find_launcher(program: str, path: str) -> str:
         found = shutil.which("msrun", path=places)
         if found is not None:
             return found
-    raise UnsupportedError("`asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.")
+    raise UnsupportedError("MindSpore's launcher msrun must be in PATH; it comes with mindspore.")
 
 
 def launch(

@@ -16,7 +16,7 @@ _TITLES = {
     "quiet": "Quiet: alarms of healthy steps",
     "reaches": "Reaches: from the event to the handler",
 }
-_ICONS = {"held": "✔", "did not hold": "✖", "told": "!", "not tried": "?"}
+_ICONS = {"held": "✔", "did not hold": "✖", "shown": "!", "not tried": "?"}
 
 
 def render(versions: Mapping[str, Any], parts: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import resource
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,10 +57,10 @@ class TrainingFollower:
         """Puts hooks around every place where a step may end."""
         patches.wrap(Model, "train", self._around_train, _GROUP)
         for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
-            patches.wrap(kind, "__call__", self._around_cell, _GROUP)
+            patches.wrap(kind, "__call__", partial(self._step_of, "cell"), _GROUP)
         for kind in OPTIMIZERS:
             patches.wrap(kind, "__init__", self._around_init, _GROUP)
-            patches.wrap(kind, "__call__", self._around_optimizer, _GROUP)
+            patches.wrap(kind, "__call__", partial(self._step_of, "optimizer"), _GROUP)
         for kind in executors():
             patches.wrap(kind, "__call__", self._around_compiled, _GROUP)
         patches.wrap(StepMonitor, "step", self._around_judged, _GROUP)
@@ -94,12 +95,6 @@ class TrainingFollower:
         finally:
             self._inside -= 1
 
-    def _around_cell(self, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        return self._step_of("cell", cell, call, cell, *args, **kwargs)
-
-    def _around_optimizer(self, call: Any, optimizer: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        return self._step_of("optimizer", optimizer, call, optimizer, *args, **kwargs)
-
     def _around_init(self, init: Any, optimizer: nn.Cell, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         if not self._place:
@@ -122,12 +117,12 @@ class TrainingFollower:
                 self.end_step(outputs)
         return outputs
 
-    def _step_of(self, place: str, cell: nn.Cell, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def _step_of(self, place: str, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
         if self._inside or self._place not in ("", place):
-            return call(*args, **kwargs)
+            return call(cell, *args, **kwargs)
         self._inside += 1
         try:
-            outputs = call(*args, **kwargs)
+            outputs = call(cell, *args, **kwargs)
         finally:
             self._inside -= 1
         self._place, self._trained = place, [cell]

@@ -16,8 +16,6 @@ from asd.operators.sensors.optimizer_state import FLOATS
 from asd.operators.sensors.own_gradients import reducer_of, weights_of
 
 _LOG = logging.getLogger("asd.injection")
-ANYWHERE = "."
-"""Place of a fault that is put where its seed says."""
 
 
 class FaultInjector(Callback):
@@ -133,7 +131,7 @@ class FaultInjector(Callback):
             raise ConfigError(
                 "fault where", self.fault.where, f"it must be an expression that matches one of {', '.join(places)}"
             )
-        if self.fault.where == ANYWHERE:
+        if self.fault.where == ".":  # anywhere
             return [found[self.fault.seed % len(found)]]
         return found if self.fault.chance < 1 else found[:1]
 

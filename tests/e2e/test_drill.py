@@ -39,7 +39,7 @@ def test_a_plain_training_goes_through_all_parts_and_keeps_its_folder(mode, tmp_
     process = start(tmp_path, "--json", "--steps", "30", "--faults", "2", "--pairs", "2", "--minutes", "9", mode=mode)
     out, errors = process.communicate()
     told = json.loads(out)["parts"]
-    assert {name: part["state"] for name, part in told.items()} == dict.fromkeys(told, "held") | {"cost": "told"}, told
+    assert {name: part["state"] for name, part in told.items()} == dict.fromkeys(told, "held") | {"cost": "shown"}, told
     assert (process.returncode, errors) == (0, "")
     assert told["same"]["numbers"]["apart_with"] == 0
     assert told["finds"]["numbers"]["tried"] == 2

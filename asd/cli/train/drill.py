@@ -103,5 +103,5 @@ def _print(args: argparse.Namespace, parts: Mapping[str, Any], result: Mapping[s
         print(json.dumps(result, indent=1))
         return
     for name, part in parts.items():
-        print("\n  ".join([f"{name}: {part.state}", *part.said, *filter(None, [part.advice])]))
+        print("\n  ".join([f"{name}: {part.state}", *part.said, *filter(None, [part.advice]), *part.private]))
     print(args.out / "drill.html")

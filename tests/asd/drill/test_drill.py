@@ -3,22 +3,27 @@
 import os
 import subprocess
 import sys
+from math import nan
 from pathlib import Path
 
 import pytest
 
 from asd.cli import main
 from asd.drill import REFUSED, TrainingPlan
-from asd.drill.trainings import DrillJob, command_of
+from asd.drill.conclusions import judge
+from asd.drill.trainings import DrillJob, Trained, command_of
 
 BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
 
 
-def run(code, folder, where, redirects=True):
+def run(code, tmp_path, redirects=True):
+    folder, where = tmp_path / "drill", tmp_path / "cwd"
     TrainingPlan(str(folder), 8, redirects).save()
-    (folder / "tmp").mkdir()
+    for each in (where, folder / "tmp"):
+        each.mkdir()
+    (where / "old").write_text("1")
     environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(BOOTSTRAP)}
-    return subprocess.run(
+    return where, subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=where, env=environ, capture_output=True, text=True, check=False
     )
 
@@ -42,10 +47,7 @@ USES = {
 
 @pytest.mark.parametrize("code", USES.values(), ids=USES)
 def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
-    where = tmp_path / "cwd"
-    where.mkdir()
-    (where / "old").write_text("1")
-    done = run(code, tmp_path / "drill", where)
+    where, done = run(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name: path.read_text() for path in where.iterdir()} == {"old": "1"}
 
@@ -53,10 +55,7 @@ def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
 @pytest.mark.parametrize("code", ["import os; os.remove('old')", "import os; os.rename('old', 'new')"])
 @pytest.mark.parametrize("redirects", [True, False])
 def test_what_cannot_be_redirected_is_refused_unless_that_is_allowed(code, redirects, tmp_path):
-    where = tmp_path / "cwd"
-    where.mkdir()
-    (where / "old").write_text("1")
-    done = run(code, tmp_path / "drill", where, redirects)
+    where, done = run(code, tmp_path, redirects)
     assert (done.returncode != 0, (where / "old").exists()) == (redirects, redirects)
     assert (tmp_path / "drill" / REFUSED).exists() is redirects
 
@@ -76,6 +75,16 @@ def test_a_training_that_fails_by_itself_is_told_from_a_drill_that_did_and_leave
     assert main(["drill", "--json", "--", sys.executable, "-c", code]) == 1
     assert says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("noise", "outcome"), [(0.0, "missed"), (1e9, "without effect"), (nan, "unseen")])
+def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known(noise, outcome):
+    def trained(loss):
+        struck = [{"elements": 1, "step": 5, "where": "w"}]
+        record = {"ended": True, "losses": [loss], "hash": loss, "sample": [], "struck": struck}
+        return Trained(0, 1.0, [record], [], [], [])
+
+    assert judge(trained(2.0), [trained(1.0)], noise)[-1] == outcome
 
 
 def test_ranks_are_started_by_the_launcher(tmp_path):
