@@ -11,6 +11,7 @@ from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 
@@ -109,14 +110,15 @@ def statistics(tensors: Sequence[Any], *, largest: bool = False, alike: bool = F
 def by_shape(tensors: Sequence[Any], measure: Callable[[Tensor], Tensor]) -> Tensor:
     """Returns a number for each tensor; `measure` returns one for each row of a matrix of small ones of one shape."""
     alike: dict[Any, list[int]] = {}
-    parts = [F.stop_gradient(local(each)) for each in tensors]
+    parts = [local(each) for each in tensors]  # not by `stop_gradient`: at random MindSpore can't stack what it returns
     for i, x in enumerate(parts):
         is_alone = x.size > SMALL or x.dtype == ms.bfloat16  # which no CPU stacks
-        alike.setdefault(i if is_alone else (x.shape, x.dtype), []).append(i)
+        alike.setdefault(i if is_alone else (x.shape, x.dtype, type(x)), []).append(i)
     groups = [[parts[i] for i in own] for own in alike.values()]
-    found = [measure((_STACK(own) if len(own) > 1 else own[0]).reshape((len(own), -1))) for own in groups]
     order = np.argsort([i for own in alike.values() for i in own]).astype(np.int32)
-    return _GATHER(_CONCAT(found), Tensor(order), 0)
+    with without_gradients():
+        found = [measure((_STACK(own) if len(own) > 1 else own[0]).reshape((len(own), -1))) for own in groups]
+        return _GATHER(_CONCAT(found), Tensor(order), 0)
 
 
 @functools.cache

@@ -97,7 +97,7 @@ class OptimizerState:
         values = {reading.checkpoint: reading.value for reading in readings}
         # A norm is at least as large as the largest element.
         norms = np.array([values.get(name, np.nan) for name in self._names]) / self._scale
-        known, norms = np.isfinite(norms), np.nan_to_num(norms)
+        known, norms = np.isfinite(norms), np.where(np.isfinite(norms), norms, 0.0)
         self._sums += known, norms, norms * norms
         recent = np.where(np.isfinite(self._recent), KEPT * self._recent, 0.0)
         self._recent = np.where(known, np.maximum(norms, recent), inf)

@@ -23,13 +23,13 @@ from checked_nets import (
     targets,
     truth,
 )
-from mindspore import Tensor, amp, nn, ops
+from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Model
 
 from asd import Config
 from asd.operators import StepMonitor, install
 from asd.operators.gate import slots
-from asd.operators.gate.statistics import SMALL
+from asd.operators.gate.statistics import SMALL, statistics
 from asd.operators.gate.tap import make_tap
 from tests.support.tables import quick
 
@@ -233,6 +233,11 @@ def test_a_gradient_is_read_though_its_squares_leave_the_range_of_float32(mode, 
 def test_of_a_tensor_that_is_not_small_the_smallest_squares_are_0(graph, elements, expected):
     ms.grad(Tapped("large"))(Tensor(np.full(elements, 1e-24, np.float32))).asnumpy()
     assert readings()["large"].value == pytest.approx(expected, rel=1e-5, abs=0)
+
+
+def test_parameters_and_tensors_of_one_shape_are_read_together():
+    some = [make(Tensor([size, -7.0 * size])) for size, make in ((1.0, Parameter), (2.0, ops.neg), (3.0, Parameter))]
+    assert statistics(some, largest=True, alike=True).asnumpy().tolist() == [7.0, 14.0, 21.0]
 
 
 class Reversed(nn.Cell):
