@@ -1,7 +1,8 @@
 """Confirmation re-run of a suspicious step: distinguishes the data from a device that failed once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from asd.judge.detectors import Detectors
 from asd.rules.reading import Reading
 
 BURST = 5  # steps that may be re-run before the share counts: a fault does the most harm in the first steps
@@ -43,18 +44,17 @@ class Allowance:
         return share if self._spent < LOOKS + int(share * self._steps) else 0.0
 
 
-def vanished(
-    first: Iterable[Reading], again: Iterable[Reading], suspicious: Callable[[Reading], bool]
-) -> list[Reading]:
+def vanished(first: Iterable[Reading], again: Iterable[Reading], judges: Detectors, loss_scale: float) -> list[Reading]:
     """Returns the suspicious readings of the first run of a step that the second run did not confirm.
 
     Bits are not compared: a healthy device need not repeat them. A value that was far off comes back only if it comes
-    from the data or from a device that fails each time.
+    from the data or from a device that fails each time. Rounding that is a fraction of other rounding shows nothing.
 
     Args:
         first: Readings of the first run.
         again: Readings of the second run; a site that is missing there is left out.
-        suspicious: Returns whether a reading is beyond its second-level limits.
+        judges: Rules of the checkpoints, before they judge the step.
+        loss_scale: Divisor of the readings.
 
     Returns:
         Readings in the order of their checks: the first one is where it began.
@@ -63,16 +63,10 @@ def vanished(
     return [
         reading
         for reading in sorted(first, key=lambda each: each.order)
-        if suspicious(reading)
+        if judges.suspicion(reading, loss_scale) is not None
         and (other := then.get(reading.checkpoint)) is not None
-        and not suspicious(other)
-        and (has_fallen(reading, other) or has_fallen(other, reading))
+        and judges.suspicion(other, loss_scale) is None
+        # A limit between nearly equal values shows nothing. A fifth is far more than two runs on a device differ by.
+        and not 0.8 * other.value <= reading.value <= other.value / 0.8
+        and not (reading.value < other.value and judges.is_rounding(other, loss_scale))
     ]
-
-
-def has_fallen(one: Reading, other: Reading) -> bool:
-    """Returns whether `other` is a fifth below `one`: a limit between nearly equal values shows nothing.
-
-    A fifth is a third of a bit: less than makes a value suspicious, and far more than two runs on one device differ by.
-    """
-    return not one.finite or other.value < 0.8 * one.value

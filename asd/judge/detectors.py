@@ -20,6 +20,7 @@ from asd.rules.reading import AVERAGED, CHECKSUM, GRADIENT, SCORES, TWICE, Readi
 from asd.verdict import Level, Verdict
 
 _SQUARE = "max_square"
+_KEPT = 7.0  # bits below the recent largest at which rounding may have made a value: bfloat16 keeps 8
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
     TWICE: "the same call gave different bits the second time",
@@ -104,8 +105,12 @@ class Detectors:
 
     def least(self, name: str) -> float:
         """Returns the smallest value of `name` that is not suspicious; 0 where there is none."""
-        judge = self._judges.get(name)
-        return judge.least() if judge is not None else 0.0
+        return self._judges[name].least() if name in self._judges else 0.0
+
+    def is_rounding(self, reading: Reading, loss_scale: float) -> bool:
+        """Returns whether rounding alone may have made a value, as where terms cancel; two runs need not share it."""
+        judge = self._judges.get(reading.checkpoint)
+        return isinstance(judge, Adaptive) and log2(unscaled(reading, loss_scale) or 1e-99) < judge.known[1] - _KEPT
 
     def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
         """Returns the verdict about a tensor beyond its second-level limits if the same step does not show it again.

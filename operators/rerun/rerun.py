@@ -217,8 +217,7 @@ class Rerun(Part):
         step.shown *= LossScale.are_alike(step.shown, LossScale.shown_by(second, self._config.upper))
         step.scale = step.shown or step.scale
         judges, wild = self.monitor.judges, self.audit.spread.wild  # healthy runs differ there
-        first_known = [each for each in first if each.checkpoint not in wild]
-        gone = vanished(first_known, second, lambda each: judges.suspicion(each, step.scale) is not None)
+        gone = vanished([each for each in first if each.checkpoint not in wild], second, judges, step.scale)
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True

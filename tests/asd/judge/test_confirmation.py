@@ -42,15 +42,16 @@ def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, st
 
 
 def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanished():
-    first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly")]
-    first[3] = reading("nearly", 6.0, "B")
-    first += [reading("fine", 1.0), reading("weight", 9.0)]
-    values = {"gone": 1.0, "stays": 9.0, "fine": 9.0, "nearly": 4.9, "weight": 1.0}
-    again = [reading(name, value) for name, value in values.items()]
-    found = vanished(first, again, lambda seen: seen.value > 5)
-    assert [seen.checkpoint for seen in found] == ["gone", "weight"]
+    values = {"gone": (9.0, 1.0), "stays": (9.0, 9.0), "fine": (1.0, 4.0), "nearly": (6.0, 5.0), "low": (0.1, 1.0)}
+    values |= {"missing": (9.0, 1.0), "rounding": (1e-5, 5e-3), "no rounding": (1e-5, 0.02), "last": (9.0, 1.0)}
+    watch = taught(**dict.fromkeys(values, "B"))
+    watch.judge(21, [reading(name, 0.01, "B") for name in ("rounding", "no rounding")])
+    first, again = ([reading(name, value[i], "B") for name, value in values.items()] for i in range(2))
+    then = [each for each in again if each.checkpoint != "missing"]
+    found = vanished(first, then, watch.judges, 1.0)
+    assert [seen.checkpoint for seen in found] == ["gone", "low", "no rounding", "last"]
     first[-1] = first[-1]._replace(order=-1)  # seen before all others
-    assert [seen.checkpoint for seen in vanished(first, again, lambda seen: seen.value > 5)] == ["weight", "gone"]
+    assert vanished(first, then, watch.judges, 1.0)[0].checkpoint == "last"
 
 
 @given(st.sampled_from("BWA"), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=30), st.floats(-3, 16))
@@ -70,7 +71,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_heale
     first = [reading("a", value), reading("b", 1.0, "B")]
     before = watch.state()
     assert watch.judges.suspicion(reading("a", 1.1), 1.0) is watch.judges.suspicion(reading("new", 1e30), 1.0) is None
-    (gone,) = vanished(first, [reading("a", 1.0)], lambda seen: watch.judges.suspicion(seen, 1.0) is not None)
+    (gone,) = vanished(first, [reading("a", 1.0)], watch.judges, 1.0)
     assert watch.state() == before
     outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
     (event,) = outcome.events
