@@ -82,7 +82,7 @@ class MemorySums:
         part = local(self._tensors[number])
         if part.dtype != ms.float32:
             return words_of(part)
-        place, view = part.data_ptr(), self._views.get(number)
+        place, view = part._data_ptr(), self._views.get(number)
         if view is None or view[0] != place:
             self._views[number] = view = place, words_of(part)
         return view[1]
