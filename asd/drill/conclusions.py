@@ -14,7 +14,7 @@ from asd.verdict import Level
 HELD, NOT_HELD, SHOWN, NOT_TRIED = "held", "did not hold", "shown", "not tried"
 AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
-_SHORT = 0.1
+_SHORT, _MOST_EVENTS = 0.1, 16
 HEADS = ("injected", "reported", "in its step", "refused", "named", "verdict", "weights in the end", "outcome")
 """Heads of the cells that `judge` fills in."""
 OUTCOMES = {
@@ -124,12 +124,13 @@ def count_alarms(watched: Sequence[Trained]) -> DrillPart:
     steps = sum(record["steps"] for each in watched for record in each.records)
     checks = sum(int(status.get("checks", 0)) for each in watched for status in each.statuses)
     problems = sum(event.kind == "problem" for each in watched for event in each.events)
+    part.private = [f"step {event.step}: {event.reason}" for each in watched for event in each.events][:_MOST_EVENTS]
     part.numbers |= {"first": first, "second": second, "problems": problems, "steps": steps, "checks": checks}
     part.said.append(
         f"{first} first-level and {second} second-level events, {problems} problems of the detector, in {checks:,} "
         f"checks of {steps:,} healthy steps"
     )
-    part.state = NOT_HELD if first or problems or not checks else HELD
+    part.state = NOT_HELD if first or problems or (steps and not checks) else HELD if steps else NOT_TRIED
     if first:
         part.advice = (
             "A first-level event without an injected fault: run `asd selftest --seconds 600` on the device; if it "
@@ -177,8 +178,7 @@ def judge(trained: Trained, healthy: Sequence[Trained], noise: float) -> list[st
     named = any(event.checkpoint.endswith(where) or where.endswith(event.checkpoint) for event in found)
     verdicts = dict.fromkeys(event.verdict for event in trained.events if event.verdict and event.step >= step)
     is_clean = min(_distance(trained, each) for each in healthy) <= noise
-    refused = any(event.refused for event in found)
-    yes = ["yes" if each else "no" for each in (own, refused, named)]
+    yes = ["yes" if each else "no" for each in (own, any(event.refused for event in found), named)]
     if found:
         outcome = "healed" if is_clean else "refused" if any(event.refused for event in own) else "found"
     elif is_clean:

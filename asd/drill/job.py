@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.config import Config
+from asd.diagnosis.selftest import WRONG
 from asd.drill.conclusions import (
     HEADS,
     HELD,
@@ -78,6 +79,7 @@ class Drill:
     def __init__(self, job: DrillJob, events_of: Callable[[Path], list[Event]], tell: Callable[[str], None]) -> None:
         self.job, self._tell = job, tell
         self.parts = {name: DrillPart() for name in ("fits", "same", "cost", "finds", "quiet", "reaches")}
+        self.parts["reaches"].said.append("no lasting fault was tried to its end")
         self._work = job.out / f".work-{os.getpid()}"
         self._trainings = Trainings(job, self._work, events_of)
         self._train, self._began = self._trainings.train, time.monotonic()
@@ -157,9 +159,12 @@ class Drill:
             output.seek(0)
             told = output.read().decode(errors="replace")
         part = self.parts["fits"]
-        counts: dict[str, int] = {}
-        with suppress(ValueError, KeyError):
-            counts = json.loads(told[told.index("{") : told.rindex("}") + 1])["counts"]
+        tested: dict[str, Any] = {}
+        with suppress(ValueError):
+            tested = json.loads(told[told.index("{") : told.rindex("}") + 1])
+        counts, names = tested.get("counts", {}), ("area", "name", "dtype", "detail")
+        wrong = [each for each in tested.get("findings", ()) if each["state"] == WRONG]
+        part.private += [" ".join(each[name] for name in names if each[name]) for each in wrong]
         part.state = HELD if code == 0 else NOT_TRIED if code is None else NOT_HELD
         part.numbers["selftest"] = counts
         part.said.append(f"asd selftest on {device}: {counts.get('ok', 0)} right, {counts.get('wrong', 0)} wrong")
@@ -169,7 +174,7 @@ class Drill:
             part.private = told.splitlines()[-_MOST_LINES:]
             part.advice = "Run the drill where the device is: in Slurm by sbatch, as salloc may run it on a login node."
         elif code != 0:
-            part.advice = "Run `asd selftest` and read what is wrong; do not use this device until it passes."
+            part.advice = "Do not use this device until `asd selftest` passes; what is wrong is below."
 
     def _fits(self) -> None:
         self._tell("the training under detection")
@@ -201,7 +206,7 @@ class Drill:
     def _finds(self) -> None:
         part, healthy = self.parts["finds"], [each for each in self.watched if each.ended]
         if self.job.faults == 0 or not healthy:
-            part.said.append("--faults 0" if self.job.faults == 0 else "training under detection stopped: see quiet")
+            part.said.append("--faults 0" if self.job.faults == 0 else "no training under detection ended")
             return
         part.rows, counts, ranks = [["target", "change", "how long", *HEADS]], Counter[str](), len(healthy[0].records)
         faults = [each for each in _FAULTS if ranks > 1 or not each.startswith("sum")]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
@@ -35,7 +35,7 @@ _SAMPLES = 4096  # numbers of all weights, by which two runs are compared where 
 
 
 class TrainingFollower:
-    """TrainingFollower of the training of this process.
+    """Follower of the training of this process.
 
     Args:
         plan: Steps to make, and the fault to inject.
@@ -86,12 +86,12 @@ class TrainingFollower:
         return look(watch, *args)
 
     def _around_train(
-        self, train: Any, model: Any, epoch: int, data: Any, callbacks: Any = None, *args: Any, **kw: Any
+        self, train: Any, model: Any, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kw: Any
     ):
         given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
         self._inside += 1
         try:
-            return train(model, epoch, data, [*given, _StepEnds(self)], *args, **kw)
+            return train(model, epoch, train_dataset, [*given, _StepEnds(self)], *args, **kw)
         finally:
             self._inside -= 1
 
@@ -148,7 +148,7 @@ class TrainingFollower:
         self._steps += made
         if self._steps >= self._plan.steps:
             self.save(ended=True)
-            _end()
+            raise SystemExit(0)  # no `except Exception` of the training stops that
         if self._injector is not None and self._injector.where:
             step, first = self._steps + 1, self._injector.fault.step
             self._injector.begin_step(first if first in range(step, step + made) else step)
@@ -196,11 +196,6 @@ class _StepEnds(Callback):
         now = int(training.cur_step_num)
         made, self._made = max(1, now - self._made), now
         self._follower.end_step(training.net_outputs, made)
-
-
-def _end() -> NoReturn:
-    """Ends the training with exit code 0; no `except Exception` of it stops that."""
-    raise SystemExit(0)
 
 
 def _updates(optimizer: Any) -> int:

@@ -22,7 +22,7 @@ rows = np.random.default_rng(1).normal(size=(400, 16)).astype(np.float32)
 data = ms.dataset.GeneratorDataset([(row, row[:1]) for row in rows], ["x", "y"], shuffle=False).batch(4)
 keep = ms.train.ModelCheckpoint("net", "kept", ms.train.CheckpointConfig(save_checkpoint_steps=5))
 model = ms.train.Model(net, nn.MSELoss(), nn.AdamWeightDecay(net.trainable_params(), 1e-2))
-model.train(1, data, callbacks=[keep], dataset_sink_mode=False)
+model.train(epoch=1, train_dataset=data, callbacks=[keep], dataset_sink_mode=False)
 """
 
 
