@@ -34,8 +34,8 @@ Examples:
 OUT/drill.html is the page to act upon. OUT/drill.json has versions and results, and no data of the training, so that
 it can be sent. A training that sets no seed begins differently each time: its bits cannot be compared.
 
-exit codes: 0 all parts that were tried held, 1 a part did not hold or the training failed, 2 wrong usage, or the training writes what
-cannot be redirected (see --allow-writes), 130 interrupted."""
+exit codes: 0 all parts that were tried held, 1 a part did not hold or the training failed, 2 wrong usage, or the
+training writes what cannot be redirected (see --allow-writes), 130 interrupted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
