@@ -311,8 +311,8 @@ class Way:
             part.advice = "Run `asd exporter` and `asd handler --dry-run` on a run folder, and read what they log."
             return
         part.said.append(
-            f"the handler: {devices[0]['strikes']} of the {devices[0]['limit']} strikes that isolate a device, at most "
-            f"{waited:.1f} s after the event (the training ended first); decisions: {', '.join(actions) or 'none yet'}"
+            f"the handler: {devices[0]['strikes']} of the {devices[0]['limit']} strikes that isolate a device, within "
+            f"{waited:.1f} s of the event, rest of the training included; decisions: {', '.join(actions) or 'none yet'}"
         )
 
     def _devices(self) -> list[dict[str, Any]]:
