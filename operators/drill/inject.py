@@ -37,8 +37,7 @@ class FaultInjector(Callback):
         self.fault = fault
         self.where = ""
         self._changes: list[Change] = []
-        self._rank = get_rank() if GlobalComm.INITED else 0
-        self._step = first_step - 1
+        self._rank, self._step = 0, first_step - 1
         self._strikes: list[DeviceFault] = []
         self._weights: list[Parameter] = []
 
@@ -62,6 +61,7 @@ class FaultInjector(Callback):
         Raises:
             ConfigError: No checkpoint or parameter has such a name.
         """
+        self._rank = get_rank() if GlobalComm.INITED else 0  # a drill makes this before the job has ranks
         target, places = self.fault.target, dict[str, Any]()
         if target in ("gradient", "output"):
             # Where operators are checked, not layers, the output is what the operator is called with.

@@ -11,16 +11,19 @@ import psutil
 import pytest
 
 PROGRAM = """\
-import sys
+import os, sys
 import mindspore as ms, numpy as np
 from mindspore import nn
 ms.set_device("CPU")
-ms.set_context(mode=ms.GRAPH_MODE if sys.argv[1] == "graph" else ms.PYNATIVE_MODE)
+ms.set_context(mode=ms.PYNATIVE_MODE if sys.argv[1] == "pynative" else ms.GRAPH_MODE)
+if sys.argv[1] == "ranks":
+    ms.communication.init()
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 ms.set_seed(3)
 net = nn.SequentialCell(nn.Dense(16, 32), nn.LayerNorm((32,)), nn.Dense(32, 1))
 rows = np.random.default_rng(1).normal(size=(400, 16)).astype(np.float32)
 data = ms.dataset.GeneratorDataset([(row, row[:1]) for row in rows], ["x", "y"], shuffle=False).batch(4)
-keep = ms.train.ModelCheckpoint("net", "kept", ms.train.CheckpointConfig(save_checkpoint_steps=5))
+keep = ms.train.ModelCheckpoint("net", "kept" + os.environ.get("RANK_ID", ""))
 model = ms.train.Model(net, nn.MSELoss(), nn.AdamWeightDecay(net.trainable_params(), 1e-2))
 model.train(epoch=1, train_dataset=data, callbacks=[keep], dataset_sink_mode=False)
 """
@@ -34,15 +37,16 @@ def start(tmp_path, *options, mode="graph"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("mode", ["graph", "pynative", "ranks"])
 def test_a_plain_training_goes_through_all_parts_and_keeps_its_folder(mode, tmp_path):
-    process = start(tmp_path, "--json", "--steps", "30", "--faults", "2", "--pairs", "2", "--minutes", "9", mode=mode)
+    options = ("--json", "--steps", "30", "--faults", "2", "--pairs", "2", "--minutes", "9")
+    process = start(tmp_path, *options, *(("--ranks", "2") if mode == "ranks" else ()), mode=mode)
     out, errors = process.communicate()
     told = json.loads(out)["parts"]
     assert {name: part["state"] for name, part in told.items()} == dict.fromkeys(told, "held") | {"cost": "shown"}, told
     assert (process.returncode, errors) == (0, "")
-    assert told["same"]["numbers"]["apart_with"] == 0
-    assert told["finds"]["numbers"]["tried"] == 2
+    numbers = told["finds"]["numbers"]
+    assert (told["same"]["numbers"]["apart_with"], numbers["tried"], "not struck" in numbers) == (0, 2, False)
     assert {path.name for path in tmp_path.rglob("*")} == {"train.py", "asd_drill", "drill.html", "drill.json"}
     assert not any(each in out for each in (str(tmp_path), os.uname().nodename, "kept"))
 

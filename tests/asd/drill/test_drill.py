@@ -11,7 +11,7 @@ import pytest
 from asd.cli import main
 from asd.drill import REFUSED, TrainingPlan
 from asd.drill.conclusions import judge
-from asd.drill.trainings import DrillJob, Trained, command_of
+from asd.drill.trainings import Trained, command_of
 
 BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
 
@@ -88,5 +88,5 @@ def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known(noise, outcome)
 
 
 def test_ranks_are_started_by_the_launcher(tmp_path):
-    job = DrillJob(command_of(["python", "train.py"], 2, tmp_path, os.environ["PATH"]), {}, tmp_path, 1, 8, 0, 2, True)
-    assert [Path(job.command[0]).name, job.command[1], job.command[-1]] == ["msrun", "--worker_num=2", "train.py"]
+    words = command_of(["python", "train.py"], 2, tmp_path, os.environ["PATH"])
+    assert [Path(words[0]).name, words[1], words[-1]] == ["msrun", "--worker_num=2", "train.py"]
