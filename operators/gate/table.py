@@ -401,7 +401,7 @@ class Table:
             state.begin_counts(self._device[2], self.counts, states.FIRST_CALL + states.NEXT_CALL * (step % 61))
 
     def expire(self) -> None:
-        """Tells that more steps may run before the next `read`."""
+        """Notes that a step runs before the next `read`, or may do so."""
         self._is_fresh = False
 
     def begin_replay(self) -> None:

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
@@ -40,6 +40,7 @@ from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.probe import EVERY, Probe
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.rerun import Rerun
+from asd.operators.rerun.step_tensors import tensors_in, to_host
 from asd.operators.rerun.sunk import keep_batches, why_not_kept
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.all_checks import Checks
@@ -268,7 +269,10 @@ class TrainingWatch:
         if again is not None and gate is not None:
             self._look(gate, outputs)
             self._updates_in_run = self._table.updates(gate) if again.is_repeatable is None else None
-            self._table.expire()
+
+    def _is_judged_next(self) -> bool:
+        """Returns whether a compiled step was made by `Model.train`, which runs nothing else before `step`."""
+        return (self._called or self._fetcher) is not None and ms.get_context("mode") == ms.GRAPH_MODE
 
     def _look(self, gate: Gate, outputs: Any) -> StepRecord:
         """Returns the record of the current step; called after each declared run, and when the step is judged."""
@@ -276,7 +280,8 @@ class TrainingWatch:
         if is_new:
             in_python = ms.get_context("mode") == ms.PYNATIVE_MODE
             if not (in_python and self.state.measure()):  # what it measures is waited for
-                _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+                waits = outputs if outputs is not None else getattr(self._optimizer, "global_step", None)
+                next(map(to_host, tensors_in(waits)), None)
                 self.state.measure()
         begin, refused = time.perf_counter(), self._table.newly_refused(gate) > 0
         if step is None:
@@ -320,7 +325,8 @@ class TrainingWatch:
         if monitor is None or gate is None or self._table.replaying:
             return []
         self._forgotten.is_called = True
-        step, self._made = self._look(gate, outputs), None
+        step = self._made if self._made is not None and self._is_judged_next() else self._look(gate, outputs)
+        self._made = None
         self._step += self._steps_a_call
         if self._updates_in_run == 0 and self.rerun.again is not None:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
@@ -507,11 +513,3 @@ def _watched(base: type, make: Callable[..., Any], step: Step) -> type:
             return make(step._replace(args=args, kwargs=kwargs), super().__call__)
 
     return Watched
-
-
-def _wait(outputs: Any) -> None:
-    """Waits for the step by reading one of its outputs."""
-    while isinstance(outputs, (tuple, list)) and outputs:
-        outputs = outputs[0]
-    if isinstance(outputs, Tensor):
-        outputs.asnumpy()

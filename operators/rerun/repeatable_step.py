@@ -141,6 +141,7 @@ class RepeatableStep:
 
         What a program writes is then kept with it, for nothing comes in between.
         """
+        self._slots.expire()
         # The object of a method identifies the step, as the method itself is a new one each time.
         known = getattr(self.step.run, "__self__", self.step.run) if self.step is not None else None
         is_new = known is not getattr(step.run, "__self__", step.run)
@@ -353,6 +354,7 @@ class RepeatableStep:
 
     def _make(self, parcel: bytes) -> Any:
         assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it
+        self._slots.expire()
         run, args, kwargs = self.step[:3]
         state, streams = self._before
         if parcel:
@@ -384,7 +386,7 @@ class RepeatableStep:
     def compile_rerun(self) -> str:
         """Compiles the graph that re-runs a step with sunk data, for batches as the last; returns why not, if so."""
         step = self.step
-        if step is None or step.fetch is None or self.cost:
+        if step is None or step.fetch is None or self.cost or ms.get_context("mode") == ms.PYNATIVE_MODE:
             return ""
         try:
             self.cost = compile_for(step.run, step.args)
