@@ -128,11 +128,12 @@ def _ready(gradients: Any) -> Any:
 def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: Any, *, lower: bool) -> Any:
     """Returns the function of a graph that compares the number of fitting values with the host's number.
 
-    Two operators compare, so that neither alone lets an update pass. The compared number contains the number of the
-    call, so that no result of a different call passes.
+    Two operators compare, so that neither alone lets an update pass. The number contains that of the call, so that no
+    result of another call passes; on one side it is bounded, as next to a huge number misfits are lost in rounding.
     """
     fits, _ = states.make_refusal(P.LogicalAnd(), P.LogicalOr(), P.Select(), P.Maximum())
     reduce, split, gather, add, rest = P.ReduceSum(), P.Split(0, 3), P.Gather(), P.AssignAdd(), P.FloorMod()
+    larger, smaller, most = P.Maximum(), P.Minimum(), float(states.CALLS_ALIKE)
     worst, bounds, counts, weights, size = slots.worst, slots.bounds, slots.counts, state.weights, slots.GUARDS
     call_at, number_at = Tensor([Count.CALLS * size + state.number], ms.int32), Tensor([state.number], ms.int32)
     counted = Tensor(state.adds(Count.CALLS, states.NEXT_CALL, size) + state.adds(Count.UPDATES, 1, size), ms.float32)
@@ -140,10 +141,10 @@ def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: An
     sum_with_link = _make_sum(slots, state, sum_over_ranks)
 
     def decide(ready):
-        call = rest(gather(F.depend(counts, ready), call_at, 0), float(states.CALLS_ALIKE))
+        call = rest(gather(F.depend(counts, ready), call_at, 0), most)
         limits, least, numbers = split(bounds)
-        fit = fits(F.depend(worst, ready), limits, least, lower=lower)
-        vote = reduce(F.cast(fit, ms.float32) * weights) + call - gather(numbers, number_at, 0)
+        fit = F.cast(fits(F.depend(worst, ready), limits, least, lower=lower), ms.float32)
+        vote = reduce(fit * weights) + smaller(larger(call, 0.0), most) - gather(numbers, number_at, 0)
         needed = call if ranks == 1 else call * ranks
         found = vote if ranks == 1 else sum_with_link(vote, needed, ready)
         added = F.depend(counted, vote) if ranks == 1 else counted + missed * (vote - call)

@@ -73,5 +73,4 @@ def _smallest(rows: Tensor) -> Tensor:
 
 
 def _read_back(found: list[Tensor]) -> np.ndarray:
-    values: np.ndarray = P.Concat()(found).asnumpy().astype(np.float64)
-    return values
+    return np.asarray(P.Concat()(found).asnumpy(), np.float64)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks._ranks import ranks_of
 
 IN_GRAPHS = """Add AssignAdd Cast Equal FloorMod Gather GreaterEqual InplaceCopy L2Loss LessEqual LogicalAnd LogicalOr
-Mul NotEqual ReduceSum ScatterMax ScatterUpdate Select Split Sqrt Stack Sub"""
+Maximum Minimum Mul NotEqual ReduceSum ScatterMax ScatterUpdate Select Split Sqrt Stack Sub"""
 IN_PYTHON = "Cast Concat InplaceCopy L2Loss Mul Sqrt Stack"
 PROGRAM = """
 import sys
@@ -47,11 +47,12 @@ def update(step, gradient):
 step = 0  # next: on which ranks a kernel is broken, and on which ones the gradient is, as a mean is on all
 places = [({0}, {0})] if ranks == 1 else [({1}, {0, 1}), ({1}, {1}), ({1}, {0})]
 for name in sys.argv[2].split():
-    for value in ("zero", "one", "stuck", "not a number", "stale", "lost"):
+    for value in ("zero", "one", 1234.5, 1e30, -1e30, "not a number", "stale", "lost"):
         for gradient in map(float, sys.argv[3].split()):
             for bad, large in places if name != "AllReduce" else [({0, 1}, {1}), *places]:
                 step += 6
-                fault = broken(name, value=value, types=2, stuck=1234.5, first=step + 2, last=step + 2)
+                how = {"value": value} if isinstance(value, str) else {"value": "stuck", "stuck": value}
+                fault = broken(name, **how, types=2, first=step + 2, last=step + 2)
                 device.break_down(*([fault] if rank in bad else []))
                 assert update(step, 1.0) == (True, ""), ("healthy", name, value, gradient, bad, large)
                 applied, _ = update(step + 2, gradient if rank in large else 1.0)
@@ -69,7 +70,7 @@ print('REFUSED "all"', flush=True)
 @pytest.mark.parametrize(
     ("mode", "names", "gradients", "ranks"),
     [
-        pytest.param(0, "Cast Equal InplaceCopy Mul ReduceSum Sub", "1e38", 1, id="graph"),
+        pytest.param(0, "Cast Equal FloorMod InplaceCopy Mul ReduceSum Sub", "1e38", 1, id="graph"),
         pytest.param(1, "InplaceCopy L2Loss", "1e38", 1, id="pynative"),
         pytest.param(0, "AllReduce ReduceSum Split", "1e38", 2, id="graph-ranks"),
         pytest.param(0, IN_GRAPHS, "1e38 inf nan 1e12", 1, id="graph-all", marks=pytest.mark.slow),
