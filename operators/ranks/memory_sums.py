@@ -15,12 +15,13 @@ from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local
 from asd.operators.ranks.weights import sum_of, words_of
 
-TURNS = 64  # steps within which all tensors are summed, until it is known how long that takes
+TURNS = 64  # parts that are summed in turn, until it is known how long that takes
 _AIM = 0.003  # most time that sums may take from then on, of the fastest step's
 _JOINED, _BLOCK = 1 << 20, 1 << 24
 """Words of tensors that are joined, as launches take longer than one more copy, and of what they are joined to."""
-_PAUSE, _SMALL = 4, 1 << 24
-"""Where there are at most so many words, sums are taken in each fourth step, as steps are short."""
+_FEW, _SMALL = 16, 1 << 24
+"""Parts of at most so many words, as steps are short: each takes little more time than a launch."""
+_PAUSE = 4  # most steps from one turn to the next where sums take longer than that
 _LEAST = 64  # words of a tensor: a program may well write a single one of a smaller tensor
 _NEXT_TO_EACH_OTHER = 16  # most bits of a word flip in a run below four
 _LOW = {ms.float16: 10, ms.bfloat16: 7, ms.float32: 19, ms.float64: 20}
@@ -52,10 +53,10 @@ class MemorySums:
 
     def __init__(self, tensors: Sequence[Parameter] = (), *, heals: bool = True):
         self._tensors, self._heals, self._turn, self._sealed = tensors, heals, -1, None
-        self.every = _PAUSE if sum(local(each).size for each in tensors) <= _SMALL else 1
-        self._divide(TURNS // self.every)
+        self.every = 1
+        self._divide(_FEW if sum(local(each).size for each in tensors) <= _SMALL else TURNS)
         self._pace, self._ended = math.inf, -math.inf
-        self._seconds: list[float] = []  # of the comparisons of two rounds; in the first one operators are loaded
+        self._seconds: list[float] = []  # of the comparisons of a round
         self._views: dict[int, tuple[int, Tensor]] = {}  # words of a tensor, with where they are; made once
 
     def _divide(self, turns: int) -> None:
@@ -103,20 +104,29 @@ class MemorySums:
         """Sums the tensors whose turn is next, after a step; without an update the last sums still hold.
 
         Returns:
-            Whether more tensors are summed from now on.
+            Whether more or fewer tensors are summed from now on.
         """
         if not self.turns or not (updated or self._sealed is None):
             return False
-        begin, self._ended, grows = self._ended, time.perf_counter(), False
-        self._pace = min(self._pace, self._ended - begin)
-        if len(self._seconds) == 2 * self.turns:
-            steps = math.ceil(2 * sum(self._seconds[self.turns :]) * self.every / (_AIM * self._pace))
-            if grows := steps <= self.turns and steps < self.turns * self.every:
-                self.every = 1
-                self._divide(max(1, steps))
+        begin, self._ended = self._ended, time.perf_counter()
+        self._pace = min(self._pace, (self._ended - begin) / self.every)
+        changes = self._adapt()
         self._turn = (self._turn + 1) % self.turns
         self._sealed = self._sums()
-        return grows
+        return changes
+
+    def _adapt(self) -> bool:
+        """Divides by the time of the last round, after each; returns whether that changes anything."""
+        if len(self._seconds) < self.turns:
+            return False
+        steps, share = math.ceil(2 * sum(self._seconds) / (_AIM * self._pace)), self.turns * self.every
+        self._seconds, self._ended = [], -math.inf
+        if steps > self.turns:
+            self.every = min(_PAUSE, math.ceil(steps / self.turns))
+        elif steps < share:
+            self.every = 1
+            self._divide(max(1, steps))
+        return self.turns * self.every != share
 
     def damage(self) -> Damage | None:
         """Compares the sums before the next update, and puts a flipped bit back; waits for the device."""
@@ -127,8 +137,7 @@ class MemorySums:
         if now.shape != sealed.shape:  # the weights were sharded
             return None
         before, first = np.split(P.Concat()((sealed, now)).asnumpy().view(np.uint32), 2)
-        if len(self._seconds) < 2 * self.turns:
-            self._seconds.append(time.perf_counter() - begin)
+        self._seconds.append(time.perf_counter() - begin)
         if np.array_equal(before, first):
             return None
         second = self._sums().asnumpy().view(np.uint32)
