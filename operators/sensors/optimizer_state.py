@@ -184,10 +184,15 @@ def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
 
 
 def _step_of_rate(optimizer: nn.Cell) -> tuple[float, bool] | None:
-    """Returns the most that a step is, in rates, and whether it is that times the gradients' size; None if unknown."""
+    """Returns the most that a step is, in rates, and whether it is that times the gradients' size; None if unknown.
+
+    Of an Adam it is the most that m / sqrt(v) can be of any gradients, by the inequality of Cauchy and Schwarz.
+    """
     shares, kinds = _shares(optimizer), {each.__name__ for each in type(optimizer).__mro__}
     if shares is not None:
-        return max(1.0, shares[0] / shares[1] ** 0.5), False
+        first, second = shares
+        rest = 1 - (1 - first) ** 2 / (1 - second) if second < 1 else 0.0
+        return (max(1.0, first / (second * rest) ** 0.5), False) if second > 0 < rest else None
     try:
         if "RMSProp" in kinds and not getattr(optimizer, "centered", False):
             return (1 - _number(optimizer, "decay")) ** -0.5 / (1 - _number(optimizer, "momentum")), False

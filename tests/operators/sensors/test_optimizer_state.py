@@ -36,6 +36,9 @@ MOMENTS = {
 }
 
 
+ADAM = 7.2706  # rates: 0.1 / sqrt(0.001 * (1 - 0.81 / 0.999))
+
+
 class Held(nn.Cell):
     """A training cell of one's own, whose members get its names before theirs."""
 
@@ -63,8 +66,8 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
 @pytest.mark.parametrize(
     ("name", "moments", "most"),
     [
-        ("Adam", [{"max_moment1": 0.6}, {"max_moment2": 0.018}], 2e-3 * 10**0.5),
-        ("experimental AdamW", [{"max_exp_avg": 0.6}, {"max_exp_avg_sq": 0.018}], 2e-3 * 10**0.5),
+        ("Adam", [{"max_moment1": 0.6}, {"max_moment2": 0.018}], 2e-3 * ADAM),
+        ("experimental AdamW", [{"max_exp_avg": 0.6}, {"max_exp_avg_sq": 0.018}], 2e-3 * ADAM),
         ("Momentum", [{"max_moments": 18.0}], 0.2 * 33),
         ("Rprop", [{}, {}], math.inf),
     ],
@@ -82,6 +85,16 @@ def test_a_moment_may_grow_by_the_gradients_of_its_own_weight_and_a_weight_move_
     state.largest[:] = 1.0
     without = math.inf if name == "Momentum" else most  # its step follows a gradient that nobody knows
     assert [state.most(0), state.most(1)] == [pytest.approx(each, rel=1e-4) for each in (most, without)]
+
+
+def test_no_gradients_make_an_adam_change_a_weight_by_more_than_its_bound():
+    weight = ms.Parameter(Tensor(np.zeros(4, np.float32)), name="weight")
+    optimizer, last = nn.AdamWeightDecay([weight], 1.0), 0.0
+    size = 0.9 / 0.999  # of a gradient to the next one, so that the step is as large as it can be
+    for step in range(1, 60):
+        optimizer((Tensor(np.full(4, size**-step, np.float32)),))
+        before, last = last, float(weight.asnumpy()[0])
+    assert before - last == pytest.approx(ADAM, rel=1e-3)
 
 
 class Normalised:
