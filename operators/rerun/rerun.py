@@ -240,12 +240,12 @@ class Rerun(Part):
         found = blame_among(words, self.ranks.groups)
         return found is not None, found
 
-    def prepare(self, _: StepRecord) -> None:
+    def prepare(self, step: StepRecord) -> None:
         """Has the limits after this step ask for suspicious updates too, where a next one like it can be re-run."""
         looks, is_declared = self._allowance, self.state in (State.MADE, State.CONFIRMED)
         self._may_arm = is_declared and looks.next_step() and self.again is not None and bool(self.again.is_repeatable)
         self.gate.second_level = self._may_arm
-        if self._may_arm:
+        if self._may_arm and not step.again:  # else what vanished is judged yet by the limits that it was beyond
             share = looks.for_looks if self.audit.may_rerun_healthy else 0.0
             self.monitor.judges.look(share, self.ranks.size, looks.moved)
 
