@@ -54,7 +54,7 @@ class Training:
         if mode == "pynative":
             ms.runtime.launch_blocking()  # where threads wait for one another, a step takes ten times as long
         random = np.random.default_rng([number, zlib.crc32(name.encode())])
-        self.first = int(random.integers(30, 60))  # the step in which faults begin
+        self.first = int(random.integers(60, 90))  # the step in which faults begin, after a CPU's first audit
         ms.set_seed(int(random.integers(2**31)))
         np.random.seed(int(random.integers(2**31)))  # noqa: NPY002 - MindSpore draws weights from it
         self.net = NETWORKS[network](int(random.choice([24, 32, 40])))
