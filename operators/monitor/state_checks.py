@@ -1,7 +1,6 @@
 """Judges weights and optimizer state by their bounds, after a step."""
 
 import weakref
-from math import isfinite
 
 import mindspore as ms
 from mindspore import nn
@@ -99,14 +98,13 @@ class StateChecks(Part):
         self.monitor.status.protections = self.monitor.protections.to_json()
 
     def report_first_step(self) -> None:
-        """Reports whether memory is compared, and tensors that are not finite, as from a file.
+        """Reports whether memory is compared, and values that are not finite, as from a file.
 
         Before the first step weights may be unsharded.
         """
         if self._memory.turns and not self._is_asked:
             self.monitor.protections.has(memory=Off("the step is not declared, or the optimizer is not guarded"))
-        found = self._reading.read(EVERY, 0.0) if self._state is not None and self._state.parameters else {}
-        if broken := [name for name, (values, _) in found.items() if not all(map(isfinite, values.values()))]:
+        if self._state is not None and (broken := self._reading.not_finite()):
             self.monitor.problem(f"not finite after the first step: {and_more(broken)}")
 
     def judge(self, step: StepRecord) -> None:
@@ -122,14 +120,11 @@ class StateChecks(Part):
         state.note(step.readings or ())
         if changes:
             self._judge_changes(step, state, changes)
-        is_early = step.number % EVERY > 0
-        if is_early and (self._last or not self._most):
+        if step.number % EVERY:
             return
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number
         found, self._most = self._reading.read(steps, self._most), 0.0
-        if is_early:  # the first update that was measured: what it leaves is a reference where growth is known
-            steps, found = 1, {name: each for name, each in found.items() if state.bounds(*each)}
         state.read_rate()
         if take_loaded(state.parameters):  # by the user: earlier values are no reference for it
             self.monitor.judges.forget_state()

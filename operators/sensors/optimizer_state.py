@@ -1,8 +1,8 @@
 """State of an optimizer: the weights that it trains, its moments of each, and how much gradients add to these."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from math import inf, isfinite
+from collections.abc import Container, Iterable, Iterator, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -124,11 +124,6 @@ class OptimizerState:
             for i in group.weights:
                 is_known = known[i] or group.name == "weight"
                 yield {f"max_{group.name}": move if group.name == "weight" else float(added[i])} if is_known else {}
-
-    def bounds(self, values: Mapping[str, float], growth: Mapping[str, float]) -> bool:
-        """Returns whether finite values are of a weight, or of an Adam's moment with all its gradients known."""
-        is_known = "max_weight" in values or (growth and self._shares is not None)
-        return bool(is_known) and all(map(isfinite, values.values()))
 
     def read_rate(self) -> None:
         """Reads the largest learning rate; None where it is not known."""

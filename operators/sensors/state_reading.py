@@ -47,7 +47,7 @@ class StateReading:
         found = _read_back(parts)
         ends = np.cumsum([len(tensors), len(self._untrained), len(matrices)])
         largest, others, norms, smallest = np.split(found, ends)
-        move = MOVES * steps * most_changed * (MOVES if steps < EVERY else 1)  # the rate may be warming up
+        move = MOVES * steps * most_changed
         weights = groups[0].weights
         # Else twice a healthy growth of the largest weight in each step: with momentum it reached 1.09.
         move = move or 2 * 1.1 ** min(steps, 64) * float(self._state.largest[weights].max(initial=0.0))
@@ -66,6 +66,12 @@ class StateReading:
             if not np.isfinite(value):
                 told[each.name] = {"untrained": np.nan}, {}
         return told
+
+    def not_finite(self) -> list[str]:
+        """Returns the names of the Parameters that hold a number that is not finite."""
+        held = [*self._state.parameters, *self._untrained]
+        found = _read_back([statistics(held, largest=True, alike=True)]) if held else ()
+        return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
 
 
 def _smallest(rows: Tensor) -> Tensor:

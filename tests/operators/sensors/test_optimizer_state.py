@@ -124,13 +124,6 @@ def test_a_statistic_that_is_not_finite_is_named_after_the_first_step_and_an_ano
     assert told.endswith(f": {statistic}")
 
 
-def test_damage_before_the_first_reading_of_all_is_found_by_it(tmp_path):
-    training = Normalised(tmp_path)
-    training.train(9)
-    training.net[0].weight.set_data(training.net[0].weight * 1e6)
-    assert training.train(10) == [(16, training.net[0].weight.name)]
-
-
 def test_weights_that_a_user_loads_between_two_steps_are_no_anomaly_and_are_judged_from_then_on(tmp_path):
     training = Normalised(tmp_path)
     weight = training.net[0].weight
