@@ -77,16 +77,17 @@ class MemorySums:
         self.share = max(held, default=0) / max(1, sum(local(each).size for each in self._tensors))
 
     def _words(self, block: Sequence[int]) -> list[Tensor]:
-        return [self._view(i) for i in block]
-
-    def _view(self, number: int) -> Tensor:
-        part = local(self._tensors[number])
-        if part.dtype != ms.float32:
-            return words_of(part)
-        place, view = part._data_ptr(), self._views.get(number)
-        if view is None or view[0] != place:
-            self._views[number] = view = place, words_of(part)
-        return view[1]
+        found = []
+        for i in block:
+            part = local(self._tensors[i])
+            if part.dtype != ms.float32:  # a half is copied by its cast
+                found.append(words_of(part))
+                continue
+            place, view = part._data_ptr(), self._views.get(i)
+            if view is None or view[0] != place:
+                self._views[i] = view = place, words_of(part)
+            found.append(view[1])
+        return found
 
     def _sums(self) -> Tensor:
         found = []
@@ -110,15 +111,13 @@ class MemorySums:
             return False
         begin, self._ended = self._ended, time.perf_counter()
         self._pace = min(self._pace, (self._ended - begin) / self.every)
-        changes = self._adapt()
+        changes = len(self._seconds) >= self.turns and self._adapt()
         self._turn = (self._turn + 1) % self.turns
         self._sealed = self._sums()
         return changes
 
     def _adapt(self) -> bool:
         """Divides by the time of the last round, after each; returns whether that changes anything."""
-        if len(self._seconds) < self.turns:
-            return False
         steps, share = math.ceil(2 * sum(self._seconds) / (_AIM * self._pace)), self.turns * self.every
         self._seconds, self._ended = [], -math.inf
         if steps > self.turns:
