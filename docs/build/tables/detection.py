@@ -155,7 +155,7 @@ def found_aims() -> str:
 
 
 def curve() -> str:
-    """What each setting finds of the same faults of one call, and what it costs on a device."""
+    """The share of the same faults of one call that each setting finds, with its cost on a device."""
     once = [row for row in result("held_out")["rows"] if row["kind"] == "single" and "own" in row]
     settings = sorted({row.get("settings", "") for row in once})
     keys = [{_key(row) for row in once if row.get("settings", "") == each} for each in settings]
