@@ -145,42 +145,43 @@ def _make_decide(slots: Table, state: GuardState, ranks: int, sum_over_ranks: An
         limits, least, numbers = split(bounds)
         fit = F.cast(fits(F.depend(worst, ready), limits, least, lower=lower), ms.float32)
         vote = reduce(fit * weights) + smaller(larger(call, 0.0), most) - gather(numbers, number_at, 0)
-        needed = call if ranks == 1 else call * ranks
-        found = vote if ranks == 1 else sum_with_link(vote, needed, ready)
+        # Over ranks one comparison has the number by a product, the other one by the sum: neither alone can be wrong.
+        found, needed, calls = (vote, call, call) if ranks == 1 else sum_with_link(vote, call, call * ranks, ready)
         added = F.depend(counted, vote) if ranks == 1 else counted + missed * (vote - call)
         found = F.depend(found, add(counts, added))
-        return found, found == needed, found != needed
+        return found, found == needed, found != calls
 
     return decide
 
 
 def _make_sum(slots: Table, state: GuardState, sum_over_ranks: Any) -> Any:
-    """Returns the function of a graph that sums votes over the ranks, and with them what a reducer's check has found.
+    """Returns the function of a graph that sums votes and calls over the ranks, and what a reducer's check has found.
 
     The differences that fit are counted, and planted ones, as the values are: the host knows what that comes to.
     """
-    link = state.link
+    link, concat, cut = state.link, P.Concat(), P.Slice()
 
-    def sum_alone(vote, needed, ready):
-        return sum_over_ranks(vote)
+    def sum_alone(vote, call, needed, ready):
+        found = sum_over_ranks(concat((vote, call)))
+        return cut(found, (0,), (1,)), needed, cut(found, (1,), (1,))
 
     if link is None:
         return sum_alone
     shares, found_of_all, bounds, count = link.shares, link.found, slots.bounds, len(link.names)
-    reduce, concat, gather, cut, assign, size = P.ReduceSum(), P.Concat(), P.Gather(), P.Slice(), P.Assign(), P.Abs()
+    reduce, gather, assign, size = P.ReduceSum(), P.Gather(), P.Assign(), P.Abs()
     first = np.arange(slots.planted_at, slots.planted_at + slots.PLANTED)
     planted, planted_at = Tensor(np.full(slots.PLANTED, slots.PLANTED_VALUE, np.float32)), Tensor(first, ms.int32)
     at = [2 * slots.size + slots.link_at + state.number + more for more in (0, slots.GUARDS)]
     armed_at, needed_at = Tensor(at[:1], ms.int32), Tensor(at[1:], ms.int32)
 
-    def sum_both(vote, needed, ready):
-        found = sum_over_ranks(concat((vote, F.depend(shares, ready))))
-        head = cut(found, (0,), (1,))
-        differences = concat((size(cut(found, (1,), (count,))), planted))
-        allowed = concat((cut(found, (1 + count,), (count,)), gather(bounds, planted_at, 0)))
+    def sum_both(vote, call, needed, ready):
+        found = sum_over_ranks(concat((vote, call, F.depend(shares, ready))))
+        head, calls = cut(found, (0,), (1,)), cut(found, (1,), (1,))
+        differences = concat((size(cut(found, (2,), (count,))), planted))
+        allowed = concat((cut(found, (2 + count,), (count,)), gather(bounds, planted_at, 0)))
         fit = reduce(F.cast(differences <= allowed, ms.float32)) * gather(bounds, armed_at, 0)
-        told = assign(found_of_all, concat((head - needed, cut(found, (1,), (2 * count,)))))
-        return F.depend(head + (fit - gather(bounds, needed_at, 0)), told)
+        told = assign(found_of_all, concat((head - needed, cut(found, (2,), (2 * count,)))))
+        return F.depend(head + (fit - gather(bounds, needed_at, 0)), told), needed, calls
 
     return sum_both
 

@@ -9,6 +9,7 @@ from benchmarks._ranks import ranks_of
 
 IN_GRAPHS = """Add AssignAdd Cast Equal FloorMod Gather GreaterEqual InplaceCopy L2Loss LessEqual LogicalAnd LogicalOr
 Maximum Minimum Mul NotEqual ReduceSum ScatterMax ScatterUpdate Select Split Sqrt Stack Sub"""
+OVER_RANKS = f"AllReduce Concat Slice {IN_GRAPHS}"
 IN_PYTHON = "Cast Concat InplaceCopy L2Loss Mul Sqrt Stack"
 PROGRAM = """
 import sys
@@ -72,10 +73,10 @@ print('REFUSED "all"', flush=True)
     [
         pytest.param(0, "Cast Equal FloorMod InplaceCopy Mul ReduceSum Sub", "1e38", 1, id="graph"),
         pytest.param(1, "InplaceCopy L2Loss", "1e38", 1, id="pynative"),
-        pytest.param(0, "AllReduce ReduceSum Split", "1e38", 2, id="graph-ranks"),
+        pytest.param(0, "AllReduce Mul ReduceSum Split", "nan", 2, id="graph-ranks"),
         pytest.param(0, IN_GRAPHS, "1e38 inf nan 1e12", 1, id="graph-all", marks=pytest.mark.slow),
         pytest.param(1, IN_PYTHON, "1e38 inf nan 1e12", 1, id="pynative-all", marks=pytest.mark.slow),
-        pytest.param(0, f"AllReduce {IN_GRAPHS}", "1e38 nan", 2, id="graph-ranks-all", marks=pytest.mark.slow),
+        pytest.param(0, OVER_RANKS, "1e38 nan", 2, id="graph-ranks-all", marks=pytest.mark.slow),
         pytest.param(1, f"AllReduce {IN_PYTHON}", "1e38 nan", 2, id="pynative-ranks-all", marks=pytest.mark.slow),
     ],
 )
