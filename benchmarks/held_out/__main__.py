@@ -271,7 +271,7 @@ def summed(rows: list[dict[str, Any]], healthy: list[dict[str, Any]]) -> dict[st
 
 
 def merged(paths: Iterable[Path]) -> dict[str, Any]:
-    """The sum of several results, with where each is from."""
+    """The sum of several results, sums too, with where each is from."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     rows = [row for part in parts for row in part["rows"]]
     twice = Counter(tuple(row.get(each) for each in UNIQUE) for row in rows)
@@ -280,8 +280,9 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
     told = summed(rows, [each for part in parts for each in part["trainings"]])
     told["harmed_by_the_last_bit"] = [each for part in parts for each in part["harmed_by_the_last_bit"]]
     kept = ("command", "commit", "detection", "mindspore", "machine")
-    about = {"commit": " ".join(sorted({str(part.get("commit")) for part in parts})), "command": "see parts"}
-    return about | {"parts": [{name: part.get(name) for name in kept} for part in parts]} | told
+    single = [{name: each.get(name) for name in kept} for part in parts for each in part.get("parts", [part])]
+    about = {"commit": " ".join(sorted({str(each["commit"]) for each in single})), "command": "see parts"}
+    return about | {"parts": single} | told
 
 
 def commits() -> dict[str, str]:
@@ -375,7 +376,9 @@ def main() -> int:
     result = merged(options.merge) if options.merge else measured(options)
     print(table(result))
     if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        rows = ",\n".join(f"  {json.dumps(row)}" for row in result["rows"])  # a line each: there are thousands
+        text = json.dumps(result | {"rows": []}, indent=1).replace('"rows": []', f'"rows": [\n{rows}\n ]')
+        options.json.write_text(text + "\n", encoding="utf-8")
     broken = regressions(result, json.loads(RESULTS.read_text(encoding="utf-8"))) if options.check else []
     print("".join(f"error: {sentence}\n" for sentence in broken), end="")
     return int(bool(broken))

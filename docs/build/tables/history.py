@@ -29,8 +29,12 @@ CODE = {
 """Each result with the folders whose code it is about."""
 
 _WORDS = {
-    "en": (("result", "commit", "command", "code it is about", "that code since"), ("changed", "the same")),
-    "zh": (("结果", "提交", "命令", "相关代码", "此后该代码"), ("有改动", "未改动")),
+    "en": ("result", "commit", "command", "code it is about", "that code since"),
+    "zh": ("结果", "提交", "命令", "相关代码", "此后该代码"),
+}
+_CELLS = {
+    "en": ("changed", "the same", "{}, in `parts` of the file"),
+    "zh": ("有改动", "未改动", "{} 条，见文件中的 `parts`"),
 }
 
 
@@ -73,11 +77,11 @@ def mark(name: str) -> str:
 
 def ages(language: str = "en") -> str:
     """Each result with its commit, its command and whether it is older than its code."""
-    head, (changed, same) = _WORDS[language]
+    changed, same, several = _CELLS[language]
     rows = []
     for path in sorted(RESULTS.glob("*.json")):
         about, places = measured(path.stem), ", ".join(f"`{place}`" for place in CODE[path.stem])
         state = changed if is_older(path.stem) else same
-        commands = "; ".join(f"`{part['command']}`" for part in about.get("parts", [about]))
-        rows.append((path.stem, about["commit"].replace(" ", ", "), commands, places, state))
-    return table(head, rows)
+        command = several.format(len(about["parts"])) if "parts" in about else f"`{about['command']}`"
+        rows.append((path.stem, about["commit"].replace(" ", ", "), command, places, state))
+    return table(_WORDS[language], rows)
