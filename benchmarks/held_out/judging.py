@@ -81,7 +81,11 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
     alarms, number = (sum(each[what] for each in healthy) for what in ("alarms", "checks"))
     return {
         "groups": groups,
-        "aims": {name: share for mode in ("graph", "pynative") for name, share in _aims(rows, mode)},
+        "aims": {
+            name: share
+            for mode, ranks in sorted({(row["mode"], row.get("ranks", 1)) for row in rows})
+            for name, share in _aims(rows, mode, ranks)
+        },
         "healthy": {
             "trainings": len(healthy),
             "steps": sum(each["steps"] for each in healthy),
@@ -95,9 +99,10 @@ def summary(rows: Sequence[dict[str, Any]], healthy: Sequence[dict[str, Any]]) -
     }
 
 
-def _aims(rows: Sequence[dict[str, Any]], mode: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _aims(rows: Sequence[dict[str, Any]], mode: str, ranks: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the groups do not tell apart, each with its share."""
-    run = [row for row in rows if row["mode"] == mode and "own" in row and not row.get("settings")]
+    run = [row for row in rows if (row["mode"], row.get("ranks", 1)) == (mode, ranks) and "own" in row]
+    run, more = [row for row in run if not row.get("settings")], f", {ranks} ranks" * (ranks > 1)
     once, links = ([row for row in run if row["kind"] == kind] for kind in ("single", "link"))
     for words, hits in (
         ("single, own step, where the loss suffers", [row["own"] for row in once if _loss_suffers(row)]),
@@ -111,7 +116,7 @@ def _aims(rows: Sequence[dict[str, Any]], mode: str) -> Iterator[tuple[str, dict
         ("link, one element, within 16", [_within(row, 16) for row in links if "shifted" in row["drawn"]["what"]]),
     ):
         if hits:
-            yield f"{mode} {words}", {"found": sum(hits), "of": len(hits), "wilson": wilson(sum(hits), len(hits))}
+            yield f"{mode} {words}{more}", {"found": sum(hits), "of": len(hits), "wilson": wilson(sum(hits), len(hits))}
 
 
 def _within(row: dict[str, Any], steps: int) -> bool:
