@@ -361,6 +361,10 @@ class Table:
         else:
             self._weigh()
 
+    def forget_limits(self) -> None:
+        """Has the next read explain the gate's decisions by the limits alone that are set from now on."""
+        self._given.clear()
+
     def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
         """Sets whether the gate may refuse an update."""
         (gate or self.gates.default).armed = armed

@@ -137,8 +137,7 @@ class StepReader(Part):
             self._add(step, [withheld])
             step.fatal = step.fatal or withheld
         if step.fatal is None and ((step.refused and step.scale != step.shown) or step.elsewhere or step.lost):
-            step.fatal = self._follow(step)
-            self._add(step, [] if step.fatal is None else [step.fatal])
+            self._follow(step)
         self.write_limits()
         skipped = self.loss_scale.dynamic and not gate.updated and self.scale < step.scale  # by the loss scaler
         if not step.readings and not skipped:
@@ -211,17 +210,18 @@ class StepReader(Part):
         strays = self.drop_strays()
         return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 
-    def _follow(self, step: StepRecord) -> Event | None:
+    def _follow(self, step: StepRecord) -> None:
         """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""
-        monitor, attribution = self.monitor, step.attribution
-        if step.elsewhere:
-            event = replace(monitor.reports.follower(step.number, attribution), refused=False, healed=True)
-            return monitor.publish(event)
-        if step.lost:
+        monitor = self.monitor
+        if step.lost and not step.elsewhere:
             lost = "the update of a suspicious step is lost, as it cannot be re-run, and no later one is held back"
             monitor.problem(f"{lost}: {step.lost}")
-            return None
-        return monitor.publish(monitor.reports.follower(step.number, attribution))
+        elif self.ranks.size == 1 and not step.elsewhere:
+            self.accuse(step, self._health, rule="gate", where="decided", reason=_FAULTS["decided"], wrong=1)
+        else:
+            event = monitor.reports.follower(step.number, step.attribution)
+            step.fatal = monitor.publish(replace(event, refused=False, healed=True) if step.elsewhere else event)
+            self._add(step, [step.fatal])
 
     def tells_all(self, step: StepRecord) -> bool:
         """Has the next update refused for a finding of this rank alone, by which all hear of it; returns if it can."""

@@ -192,6 +192,7 @@ class Rerun(Part):
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
                 suspicious=self.gate.mended or any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
+            self.table.forget_limits()  # a lost write of those of the rerun explains no refusal
             self._write_limits(scale=step.shown or scale)
             if not any(rank["suspicious"] for rank in told):
                 return

@@ -29,7 +29,7 @@ from asd import Config, ConfigError
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.gate import slots
+from asd.operators.gate import slots, table
 from asd.operators.monitor.training_watch import TrainingWatch
 from asd.operators.rerun import audit
 from asd.operators.rerun.repeatable_step import RepeatableStep
@@ -191,6 +191,28 @@ def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_seco
     assert training.runs == 3
     of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "blocks.0.norm"]
     assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
+
+
+@pytest.mark.parametrize("explained", [False, True], ids=["", "by-limits-before"])
+def test_what_is_refused_though_the_values_of_a_rerun_fit_is_a_fault_of_the_device(explained, graph, monkeypatch):
+    write, count, refused = table.write, table.Table.newly_refused, []
+
+    def counted(*args):
+        refused.append(count(*args))
+        return refused[-1]
+
+    def written(to, array):  # the limits of the rerun, by which suspicious values fit, do not arrive
+        if "bounds" in to.name and refused and refused.pop():
+            return
+        write(to, array)
+
+    monkeypatch.setattr(table.Table, "newly_refused", counted)
+    monkeypatch.setattr(table, "write", written)
+    if explained:
+        monkeypatch.setattr(table.Table, "forget_limits", lambda self: None)
+    training = Training(monkeypatch, factor=3e2)
+    by_gate = [event.rule == "gate" for event in training.events if (event.step, event.kind) == (BAD, "anomaly")]
+    assert (sum(by_gate), by_gate[0]) == (1, not explained)
 
 
 def own_loop(config, watch, bad=(BAD,)):
