@@ -23,4 +23,7 @@ def _run_the_other() -> None:
 import_module("mindspore_asd_start")
 _run_the_other()
 if "ASD_DRILL" in os.environ:  # noqa: TID251 - no setting: a training of `asd drill`
-    import_module("asd.drill.writes").begin(os.environ["ASD_DRILL"])  # noqa: TID251
+    try:
+        import_module("asd.drill.writes").begin(os.environ["ASD_DRILL"])  # noqa: TID251
+    except Exception as error:  # Python would go on, and the training would write in place
+        sys.exit(f"asd: a drill needs the package in this Python too, {sys.executable}: {error!r}")

@@ -127,6 +127,7 @@ class Trainings:
             "NPU_ASD_ENABLE": detects,
             "TMPDIR": str(temporary),
             "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
+            "OM_MODULES_CACHE": str(folder / "modules"),
             "PYTHONDONTWRITEBYTECODE": "1",
             # The launcher starts a Python by its name.
             "PATH": os.pathsep.join(

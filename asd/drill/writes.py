@@ -1,14 +1,18 @@
 """Redirects the files that a training writes into the folder of its drill, and refuses what cannot be redirected."""
 
 import builtins
+import importlib
 import io
 import os
+import pathlib
 import re
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any
@@ -17,22 +21,32 @@ from asd.drill import REFUSED, TrainingPlan
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _AUDITED = {
-    "os.mkdir": 1,
-    "os.remove": 1,
-    "os.rename": 2,
-    "os.rmdir": 1,
-    "os.truncate": 1,
-    "os.link": 2,
-    "os.symlink": 2,
-    "sqlite3.connect": 1,
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect"), slice(1)),
+    "os.rename": slice(2),
+    **dict.fromkeys(("os.link", "os.symlink"), slice(1, 2)),
 }
-"""Events of the interpreter that change files, with the number of paths among their arguments."""
+"""Events of the interpreter that change files, and which of their arguments are the paths that are changed."""
 _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 """Events whose last argument is the descriptor of the folder that a path is relative to, or -1."""
 _OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
 """Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
-_READ = ("stat", "lstat", "listdir", "scandir", "access", "readlink")
-_CHANGE = ("remove", "unlink", "rmdir", "chmod", "utime")
+_READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr")
+_CHANGE = ("remove", "unlink", "rmdir", "chmod", "utime", "truncate", "setxattr")
+_OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir")
+
+
+class _Entries(ExitStack):
+    """Entries of a folder, which can be closed as those of `os.scandir`."""
+
+    def __init__(self, entries: Iterable[Any]) -> None:
+        super().__init__()
+        self._rest = iter(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rest
+
+    def __next__(self) -> Any:
+        return next(self._rest)
 
 
 class Overlay:
@@ -46,16 +60,19 @@ class Overlay:
         self._folder = os.path.realpath(folder)
         self._below = os.path.join(self._folder, "writes")
         self._free = (self._folder, "/dev", "/proc", os.path.realpath(tempfile.gettempdir()))
-        self._real = {name: getattr(os, name) for name in ("open", "mkdir", "rename", "replace", *_READ, *_CHANGE)}
+        self._real = {name: getattr(os, name) for name in (*_OWN, *_READ, *_CHANGE)}
         self._open = builtins.open
 
     def begin(self) -> None:
         """Puts the layer in place, for the rest of this process and for processes that it forks."""
         builtins.open = io.open = self._open_file
-        os.open, os.mkdir = self._open_low, self._mkdir
-        os.rename, os.replace = self._moves("rename"), self._moves("replace")
-        for name in (*_READ, *_CHANGE):
-            setattr(os, name, self._looks(self._real[name]))
+        moves = (partial(self._move, self._real[name]) for name in ("rename", "replace"))
+        looks = (partial(self._look, self._real[name]) for name in (*_READ, *_CHANGE))
+        own = (self._open_low, self._mkdir, *moves, self._symlink, self._list, self._scan, self._enter, *looks)
+        for name, function in zip((*_OWN, *_READ, *_CHANGE), own, strict=True):
+            setattr(os, name, function)
+        for module in (tempfile, pathlib)[: 1 + (sys.version_info < (3, 11))]:  # they have kept functions of `os`
+            importlib.reload(module)
         sys.addaudithook(self._audit)
 
     def place(self, path: Any) -> str | None:
@@ -114,23 +131,33 @@ class Overlay:
         os.makedirs(os.path.dirname(below), exist_ok=True)
         self._real["mkdir"](below, mode)
 
-    def _moves(self, name: str) -> Callable[..., Any]:
-        def move(source: Any, target: Any, **kwargs: Any) -> None:
-            self._real[name](self._found(source), self.to_write(target), **kwargs)
+    def _move(self, real: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> None:
+        real(self._found(source), self.to_write(target), **kwargs)
 
-        return move
+    def _symlink(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+        self._real["symlink"](source, self.to_write(target), *args, **kwargs)
 
-    def _looks(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
-            return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)
+    def _look(self, real: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> Any:
+        return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)
 
-        return look
+    def _list(self, path: Any = ".") -> list[Any]:
+        return [each.name for each in self._scan(path)]
+
+    def _scan(self, path: Any = ".") -> Any:
+        below = self.place(path)
+        if below is None or isinstance(path, bytes) or not self._exists(below):
+            return self._real["scandir"](path)
+        both = [each for each in (path, below) if self._exists(each)]
+        return _Entries({entry.name: entry for each in both for entry in self._real["scandir"](each)}.values())
+
+    def _enter(self, path: Any) -> None:
+        self._real["chdir"](path if self._exists(path) else self._found(path))
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             paths = args[:1] if isinstance(args[2], int) and args[2] & _WRITES else ()
         else:
-            paths = args[: _AUDITED.get(event, 0)]
+            paths = args[_AUDITED.get(event, slice(0))]
         if event in _RELATIVE and isinstance(args[-1], int) and args[-1] >= 0:
             paths = tuple(os.path.join(os.readlink(f"/proc/self/fd/{args[-1]}"), os.fsdecode(each)) for each in paths)
         for path in paths:
@@ -139,8 +166,8 @@ class Overlay:
                 self._refuse(event, os.path.abspath(os.fsdecode(path)))
 
     def _refuse(self, event: str, path: str) -> None:
-        if self._exists(path) is (event == "os.mkdir") and event != "open":  # it fails by itself
-            return
+        if not self._exists(path) and event in ("os.remove", "os.rename", "os.rmdir", "os.truncate"):
+            return  # it fails by itself
         with self._open(os.path.join(self._folder, REFUSED), "a", encoding="utf-8") as told:
             told.write(f"{path} by {event}\n")
         raise PermissionError(1, f"a drill cannot redirect {event}: pass --allow-writes", path)
