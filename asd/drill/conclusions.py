@@ -15,8 +15,8 @@ HELD, NOT_HELD, SHOWN, NOT_TRIED = "held", "did not hold", "shown", "not tried"
 AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
 _SHORT, _MOST_EVENTS = 0.1, 16
-HEADS = ("injected", "reported", "in its step", "refused", "named", "verdict", "weights in the end", "outcome")
-"""Heads of the cells that `judge` fills in."""
+HEADS = ("injected", "reported", "in its step", "refused", "named", "verdict", "weights in the end")
+"""Heads of the cells that `judge` fills in, before the outcome."""
 OUTCOMES = {
     "healed": "reported, and the weights are those of a training without the fault",
     "refused": "the update of its step was refused",
@@ -124,7 +124,8 @@ def count_alarms(watched: Sequence[Trained]) -> DrillPart:
     steps = sum(record["steps"] for each in watched for record in each.records)
     checks = sum(int(status.get("checks", 0)) for each in watched for status in each.statuses)
     problems = sum(event.kind == "problem" for each in watched for event in each.events)
-    part.private = [f"step {event.step}: {event.reason}" for each in watched for event in each.events][:_MOST_EVENTS]
+    reasons = [f"step {event.step}, {event.checkpoint}: {event.reason}" for each in watched for event in each.events]
+    part.private = list(dict.fromkeys(reasons))[:_MOST_EVENTS]
     part.numbers |= {"first": first, "second": second, "problems": problems, "steps": steps, "checks": checks}
     part.said.append(
         f"{first} first-level and {second} second-level events, {problems} problems of the detector, in {checks:,} "

@@ -100,11 +100,13 @@ class Drill:
             self._self_test(first.records[0]["mode"], first.records[0]["device"])
             self._fits()
             for number in range(1, self.job.pairs):
-                if not self._trainings.has_time(2):
+                is_spare = self._trainings.has_time(2 + self.job.faults)  # else faults are worth more than a pair
+                if not (is_spare or (number == 1 and self._trainings.has_time())):
                     break
                 self._tell(f"pair {number + 1} of {self.job.pairs}")
                 self.bare.append(self._train("0"))
-                self.watched.append(self._train("1"))
+                if is_spare:
+                    self.watched.append(self._train("1"))
             self.parts["same"] = compare_numbers(self.bare, self.watched)
             self.parts["cost"] = compare_cost(self.bare, self.watched)
             self._finds()
@@ -208,7 +210,8 @@ class Drill:
         if self.job.faults == 0 or not healthy:
             part.said.append("--faults 0" if self.job.faults == 0 else "no training under detection ended")
             return
-        part.rows, counts, ranks = [["target", "change", "how long", *HEADS]], Counter[str](), len(healthy[0].records)
+        counts, ranks = Counter[str](), len(healthy[0].records)
+        part.rows = [["outcome", "target", "change", "how long", *HEADS]]
         faults = [each for each in _FAULTS if ranks > 1 or not each.startswith("sum")]
         same, unknown = self.parts["same"], 0.0 if healthy[0].records[0]["seeded"] else nan
         noise = nan if same.state == SHOWN else 2 * float(same.numbers.get("apart_without", unknown))
@@ -219,9 +222,10 @@ class Drill:
             target, _, rest = faults[number % len(faults)].partition(":")
             trained = self._strike(f"{target}:.:{rest}:seed={number}", ranks if target != "sum" else 1)
             how_long = "now and then" if "chance" in rest else "lasting" if "duration" in rest else "once"
-            part.rows.append([target, rest.partition(":")[0], how_long, *judge(trained, healthy, noise)])
-            counts[part.rows[-1][-1]] += 1
-            part.private = trained.tail if part.rows[-1][-1] == "failed" else part.private
+            *cells, outcome = judge(trained, healthy, noise)
+            part.rows.append([outcome, target, rest.partition(":")[0], how_long, *cells])
+            counts[outcome] += 1
+            part.private = trained.tail if outcome == "failed" else part.private
         tried = sum(counts.values())
         part.numbers |= {"tried": tried, "wanted": self.job.faults, **counts}
         part.said.append(f"{tried} of {self.job.faults} faults were tried within --minutes")
