@@ -146,7 +146,7 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 
 wheels: venv ## build an sdist, and from it the wheel, into dist
 	@rm -rf build dist
-	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@$(BIN)/python -m build --quiet --outdir dist . >/dev/null
 	@WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels
 
 examples: venv ## run every program in examples/

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = os.environ.get("WHEELS_FOLDER")
-pytestmark = [pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are")]
+SKIP = pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are")
+pytestmark = [SKIP, pytest.mark.timeout(2400)]
 COMMANDS = (
     "asd demo",
     "asd selftest --device CPU --only measuring --only gate",
@@ -41,7 +42,7 @@ def run(tmp_path_factory):
 
     def run(*words):
         command = [python.parent / words[0], *words[1:]]
-        return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=1200)
+        return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
 
     assert run("python", "-c", "import asd; print(asd.__file__)").stdout.startswith(str(folder))
     return run
