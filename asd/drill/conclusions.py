@@ -53,8 +53,8 @@ class DrillPart:
     private: list[str] = field(default_factory=list)
 
 
-def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained]) -> DrillPart:
-    """Compares losses and weights of trainings without detection and with it."""
+def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained], *, in_place: bool) -> DrillPart:
+    """Compares losses and weights of trainings without detection and with it; `in_place` if they keep their files."""
     part, bare = DrillPart(), [each for each in all_bare if each.ended or each.code == 0]
     watched = [each for each in all_watched if each.ended or (each.code == 0 and each.records)]
     if len(bare) < 2 or not watched:
@@ -71,11 +71,14 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained])
             f"{compared} of {len(watched)} trainings with detection are {'equal' if same else 'NOT equal'} bit for "
             f"bit to those of {len(bare)} without"
         )
-    elif not seeded or not _starts_alike(bare):
+    elif in_place or not seeded or not _starts_alike(bare):
         part.state = SHOWN
-        why = "" if seeded else " (mindspore.set_seed is not called)"
+        why = "they may continue from files of one another" if in_place else "mindspore.set_seed is not called"
+        why = f" ({why})" if in_place or not seeded else ""
         part.said.append(f"trainings without detection begin differently{why}, so nothing can be compared")
-        part.advice = "Set a seed for weights and data, and run the drill again."
+        part.advice = (
+            "Set a seed for weights and data, begin from no checkpoint of a run before, and run the drill again."
+        )
         return part
     else:
         same = max(with_it) <= 2 * max(apart)

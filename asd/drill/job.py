@@ -40,7 +40,7 @@ from asd.verdict import Level
 
 _LASTING = 1_000_000
 _MOST_FILES, _MOST_LINES = 100_000, 16
-_MORE = "Pass more --minutes: it did not end in time."
+_MORE = "Pass more --minutes: there was no time left for it."
 _FAULTS = (
     "gradient:flip=30",
     f"gradient:set=1e9:duration={_LASTING}",
@@ -107,11 +107,14 @@ class Drill:
                 self.bare.append(self._train("0"))
                 if is_spare:
                     self.watched.append(self._train("1"))
-            self.parts["same"] = compare_numbers(self.bare, self.watched)
+            self.parts["same"] = compare_numbers(self.bare, self.watched, in_place=not self.job.redirects)
             self.parts["cost"] = compare_cost(self.bare, self.watched)
             self._finds()
             self.parts["quiet"] = count_alarms(self.watched)
             self._compare_files()
+            for part in self.parts.values():
+                if part.state == NOT_TRIED and not part.advice and not self._trainings.has_time():
+                    part.advice = _MORE
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
 

@@ -56,7 +56,6 @@ class Trained:
 
     Attributes:
         code: Exit code; None if it had to be killed, as its time was over.
-        seconds: Duration.
         records: Records by `asd.operators.drill.child`, one for each rank, in their order.
         events: Events, by time.
         statuses: Status of each rank, as JSON.
@@ -64,7 +63,6 @@ class Trained:
     """
 
     code: int | None
-    seconds: float
     records: list[dict[str, Any]]
     events: list[Event]
     statuses: list[dict[str, Any]]
@@ -141,8 +139,7 @@ class Trainings:
             if follow is not None:
                 follow(run_dir)
             code = wait(process, self.seconds_left())
-        seconds = time.monotonic() - began
-        self._longest = max(self._longest, seconds)
+        self._longest = max(self._longest, time.monotonic() - began)
         workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
         tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
         records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
@@ -154,7 +151,7 @@ class Trainings:
                 "COMMAND", path, "the training must write only files that can be redirected: pass --allow-writes"
             )
         shutil.rmtree(folder)
-        return Trained(code, seconds, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
+        return Trained(code, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
 
 
 @contextmanager

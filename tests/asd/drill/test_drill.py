@@ -79,7 +79,7 @@ def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known(noise, outcome)
     def trained(loss):
         struck = [{"elements": 1, "step": 5, "where": "w"}]
         record = {"ended": True, "losses": [loss], "hash": loss, "sample": [], "struck": struck}
-        return Trained(0, 1.0, [record], [], [], [])
+        return Trained(0, [record], [], [], [])
 
     assert judge(trained(2.0), [trained(1.0)], noise)[-1] == outcome
 
