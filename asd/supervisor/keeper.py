@@ -12,11 +12,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
 
 import psutil
+
+from asd.supervisor.worker import become
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 _SECONDS = 10.0  # for processes that take long to die
@@ -35,10 +35,11 @@ def main(supervisor: int, command: list[str]) -> int:
     if os.getppid() != supervisor:
         return 1  # it died before the kernel was told
     code = 128 + signal.SIGTERM
+    here = os.getpid()
     try:
         child = os.fork()
         if child == 0:
-            _become(command, control)
+            become(command, here)
         code = _wait_for(child)
     except _Told:
         pass
@@ -49,19 +50,6 @@ def main(supervisor: int, command: list[str]) -> int:
 
 def _told(_number: int, _frame: FrameType | None) -> None:
     raise _Told
-
-
-def _become(command: list[str], control: Callable[..., int]) -> NoReturn:
-    keeper = os.getppid()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    control(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == keeper:
-        try:
-            os.execvp(command[0], command)
-        except OSError as error:
-            sys.stderr.write(f"asd: {command[0]}: {error.strerror}.\n")
-            sys.stderr.flush()
-    os._exit(127)
 
 
 def _wait_for(child: int) -> int:

@@ -24,7 +24,7 @@ def main(folder: Path, devices: list[str], command: list[str]) -> int:
     """Runs `command` as the rank given by the launcher; returns its exit code."""
     environ = os.environ  # noqa: TID251 - a program of its own: the launcher tells it nothing in any other way
     if environ.get("MS_ROLE") == "MS_SCHED":
-        _become(command, os.getppid())
+        become(command, os.getppid())
     rank = int(environ.get("RANK_ID") or 0)
     environ["ASD_DEVICE"] = devices[rank]
     _die_with_parent()
@@ -33,7 +33,7 @@ def main(folder: Path, devices: list[str], command: list[str]) -> int:
     here = os.getpid()
     child = os.fork()
     if child == 0:
-        _become(command, here)
+        become(command, here)
     _keep(folder / f"rank{rank}.pid", str(child))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = code if code >= 0 else 128 - code
@@ -48,7 +48,8 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-def _become(command: list[str], parent: int) -> NoReturn:
+def become(command: list[str], parent: int) -> NoReturn:
+    """Runs `command` in the place of this process, which dies with its `parent`."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     _die_with_parent()
