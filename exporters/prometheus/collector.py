@@ -149,16 +149,12 @@ def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> 
 
 
 def _status_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
-    for name, field, text in _STATUS_GAUGES:
-        gauge = GaugeMetricFamily(name, text, labels=LABELS)
-        for labels, status in known:
-            gauge.add_metric(labels, getattr(status, field))
-        yield gauge
-    for name, field, text in _STATUS_COUNTERS:
-        counter = CounterMetricFamily(name, text, labels=LABELS)
-        for labels, status in known:
-            counter.add_metric(labels, getattr(status, field))
-        yield counter
+    for family, fields in ((GaugeMetricFamily, _STATUS_GAUGES), (CounterMetricFamily, _STATUS_COUNTERS)):
+        for name, field, text in fields:
+            metric = family(name, text, labels=LABELS)
+            for labels, status in known:
+                metric.add_metric(labels, getattr(status, field))
+            yield metric
     dropped = CounterMetricFamily(
         "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
     )
