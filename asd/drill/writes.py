@@ -31,8 +31,8 @@ _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 _OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
 """Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
 _READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr")
-_CHANGE = ("remove", "unlink", "rmdir", "chmod", "utime", "truncate", "setxattr")
-_OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir")
+_CHANGE = ("rmdir", "chmod", "utime", "truncate", "setxattr")
+_OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir", "remove", "unlink")
 
 
 class _Entries(ExitStack):
@@ -62,13 +62,15 @@ class Overlay:
         self._free = (self._folder, "/dev", "/proc", os.path.realpath(tempfile.gettempdir()))
         self._real = {name: getattr(os, name) for name in (*_OWN, *_READ, *_CHANGE)}
         self._open = builtins.open
+        self._gone: set[str] = set()  # where older files would be that were removed here
 
     def begin(self) -> None:
         """Puts the layer in place, for the rest of this process and for processes that it forks."""
         builtins.open = io.open = self._open_file
         moves = (partial(self._move, self._real[name]) for name in ("rename", "replace"))
         looks = (partial(self._look, self._real[name]) for name in (*_READ, *_CHANGE))
-        own = (self._open_low, self._mkdir, *moves, self._symlink, self._list, self._scan, self._enter, *looks)
+        finds = (self._symlink, self._list, self._scan, self._enter, self._remove, self._remove)
+        own = (self._open_low, self._mkdir, *moves, *finds, *looks)
         for name, function in zip((*_OWN, *_READ, *_CHANGE), own, strict=True):
             setattr(os, name, function)
         for module in (tempfile, pathlib)[: 1 + (sys.version_info < (3, 11))]:  # they have kept functions of `os`
@@ -89,7 +91,7 @@ class Overlay:
         if below is None or (self._exists(path) and not self._is_file(path)):  # a pipe, a device, a folder
             return path
         os.makedirs(os.path.dirname(below), exist_ok=True)
-        if keep and not self._exists(below) and self._exists(path):
+        if keep and below not in self._gone and not self._exists(below) and self._exists(path):
             shutil.copyfile(path, below)
         return below
 
@@ -105,11 +107,11 @@ class Overlay:
 
     def _found(self, path: Any) -> Any:
         below = self.place(path)
-        return below if below is not None and self._exists(below) else path
+        return below if below is not None and (below in self._gone or self._exists(below)) else path
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if set(mode) & set("wax+"):
-            if "x" in mode and self._exists(file):
+            if "x" in mode and self._exists(self._found(file)):
                 raise FileExistsError(file)
             return self._open(self.to_write(file, keep="w" not in mode), mode, *args, **kwargs)
         return self._open(self._found(file), mode, *args, **kwargs)
@@ -132,7 +134,20 @@ class Overlay:
         self._real["mkdir"](below, mode)
 
     def _move(self, real: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> None:
-        real(self._found(source), self.to_write(target), **kwargs)
+        if (below := self.place(source)) is None:
+            real(source, self.to_write(target), **kwargs)
+        else:
+            real(self.to_write(source, keep=True), self.to_write(target), **kwargs)
+            self._gone.add(below)
+
+    def _remove(self, path: Any, *, dir_fd: int | None = None) -> None:
+        """Removes what is redirected; an older file is only not found any more."""
+        if dir_fd is not None or (below := self.place(path)) is None:
+            self._real["remove"](path, dir_fd=dir_fd)
+        else:
+            found = self._found(path)
+            self._real["lstat" if found is path else "remove"](found)
+            self._gone.add(below)
 
     def _symlink(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
         self._real["symlink"](source, self.to_write(target), *args, **kwargs)
@@ -145,10 +160,12 @@ class Overlay:
 
     def _scan(self, path: Any = ".") -> Any:
         below = self.place(path)
-        if below is None or isinstance(path, bytes) or not self._exists(below):
+        if below is None or isinstance(path, bytes) or not (self._gone or self._exists(below)):
             return self._real["scandir"](path)
-        both = [each for each in (path, below) if self._exists(each)]
-        return _Entries({entry.name: entry for each in both for entry in self._real["scandir"](each)}.values())
+        places = [each for each in (path, below) if self._exists(each)] or [path]
+        entries = [entry for each in places for entry in self._real["scandir"](each)]
+        kept = [entry for entry in entries if self.place(entry.path) not in self._gone]
+        return _Entries({entry.name: entry for entry in kept}.values())
 
     def _enter(self, path: Any) -> None:
         self._real["chdir"](path if self._exists(path) else self._found(path))
