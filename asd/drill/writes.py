@@ -30,8 +30,8 @@ _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 """Events whose last argument is the descriptor of the folder that a path is relative to, or -1."""
 _OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
 """Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
-_READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr")
-_CHANGE = ("rmdir", "chmod", "utime", "truncate", "setxattr")
+_READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr", "rmdir")
+_CHANGE = ("chmod", "utime", "truncate", "setxattr")
 _OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir", "remove", "unlink")
 
 
@@ -68,9 +68,10 @@ class Overlay:
         """Puts the layer in place, for the rest of this process and for processes that it forks."""
         builtins.open = io.open = self._open_file
         moves = (partial(self._move, self._real[name]) for name in ("rename", "replace"))
-        looks = (partial(self._look, self._real[name]) for name in (*_READ, *_CHANGE))
+        looks = (partial(self._look, self._real[name]) for name in _READ)
+        changes = (partial(self._change, self._real[name]) for name in _CHANGE)
         finds = (self._symlink, self._list, self._scan, self._enter, self._remove, self._remove)
-        own = (self._open_low, self._mkdir, *moves, *finds, *looks)
+        own = (self._open_low, self._mkdir, *moves, *finds, *looks, *changes)
         for name, function in zip((*_OWN, *_READ, *_CHANGE), own, strict=True):
             setattr(os, name, function)
         for module in (tempfile, pathlib)[: 1 + (sys.version_info < (3, 11))]:  # they have kept functions of `os`
@@ -154,6 +155,9 @@ class Overlay:
 
     def _look(self, real: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> Any:
         return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)
+
+    def _change(self, real: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
+        real(path if kwargs.get("dir_fd") is not None else self.to_write(path, keep=True), *args, **kwargs)
 
     def _list(self, path: Any = ".") -> list[Any]:
         return [each.name for each in self._scan(path)]

@@ -23,6 +23,7 @@ def run(code, tmp_path, redirects=True):
     for each in (where, folder / "tmp"):
         each.mkdir(parents=True)
     (where / "old").write_text("1")
+    (where / "old").chmod(0o640)
     environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(BOOTSTRAP)}
     return where, subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=where, env=environ, capture_output=True, text=True, check=False
@@ -31,7 +32,7 @@ def run(code, tmp_path, redirects=True):
 
 USES = {
     "new": "open('a', 'w').write('1'); assert open('a').read() == '1'; os.remove('a'); assert not glob.glob('a')",
-    "old": "[open('old', mode).write('2') for mode in 'aw']; assert open('old').read() == '2'",
+    "old": "os.chmod('old', 0o600); [open('old', mode).write('2') for mode in 'aw']; assert open('old').read() == '2'",
     "a tree": "os.makedirs('b/c'); open('b/c/d', 'x'); assert os.listdir('b/c') == ['d']; shutil.rmtree('b')",
     "beside old files": "open('a', 'w'); assert sorted(os.listdir()) == sorted(glob.glob('*')) == ['a', 'old']",
     "paths": "f = p.Path('e'); f.write_text('5'); f.rename('g'); assert not f.exists() and open('g').read() == '5'",
@@ -47,7 +48,9 @@ USES = {
 def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
     where, done = run("import glob, os, pathlib as p, shutil, tempfile; " + code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name: path.read_text() for path in where.iterdir()} == {"old": "1"}
+    assert [(each.name, each.read_text(), each.stat().st_mode & 0o777) for each in where.iterdir()] == [
+        ("old", "1", 0o640)
+    ]
 
 
 @pytest.mark.parametrize("code", ["os.link('old', 'b')", "sqlite3.connect('b')"])
