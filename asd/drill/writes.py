@@ -135,11 +135,8 @@ class Overlay:
         self._real["mkdir"](below, mode)
 
     def _move(self, real: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> None:
-        if (below := self.place(source)) is None:
-            real(source, self.to_write(target), **kwargs)
-        else:
-            real(self.to_write(source, keep=True), self.to_write(target), **kwargs)
-            self._gone.add(below)
+        real(self.to_write(source, keep=True), self.to_write(target), **kwargs)
+        self._gone.add(self.place(source) or "")
 
     def _remove(self, path: Any, *, dir_fd: int | None = None) -> None:
         """Removes what is redirected; an older file is only not found any more."""
@@ -167,9 +164,8 @@ class Overlay:
         if below is None or isinstance(path, bytes) or not (self._gone or self._exists(below)):
             return self._real["scandir"](path)
         places = [each for each in (path, below) if self._exists(each)] or [path]
-        entries = [entry for each in places for entry in self._real["scandir"](each)]
-        kept = [entry for entry in entries if self.place(entry.path) not in self._gone]
-        return _Entries({entry.name: entry for entry in kept}.values())
+        entries = (entry for each in places for entry in self._real["scandir"](each))
+        return _Entries({each.name: each for each in entries if self.place(each.path) not in self._gone}.values())
 
     def _enter(self, path: Any) -> None:
         self._real["chdir"](path if self._exists(path) else self._found(path))
