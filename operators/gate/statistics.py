@@ -6,7 +6,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, ops
 from mindspore.ops import auto_generate
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
@@ -18,7 +18,7 @@ from asd.operators.private.mixed_precision import CheckCell
 SMALL = 1 << 18  # most elements of a tensor that is read more than once, as a launch takes longer than a read
 _LEAST = 2.0**-100
 _CAST, _STACK, _SQRT, _CONCAT, _GATHER = P.Cast(), P.Stack(), P.Sqrt(), P.Concat(), P.Gather()
-_HALF_OF_SQUARES, _MAX, _ABS, _SUM = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum()
+_HALF_OF_SQUARES, _MAX, _ABS, _SUM, _EACH = P.L2Loss(), P.ReduceMax(), P.Abs(), P.ReduceSum(), ops.HyperMap()
 # Those of Ascend that MindSpore's own `vector_norm` calls for these orders.
 _VECTOR_NORM: Any = getattr(auto_generate, "linalg_vector_norm_op", None)
 _LARGEST: Any = getattr(auto_generate, "lp_norm_v2_op", None)
@@ -45,10 +45,7 @@ class Statistics(CheckCell):
             float32 of shape (n,). It is `inf` or `nan` where an element is. Where the squares of a tensor that is not
             small leave the range of float32, it is `inf` or 0.
         """
-        found = ()
-        for x in tensors:
-            found = (*found, self.one(x))  # type: ignore[assignment]
-        return self.finish(_STACK(found))
+        return self.finish(_STACK(_EACH(self.one, tensors)))  # a loop takes the square of their number to compile
 
     def one(self, x):
         """Returns the statistic of one tensor, of shape (); `finish` completes it."""
