@@ -6,7 +6,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
@@ -26,7 +26,7 @@ _OF_FLOAT32, _OF_FLOAT16, _OF_BFLOAT16 = (_UNIT, 2.0**-126), (2.0**-11, 2.0**-25
 """Largest error of a rounded number: relative, and absolute where the number is tiny."""
 _ALIKE, _NEXT, _PARTS = float(CALLS_ALIKE), float(NEXT_CALL), float(PARTS)
 _STACK, _SUM, _CONCAT, _FLAT, _CAST, _GATHER = P.Stack(), P.ReduceSum(), P.Concat(), P.Reshape(), P.Cast(), P.Gather()
-_ABS, _MAX, _SQRT, _ASSIGN = P.Abs(), P.ReduceMax(keep_dims=True), P.Sqrt(), P.Assign()
+_ABS, _MAX, _SQRT, _ASSIGN, _EACH = P.Abs(), P.ReduceMax(keep_dims=True), P.Sqrt(), P.Assign(), ops.HyperMap()
 _LOWER, _DIVIDE, _REST = P.Minimum(), P.FloorDiv(), P.FloorMod()
 _SELECT, _BOTH, _EQUAL = P.Select(), P.LogicalAnd(), P.Equal()
 
@@ -147,16 +147,19 @@ class Links(CheckCell):
 
     def take(self, tensors, k, turn):
         """Returns what is weighted of the tensors of kind `k`, each in a row."""
-        found, rows = (), turn
+        rows = turn
         if self.rows[k] > 1:
             rows = _LOWER(self.starts[k] + turn, self.last[k])
-        for i in self.members[k]:
-            some = tensors[i]
-            if self.rows[k] > 1:
-                some = _GATHER(_FLAT(some, (-1, self.rows[k])), rows, 0)
-            some = some if some.dtype == ms.float32 else _CAST(some, ms.float32)
-            found = (*found, _SUM(some, 1) if self.rows[k] > 1 else _FLAT(some, (-1,)))  # type: ignore[assignment]
-        return _STACK(found)
+        # Not a loop, which takes the square of their number to compile.
+        return _STACK(_EACH(F.partial(self.take_one, tensors, k, rows), self.members[k]))
+
+    def take_one(self, tensors, k, rows, i):
+        """Returns what is weighted of one tensor, as a row."""
+        some = tensors[i]
+        if self.rows[k] > 1:
+            some = _GATHER(_FLAT(some, (-1, self.rows[k])), rows, 0)
+        some = some if some.dtype == ms.float32 else _CAST(some, ms.float32)
+        return _SUM(some, 1) if self.rows[k] > 1 else _FLAT(some, (-1,))
 
 
 def _rounding(x):
