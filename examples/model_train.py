@@ -25,6 +25,7 @@ class Losses(ms.train.Callback):
         print(f"step {step.cur_step_num}: loss {float(step.net_outputs.asnumpy()):.4f}")
 
 
+ms.set_seed(1)
 ms.set_device("CPU")
 ms.set_context(mode=ms.GRAPH_MODE)
 random = np.random.default_rng(1)
