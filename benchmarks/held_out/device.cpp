@@ -244,6 +244,21 @@ int places(const Bits *data, size_t count, size_t columns, int mantissa) {
 // powers of two: no device makes another number of them.
 bool is_exact(const Tensors &inputs) {
   int needed = 0;
+  const auto found = std::find_if(inputs.begin(), inputs.end(), is_float);
+  if (std::count_if(inputs.begin(), inputs.end(), is_float) == 1 && format_of(*found).width == 4) {
+    const auto *each = *found;  // a sum is exact where the sum of all sizes is
+    const auto *bits = static_cast<const uint32_t *>(each->device_ptr());
+    double total = 0;
+    int last = 1 << 20;
+    for (size_t i = 0; i < each->size() / 4; i++) {
+      const uint32_t significand = bits[i] & 0x7fffff;
+      const int exponent = (bits[i] >> 23) & 0xff;
+      if (exponent == 0) continue;
+      last = std::min(last, significand ? exponent - 23 + __builtin_ctz(significand) : exponent);
+      total += std::ldexp(1.0 + significand * 0x1p-23, exponent - 127);
+    }
+    if (total <= std::ldexp(1.0, 24 + last - 127)) return true;
+  }
   for (const auto *each : inputs) {
     if (!is_float(each)) continue;
     const auto [width, mantissa] = format_of(each);
