@@ -115,7 +115,7 @@ def compare_cost(bare: Sequence[Trained], watched: Sequence[Trained]) -> DrillPa
     if bare[0].records[0]["device"] == "CPU" or usual < _SHORT:
         part.state = SHOWN
         part.said.append(f"this says nothing about the aim of {AIM}, for steps of at least {_SHORT} s on a device")
-    elif least > AIM:
+    elif ratio > AIM:
         part.state, part.advice = NOT_HELD, "Read costs.md; ASD_PROTECTION=document costs least."
     return part
 

@@ -25,6 +25,7 @@ from asd.operators.private.names import find
 Tap = Callable[[Any], Any]
 _living: weakref.WeakValueDictionary[int, _Tap] = weakref.WeakValueDictionary()
 _numbers, _calls = itertools.count(), itertools.count(1)
+_EACH = ops.HyperMap()
 
 
 def make_tap(site: Site) -> Tap:
@@ -99,9 +100,8 @@ class _Write(CheckCell):
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__()
         numbers = np.array([site.slot for site in sites], np.int32)
-        self.at = Tensor(numbers)
+        self.at, self.count = Tensor(numbers), len(numbers)
         self.each_at = tuple(Tensor(numbers[i : i + 1]) for i in range(len(numbers)))
-        self.count = len(numbers)
         # When all is compiled a stage of a pipeline drops tensors of the others, from what takes several together too.
         self.apart = is_pipeline()
         self.measure = Statistics()
@@ -109,8 +109,7 @@ class _Write(CheckCell):
             site.measured_by(self.measure)
         # A scatter operator, for it is one kernel: several calls of one layer in a graph run in any order.
         self.keep_worst, self.select, self.equal, self.expand = P.ScatterMax(), P.Select(), P.Equal(), P.ExpandDims()
-        self.infinite = Tensor(np.full(len(numbers), np.inf, np.float32))
-        self.one_infinite = Tensor(np.full(1, np.inf, np.float32))
+        self.infinite, self.one_infinite = (Tensor(np.full(n, np.inf, np.float32)) for n in (len(numbers), 1))
 
     def construct(self, tensors, worst):
         """Writes the statistics at once, or tensor by tensor."""
@@ -118,12 +117,15 @@ class _Write(CheckCell):
             values = self.measure(tensors)
             # The larger of two numbers may drop NaN.
             return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
-        written = ()
-        for i in range(self.count):
-            value = self.expand(self.measure.finish(self.measure.one(tensors[i])), 0)
-            value = self.select(self.equal(value, value), value, self.one_infinite)
-            written = (*written, self.keep_worst(worst, self.each_at[i], value))  # type: ignore[assignment]
-        return written if self.count > 1 else written[0]  # type: ignore[misc]
+        if self.count == 1:
+            return self.write_one(worst, tensors[0], self.each_at[0])
+        # A loop takes the square of their number to compile.
+        return _EACH(F.partial(self.write_one, worst), tensors, self.each_at)
+
+    def write_one(self, worst, x, at):
+        value = self.expand(self.measure.finish(self.measure.one(x)), 0)
+        value = self.select(self.equal(value, value), value, self.one_infinite)
+        return self.keep_worst(worst, at, value)
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:

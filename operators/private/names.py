@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 
-TRIED = ("2.7.1", "2.10")  # the first and the last series of MindSpore that this package was tried with
+TRIED = ("2.9", "2.10")  # the first and the last series of MindSpore that this package was tried with
 
 
 class _Name(NamedTuple):

@@ -2,8 +2,8 @@
 
 A device is isolated after three steps with first-level anomalies within eight hours, or one replay with the verdict
 `persistent`; not after faults of software or data, or of many devices at once. At most two devices per node are
-isolated in a day. The circuit breaker stops isolation if devices of more than two nodes, and of more than 10 % of all
-nodes, were to be isolated in that time.
+isolated in a day, more only where the whole node goes. The circuit breaker stops isolation if devices of more than two
+nodes, and of more than 10 % of all nodes, were to be isolated in that time.
 """
 
 from __future__ import annotations

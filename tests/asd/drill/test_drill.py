@@ -10,7 +10,7 @@ import pytest
 
 from asd.cli import main
 from asd.drill import REFUSED, TrainingPlan
-from asd.drill.conclusions import judge
+from asd.drill.conclusions import HELD, NOT_HELD, compare_cost, judge
 from asd.drill.trainings import Trained, command_of
 
 BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
@@ -83,6 +83,13 @@ def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known(noise, outcome)
         return Trained(0, [record], [], [], [])
 
     assert judge(trained(2.0, elements=1, step=5, where="w"), [trained(1.0)], noise)[-1] == outcome
+
+
+@pytest.mark.parametrize(("seconds", "state"), [((0.2, 0.22, 0.23), NOT_HELD), ((0.2, 0.202, 0.23), HELD)])
+def test_the_middle_of_all_pairs_is_compared_with_the_aim(seconds, state):
+    records = [{"device": "Ascend", "seconds": [each], "first": 1, "memory": 1} for each in (0.2, *seconds)]
+    bare, *watched = (Trained(0, [record], [], [], []) for record in records)
+    assert compare_cost([bare] * 3, watched).state == state
 
 
 def test_ranks_are_started_by_the_launcher(tmp_path):
