@@ -11,6 +11,7 @@ from asd.operators.gate.gate_cell import GateCell, number_of_ranks
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.private.class_swap import put_on
+from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.ranks.attribution import PART
 from asd.operators.ranks.shards import shares_gradients
 from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT
@@ -68,6 +69,7 @@ def _guarded(base: type) -> type:
         def __call__(self, gradients, *args, **kwargs):
             if ms.get_context("mode") == ms.GRAPH_MODE:
                 return super().__call__(gradients, *args, **kwargs)
+            wait_for_pynative()
             if self.asd_gate.refuses(gradients):
                 return Tensor(False)
             # Some optimizers compile their `construct`: without a second gate then.

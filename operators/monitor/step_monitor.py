@@ -17,6 +17,7 @@ from asd.judge.delivery import Sink
 from asd.judge.monitor import Monitor
 from asd.operators.monitor.training_watch import TrainingWatch
 from asd.operators.private.boundary import shielded
+from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.private.names import newer_version
 from asd.operators.rerun.repeatable_step import Step, is_known
 
@@ -143,6 +144,7 @@ class StepMonitor(Callback):
                 alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
             RankLostError: Another rank died or hangs while the ranks exchange what they know.
         """
+        wait_for_pynative()
         return self._step(outputs) or []
 
     @shielded

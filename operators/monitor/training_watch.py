@@ -32,6 +32,7 @@ from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.private.boundary import at_exit, shielded
 from asd.operators.private.cells import callbacks_in
 from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
@@ -251,8 +252,10 @@ class TrainingWatch:
         if self.monitor is None or self._table.replaying:
             return call(*step.args, **step.kwargs)
         is_first = self._made is None
+        wait_for_pynative()
         self._remember(step, is_first=is_first)
         outputs = call(*step.args, **step.kwargs)
+        wait_for_pynative()
         self._end_run(outputs)
         made = self._made
         return made.outputs if is_first and made is not None and made.again else outputs

@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import mindspore as ms
 from mindspore.common import api as pynative_api
 from mindspore.ops.composite import base
 
@@ -47,9 +48,12 @@ def clear_pynative() -> None:
 
 
 def wait_for_pynative() -> None:
-    """Waits until all work that PyNative began is computed, graphs included.
+    """Waits in PyNative until all work is computed, graphs included.
+
+    An operator's error is raised once, by the first read: call it before a read of ours, outside of the shield.
 
     Raises:
         Exception: What MindSpore raises when some of it failed.
     """
-    pynative_api._pynative_executor.sync()
+    if ms.get_context("mode") == ms.PYNATIVE_MODE:
+        pynative_api._pynative_executor.sync()

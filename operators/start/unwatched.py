@@ -13,6 +13,7 @@ from asd.judge.monitor import Monitor
 from asd.operators.gate.guard import is_guarded
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded
+from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.sensors.optimizer_state import FLOATS
 from asd.sinks import open_sinks
@@ -56,12 +57,15 @@ class Unwatched:
         """Notes an optimizer that was made."""
         self._optimizers.add(optimizer)
 
-    @shielded
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
         self._calls += 1
-        if self._calls % _EVERY or self.monitor is not None:
-            return
+        if self._calls % _EVERY == 0 and self.monitor is None:
+            wait_for_pynative()
+            self._look()
+
+    @shielded
+    def _look(self) -> None:
         if self._calls == _EVERY:  # some may have been made before the import
             self._optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
         found = [each for each in list(self._optimizers) if not _is_judged(each) and self._updated(each)]

@@ -5,10 +5,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import SLOW, Decoder, assert_same_bits, dataset, fill, state_of, train_model
-from mindspore import nn
+from mindspore import Tensor, nn, ops
 from mindspore.train import CheckpointConfig, ModelCheckpoint
 
 from asd import Config
@@ -80,3 +81,22 @@ def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(
     ]
     assert any(f"the fault in {name}" in reason for reason in said)
     assert np.isfinite(found["norm_out.gamma"]).all()
+
+
+@pytest.mark.parametrize("place", ["before the update", "after the update"])
+def test_an_error_of_the_training_is_raised_and_not_taken_for_ours(place, clean, ahead):
+    net = nn.SequentialCell(nn.Dense(4, 4), nn.LayerNorm((4,)))
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+    monitor = StepMonitor(Config(enable=1, run_dir="run"))
+    monitor.attach(net, optimizer)
+    gradient = ms.value_and_grad(lambda x: ops.mean(ops.square(net(x))), None, optimizer.parameters)
+
+    def wrong(*here):  # MindSpore raises it once, at the first read
+        return ops.cholesky(Tensor(-np.eye(4, dtype=np.float32))) if here == (place, 2) else 0
+
+    with pytest.raises(RuntimeError, match="Cholesky"):  # noqa: PT012 - in which line is the question
+        for number in range(4):
+            loss, gradients = gradient(Tensor(np.ones((2, 4), np.float32)))
+            optimizer((gradients[0] + wrong("before the update", number), *gradients[1:]))
+            wrong("after the update", number)
+            monitor.step(loss)
