@@ -1,12 +1,14 @@
 """Makes `NPU_ASD_ENABLE` enough: it waits for the import of MindSpore and then imports `asd.operators`.
 
-Python imports this at its start, once, in every process where detection is asked for: by `mindspore_asd.pth`, which
-the package puts into site-packages together with a copy of this file, or by the `sitecustomize` of `asd run`. It loads
-nothing of the package until MindSpore is imported, and a process that never imports MindSpore never notices.
+Python imports this at its start, once, in every process where detection is asked for or a drill runs: by
+`mindspore_asd.pth`, which the package puts into site-packages together with a copy of this file, or by the
+`sitecustomize` of `asd run`. It loads nothing of the package until MindSpore is imported, unless a drill runs, and a
+process that never imports MindSpore never notices.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False  # as of `typing`, which takes longer to import than all the rest
@@ -49,4 +51,15 @@ def _load(name: str) -> Any:
         return None
 
 
+def _redirect(folder: str) -> None:
+    import importlib
+
+    try:
+        importlib.import_module("asd.drill.writes").begin(folder)
+    except Exception as error:  # Python would go on, and the training would write in place
+        sys.exit(f"asd: a drill needs the package in this Python too, {sys.executable}: {error!r}")
+
+
 sys.meta_path.insert(0, _AfterMindSpore())
+if "ASD_DRILL" in os.environ:  # noqa: TID251 - no setting: a training of `asd drill`
+    _redirect(os.environ["ASD_DRILL"])  # noqa: TID251

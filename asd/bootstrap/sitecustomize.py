@@ -3,7 +3,6 @@
 It does what `mindspore_asd.pth` does, which has done it before where the package is installed in this Python.
 """
 
-import os
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -22,8 +21,3 @@ def _run_the_other() -> None:
 
 import_module("mindspore_asd_start")
 _run_the_other()
-if "ASD_DRILL" in os.environ:  # noqa: TID251 - no setting: a training of `asd drill`
-    try:
-        import_module("asd.drill.writes").begin(os.environ["ASD_DRILL"])  # noqa: TID251
-    except Exception as error:  # Python would go on, and the training would write in place
-        sys.exit(f"asd: a drill needs the package in this Python too, {sys.executable}: {error!r}")

@@ -24,8 +24,10 @@ OUTCOMES = {
     "without effect": "not reported; the weights are those of a training without the fault",
     "harmless and missed": "not reported; the last losses are not more than 1 % higher",
     "missed": "not reported, and the last losses are more than 1 % higher: limits.md has the kinds that are not seen",
-    "unseen": "not reported; its harm is not known, as trainings begin differently: set a seed for weights and data",
-    "not struck": "the training has no such tensor, or the fault changed no number",
+    "unseen": "not reported; its harm is not known, as trainings begin differently (set a seed for weights and data) "
+    "or no losses are known (pass them to StepMonitor.step)",
+    "not struck": "the training has no such tensor, the fault changed no number, or one call made all steps (pass more "
+    "--steps than a call with sunk data makes)",
     "out of time": "the training did not end within --minutes",
     "failed": "the training ended with an error, whose last lines are below: send the JSON",
 }
@@ -172,34 +174,37 @@ def _median(trained: Trained) -> float:
 def judge(trained: Trained, healthy: Sequence[Trained], noise: float) -> list[str]:
     """Returns the cells of a fault's row below `HEADS`; `noise` is nan where trainings begin differently."""
     struck = [each for record in trained.records for each in record["struck"] if each["elements"]]
-    if not trained.ended or not struck:
+    step, where = (struck[0]["step"], struck[0]["where"]) if struck else (inf, "")
+    found = [event for level in (Level.ERROR, Level.WARNING) for event in trained.of(level) if event.step >= step]
+    if not struck or not (trained.ended or found):  # what was reported may end a training by its own checks
         outcome = "not struck" if trained.ended else "out of time" if trained.code is None else "failed"
         return ["no" if trained.code in (0, None) else f"code {trained.code}", *["-"] * 6, outcome]
-    step, where = struck[0]["step"], struck[0]["where"]
-    found = [event for level in (Level.ERROR, Level.WARNING) for event in trained.of(level) if event.step >= step]
     own = [event for event in found if event.step == step]
     level = "no" if not found else "first level" if found[0].level is Level.ERROR else "second level"
     named = any(event.checkpoint.endswith(where) or where.endswith(event.checkpoint) for event in found)
     verdicts = dict.fromkeys(event.verdict for event in trained.events if event.verdict and event.step >= step)
-    is_clean = min(_distance(trained, each) for each in healthy) <= noise
+    is_clean = trained.ended and min(_distance(trained, each) for each in healthy) <= noise
     yes = ["yes" if each else "no" for each in (own, any(event.refused for event in found), named)]
     if found:
         outcome = "healed" if is_clean else "refused" if any(event.refused for event in own) else "found"
     elif is_clean:
         outcome = "without effect"
     else:
-        outcome = "unseen" if isnan(noise) else "missed" if _harms(trained, healthy) else "harmless and missed"
+        harms = None if isnan(noise) else _harms(trained, healthy)
+        outcome = "unseen" if harms is None else "missed" if harms else "harmless and missed"
     end = "as without it" if is_clean else "not comparable" if isnan(noise) else "different"
     return [f"step {step}", level, *yes, ", ".join(verdicts) or "-", end, outcome]
 
 
-def _harms(trained: Trained, healthy: Sequence[Trained]) -> bool:
-    """Returns whether the last quarter of the losses is more than 1 % above that of each healthy training."""
+def _harms(trained: Trained, healthy: Sequence[Trained]) -> bool | None:
+    """Returns whether the last quarter of the losses is more than 1 % above that of each healthy training, if known."""
+    if any(None in each.records[0]["losses"] for each in (trained, *healthy)):
+        return None
 
     def last(each: Trained) -> float:
         losses = each.records[0]["losses"]
         quarter = losses[-max(1, len(losses) // 4) :]
-        return inf if None in quarter else statistics.fmean(quarter)
+        return statistics.fmean(quarter)
 
     most = max(map(last, healthy))
     return not last(trained) - most <= 0.01 * abs(most)

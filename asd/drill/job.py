@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -116,7 +115,7 @@ class Drill:
                 if part.state == NOT_TRIED and not part.advice and not self._trainings.has_time():
                     part.advice = _MORE
         finally:
-            shutil.rmtree(self._work, ignore_errors=True)
+            self._trainings.close()
 
     def result(self, versions: Mapping[str, Any]) -> dict[str, Any]:
         """Returns all that can be sent: it has no data of the training."""
@@ -134,12 +133,16 @@ class Drill:
                 f"the training made no {self.job.steps} steps in the time: pass --minutes or --steps.{last}"
             )
         if not first.records:
-            what = "made no step that can be seen" if first.code == 0 else f"fails by itself, with code {first.code}"
+            unseen = "made no step that can be seen (a script must pass its environment on)"
+            what = unseen if first.code == 0 else f"fails by itself, with code {first.code}"
             raise StateError(f"the training {what}; its last lines:{last}")
         if not first.ended and first.code != 0:
             made = min(record["steps"] for record in first.records)
             raise StateError(f"the training fails by itself after step {made}, with code {first.code}:{last}")
         self._trainings.steps = min(self._trainings.steps, *(record["steps"] for record in first.records))
+        if not first.ended:  # its weights were recorded at its exit
+            again = self._train("0")
+            first = again if again.ended else first
         if changed := self._changed():
             raise ConfigError(
                 "COMMAND", changed[0], "it has changed meanwhile, and no file here may: pass --allow-writes if it may"
@@ -233,7 +236,7 @@ class Drill:
         part.numbers |= {"tried": tried, "wanted": self.job.faults, **counts}
         part.said.append(f"{tried} of {self.job.faults} faults were tried within --minutes")
         part.said += [f"{counts[outcome]} {outcome}: {words}" for outcome, words in OUTCOMES.items() if counts[outcome]]
-        if counts:
+        if tried - counts["not struck"] - counts["out of time"]:  # else nothing was tested
             part.state = NOT_HELD if counts["missed"] or counts["failed"] else SHOWN if counts["unseen"] else HELD
 
     def _strike(self, fault: str, ranks: int) -> Trained:

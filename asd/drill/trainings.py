@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from asd.drill import REFUSED, VARIABLE, TrainingPlan
 from asd.errors import ConfigError
 from asd.event import Event
-from asd.supervisor import keeper
-from asd.supervisor.processes import find_launcher, free_port, resolve
+from asd.supervisor.processes import find_launcher, free_port, kept, resolve
 from asd.verdict import Level
 
 _MOST_LINES, _TAIL = 16, 65536
@@ -93,6 +92,12 @@ class Trainings:
     def __init__(self, job: DrillJob, work: Path, events_of: Callable[[Path], list[Event]]) -> None:
         self._job, self._work, self._events_of, self.steps = job, work, events_of, job.steps
         self._end, self._number, self._longest = time.monotonic() + job.minutes * 60, 0, 0.0
+        self._temporary = tempfile.TemporaryDirectory(prefix="asd-")  # a socket has a path of at most 107 characters
+
+    def close(self) -> None:
+        """Removes what the trainings have left."""
+        shutil.rmtree(self._work, ignore_errors=True)
+        self._temporary.cleanup()
 
     def seconds_left(self) -> float:
         """Returns how long a process may run: to the end of the drill, but at least a minute."""
@@ -116,7 +121,7 @@ class Trainings:
         self._number += 1
         folder = self._work / f"{self._number}"
         TrainingPlan(str(folder), self.steps, self._job.redirects, fault).save()
-        run_dir, temporary, log = folder / "run", folder / "tmp", folder / "log"
+        run_dir, log, temporary = folder / "run", folder / "log", Path(self._temporary.name, f"{self._number}")
         temporary.mkdir()
         settings = {
             VARIABLE: str(folder),
@@ -127,11 +132,10 @@ class Trainings:
             "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
             "OM_MODULES_CACHE": str(folder / "modules"),
             "PYTHONDONTWRITEBYTECODE": "1",
-            # The launcher starts a Python by its name.
-            "PATH": os.pathsep.join(
-                [str(Path(self._job.command[0]).parent), self._job.environ.get("PATH", os.defpath)]
-            ),
         }
+        program = Path(self._job.command[0])
+        if program.name.startswith(("python", "msrun")):  # the launcher starts a Python by its name
+            settings["PATH"] = f"{program.parent}{os.pathsep}{self._job.environ.get('PATH', os.defpath)}"
         if fault:
             settings |= {"ASD_ON_ANOMALY": "skip"}
         began = time.monotonic()
@@ -151,18 +155,23 @@ class Trainings:
                 "COMMAND", path, "the training must write only files that can be redirected: pass --allow-writes"
             )
         shutil.rmtree(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
         return Trained(code, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
 
 
 @contextmanager
 def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
-    kept = [sys.executable, "-I", keeper.__file__, str(os.getpid()), *words]
     late: list[int] = []  # an interrupt within Popen would leave a process running
     handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in _INTERRUPTS}
     try:
         process = subprocess.Popen(
-            kept, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            kept(words),
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     finally:
         for each, handler in handlers.items():
@@ -196,5 +205,5 @@ def command_of(words: Sequence[str], ranks: int | None, out: Path, path: str) ->
         return command
     counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--log_dir={out / 'msrun'}"]
     address = ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-    script = command[1:] if Path(command[0]).name.startswith("python") else command
+    script = ["python", *command[1:]] if Path(command[0]).name.startswith("python") else command
     return [find_launcher(command[0], path), *counts, *address, *script]

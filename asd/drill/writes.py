@@ -125,9 +125,11 @@ class Overlay:
 
     def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         below = self.place(path) if dir_fd is None else None
-        if below is None or self._exists(path):
+        if below is None:
             self._real["mkdir"](path, mode, dir_fd=dir_fd)
             return
+        if self._exists(self._found(path)):
+            raise FileExistsError(17, "File exists", path)
         parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
         if not self._exists(self._found(parent)):
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -154,7 +156,9 @@ class Overlay:
         return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)
 
     def _change(self, real: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
-        real(path if kwargs.get("dir_fd") is not None else self.to_write(path, keep=True), *args, **kwargs)
+        to = path if kwargs.get("dir_fd") is not None else self.to_write(path, keep=True)
+        if to is not path or self.place(path) is None:  # else an older folder, which stays as it is
+            real(to, *args, **kwargs)
 
     def _list(self, path: Any = ".") -> list[Any]:
         return [each.name for each in self._scan(path)]

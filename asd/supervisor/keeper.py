@@ -1,6 +1,6 @@
 """Keeper between the supervisor and the launcher: when either dies, it kills everything that was started.
 
-    keeper.py SUPERVISOR_PID COMMAND ...
+    keeper.py PATHS SUPERVISOR_PID COMMAND ...
 
 The keeper adopts orphans among its descendants. When the command ends, when the supervisor dies, or on SIGTERM, it
 kills everything that is left and exits with the exit code of the command. It is a separate program.
@@ -13,6 +13,9 @@ import signal
 import sys
 import time
 from types import FrameType
+
+if __name__ == "__main__":  # isolated, it does not know the folder of a user's own packages
+    sys.path[:] = sys.argv.pop(1).split(os.pathsep)
 
 import psutil
 

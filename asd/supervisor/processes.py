@@ -23,6 +23,12 @@ _GRACE_SECONDS, _KILL_SECONDS = 5.0, 15.0
 _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
+def kept(words: Sequence[str]) -> list[str]:
+    """Returns a command that runs `words` under the keeper, for this process as its supervisor."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    return [sys.executable, "-I", str(_KEEPER), paths, str(os.getpid()), *words]
+
+
 def resolve(command: Sequence[str], path: str) -> list[str]:
     """Returns `command` with the program's absolute path; puts Python before a script, as `msrun` does.
 
@@ -91,12 +97,7 @@ class Processes:
             old.unlink()
         with (folder / "msrun.log").open("ab") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *command],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                kept(command), env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def poll(self) -> int | None:

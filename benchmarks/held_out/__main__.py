@@ -249,7 +249,7 @@ def run(plan: Plan, trainings: tuple[str, ...], workers: int) -> dict[str, Any]:
             work += [] if plan.settings else [(one_healthy, training, first)]
             work += [(one_case, training, row) for row in run_again]
             rows += [row for row in faults if row not in run_again]
-        work.sort(key=lambda each: each[2]["fault"].split()[-1].zfill(4))  # where time is short, some of each
+        work.sort(key=lambda each: each[2]["fault"].replace("healthy", "0").split()[-1].zfill(4))  # some of each first
         print(f"{len(work)} trainings with detection", file=sys.stderr, flush=True)
         left = 0
         for done, row in zip(work, pool.map(lambda each: begun(*each), work), strict=True):

@@ -22,7 +22,7 @@ from asd.demo.story import Story
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
 from asd.rundir.names import event_files
-from asd.supervisor import keeper as keeper_program
+from asd.supervisor.processes import kept
 from asd.supervisor.record import Attempt, load_record
 from asd.verdict import Level
 
@@ -96,12 +96,10 @@ class Acts(Story):
 
     def _play(self, name: str, options: Sequence[str], environ: dict[str, str]) -> Told:
         folder, args = self.out / name, self.args
-        python, kept = sys.executable, f"{folder}/checkpoints"
-        # It ends all that is left if this process is killed.
-        keeper = [python, "-I", keeper_program.__file__, str(os.getpid())]
+        python, saved = sys.executable, f"{folder}/checkpoints"
         supervisor = [python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--"]
         training = f"-m asd.demo.llama_job {_STEPS} --save-every {_SAVE_EVERY}"
-        words = [*keeper, *supervisor, python, *training.split(), "--mode", args.mode, "--folder", kept, *options]
+        words = [*supervisor, python, *training.split(), "--mode", args.mode, "--folder", saved, *options]
         settings = {
             "ASD_RUN_DIR": str(folder),
             "ASD_RUN": name,
@@ -111,7 +109,7 @@ class Acts(Story):
         }
         told, bar = Told(), self.bar(f"   {name}", _STEPS)
         with subprocess.Popen(
-            words,
+            kept(words),  # the keeper ends all that is left if this process is killed
             env={**os.environ, **settings},
             text=True,
             errors="replace",

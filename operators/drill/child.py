@@ -28,7 +28,7 @@ from asd.operators.private.layout import local
 from asd.operators.private.names import find
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.sensors.optimizer_state import FLOATS
-from asd.operators.start.unwatched import OPTIMIZERS
+from asd.operators.start.unwatched import OPTIMIZERS, updates_of
 from asd.rundir.disk import write_whole
 
 _GROUP = "drill"
@@ -48,7 +48,6 @@ class TrainingFollower:
         self._began, self._last = time.perf_counter(), 0.0
         self._trained: list[nn.Cell] = []
         self._place = ""  # where steps end: the first place that was seen
-        self._updates = 0
         self._losses: list[float | None] = []
         self._steps, self._first = 0, 0.0
         self._seconds: list[float] = []
@@ -111,12 +110,12 @@ class TrainingFollower:
 
     def _around_compiled(self, call: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Counts the call of a compiled function as a step, if it made an update."""
+        optimizers = [] if self._inside or self._place not in ("", "compiled") else self._trained[:1]
+        before = list(map(updates_of, optimizers))
         outputs = call(graph, *args, **kwargs)
-        if not self._inside and self._place in ("", "compiled") and self._trained:
-            made = _updates(self._trained[0])
-            if made > self._updates:
-                self._place, self._updates = "compiled", made
-                self.end_step(outputs)
+        if list(map(updates_of, optimizers)) > before:
+            self._place = "compiled"
+            self.end_step(outputs)
         return outputs
 
     def _step_of(self, place: str, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
@@ -203,11 +202,6 @@ class _StepEnds(Callback):
 def _write_redirected(write: Any, tensors: Any, path: Any, *args: Any, **kwargs: Any) -> None:
     with open(path, "wb") as file:  # which is redirected, but not what Rust opens
         write(tensors, file.name, *args, **kwargs)
-
-
-def _updates(optimizer: Any) -> int:
-    counter = getattr(optimizer, "global_step", None)
-    return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else 0
 
 
 def _weights(cells: Iterable[Any]) -> list[Parameter]:

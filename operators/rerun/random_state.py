@@ -51,16 +51,21 @@ def as_arrays(state: tuple[Any, ...]) -> list[np.ndarray]:
     ]
 
 
-def restore(state: Sequence[Any]) -> None:
-    """Restores a state that `save` or `as_arrays` returned."""
+def restore(state: Sequence[Any], *, python: bool) -> None:
+    """Restores a state that `save` or `as_arrays` returned; only with `python` that of NumPy and Python too.
+
+    A compiled step does not draw from these, but threads of this process that prepare the next batches may.
+    """
     if isinstance(state, tuple):
         state = as_arrays(state)
     generator, words, gauss, python_words, python_gauss = state
     ms.set_rng_state(Tensor(generator))
+    if not python:
+        return
     position, has_gauss, cached = gauss.tolist()
     np.random.set_state(("MT19937", words, int(position), int(has_gauss), cached))  # noqa: NPY002
-    version, *python = python_words.tolist()
-    random.setstate((version, tuple(python), python_gauss.tolist()[0] if python_gauss.size else None))
+    version, *state = python_words.tolist()
+    random.setstate((version, tuple(state), python_gauss.tolist()[0] if python_gauss.size else None))
 
 
 def uncontrolled(cells: Mapping[nn.Cell, str], functions: Iterable[str] = ()) -> str:

@@ -284,6 +284,9 @@ class RepeatableStep:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
         return random_state.uncontrolled(cells, compiled_functions() - self._compiled_before)
 
+    def _runs_python(self) -> bool:
+        return ms.get_context("mode") == ms.PYNATIVE_MODE or not isinstance(self.step and self.step.run, nn.Cell)
+
     def _too_much(self) -> str:
         size = self._size / 2**20
         return f"a step may change {size:.1f} MiB besides the optimizer's, too much to save before each step"
@@ -307,7 +310,7 @@ class RepeatableStep:
             slots.end_replay()
             slots.read(self._gate.sites, self._gate)
             self._put(self._written, after[0])
-            random_state.restore(after[1])
+            random_state.restore(after[1], python=self._runs_python())
             if step is not None:
                 step.put_back(users)
 
@@ -332,7 +335,7 @@ class RepeatableStep:
         finally:
             self._slots.replaying = False
             self._put(self._counts, counts)
-            random_state.restore(streams)
+            random_state.restore(streams, python=self._runs_python())
         return outputs, ""
 
     def rerun_discarding(self, parcel: bytes = b"") -> tuple[StepResult, str]:
@@ -363,7 +366,7 @@ class RepeatableStep:
             given = {place: next(arrays) for place in self._sent}
             state, streams = [given.get(place, value) for place, value in enumerate(state)], list(arrays)
         self._put(self._read, state)
-        random_state.restore(streams)
+        random_state.restore(streams, python=self._runs_python())
         self.step.put_back(self._users_before)
         if self.step.fetch is None:
             return run(*args, **kwargs)

@@ -82,7 +82,7 @@ class Unwatched:
 
     def _updated(self, optimizer: nn.Cell) -> bool:
         """Returns whether `optimizer` made updates since the first check; a checkpoint may be loaded before that."""
-        made = _updates(optimizer)
+        made = updates_of(optimizer)
         return made > self._updates.setdefault(optimizer, made)
 
     def _weights_changed(self) -> bool:
@@ -119,7 +119,7 @@ def _is_judged(optimizer: nn.Cell) -> bool:
     return is_guarded(optimizer) or any(gate.trains(own) for gate in table().gates.living.values())
 
 
-def _updates(optimizer: Any) -> int:
+def updates_of(optimizer: Any) -> int:
     """Returns how many updates `optimizer` made; waits for the graph that makes them."""
     counter = next((getattr(optimizer, name) for name in _COUNTERS if hasattr(optimizer, name)), None)
     return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else 0

@@ -38,6 +38,7 @@ USES = {
     "paths": "f = p.Path('e'); f.write_text('5'); f.rename('g'); assert not f.exists() and open('g').read() == '5'",
     "a copy, a link": "shutil.copy2('old', 'b'); os.symlink('b', 'c'); shutil.copy2('c', 'd'); os.truncate('d', 0)",
     "without old files": "os.rename('old', 'a'); os.remove('a'); assert not os.listdir(); open('old', 'x').write('3')",
+    "an older folder": "os.makedirs('.', exist_ok=True); os.chmod('.', 0o700); p.Path().mkdir(exist_ok=True)",
     "another folder": "os.mkdir('o'); os.chdir('o'); open('q', 'w'); assert os.listdir() == ['q']",
     "temporary": "[tempfile.NamedTemporaryFile(dir=each).write(b'7') for each in (None, '.')]",
 }
@@ -48,6 +49,7 @@ def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
     where, done = run("import glob, os, pathlib as p, shutil, tempfile; " + code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     (old,) = where.iterdir()
+    assert where.stat().st_mode & 0o777 != 0o700
     assert (old.name, old.read_text(), oct(old.stat().st_mode)) == ("old", "1", "0o100640")
 
 

@@ -1,6 +1,9 @@
 """A step made twice now and then: a device that gives other bits is named, a sound one and its training see nothing."""
 
+import time
+
 import mindspore as ms
+import numpy as np
 import pytest
 from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import nn, ops
@@ -143,3 +146,24 @@ def test_saved_weights_are_verified_by_an_audit_and_a_round_of_known_answers_sin
         training.monitor.save_manifest(file)
         found.append(load_manifest(manifest_path(file)).verified)
     assert found == [False, True, False]
+
+
+def test_numbers_that_data_draw_while_a_step_runs_twice_are_not_drawn_again(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "EVERY", 1)
+    drawn = []
+
+    def rows():
+        for _ in range(400):
+            time.sleep(0.0005)
+            drawn.append(np.random.normal())  # noqa: NPY002 - of the process, as users do
+            yield (np.full(8, drawn[-1], np.float32), np.zeros(4, np.float32))
+
+    net = fill(nn.SequentialCell(nn.Dense(8, 16), nn.LayerNorm((16,)), nn.Dense(16, 4)))
+    ms.dataset.config.set_prefetch_size(512)
+    data = ms.dataset.GeneratorDataset(rows, ["x", "y"]).batch(2)
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[])
+    model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 1e-3, 0.9))
+    model.train(1, data, callbacks=[monitor], dataset_sink_mode=False)
+    ms.dataset.config.set_prefetch_size(16)
+    assert len(set(drawn)) == len(drawn)
+    assert monitor.monitor.protections.on["audit"]
