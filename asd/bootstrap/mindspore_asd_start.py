@@ -57,7 +57,8 @@ def _redirect(folder: str) -> None:
     try:
         importlib.import_module("asd.drill.writes").begin(folder)
     except Exception as error:  # Python would go on, and the training would write in place
-        sys.exit(f"asd: a drill needs the package in this Python too, {sys.executable}: {error!r}")
+        print(f"asd: a drill needs the package in this Python too, {sys.executable}: {error!r}", file=sys.stderr)
+        os._exit(1)
 
 
 sys.meta_path.insert(0, _AfterMindSpore())

@@ -85,7 +85,7 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained],
     else:
         same = max(with_it) <= 2 * max(apart)
         part.said.append(
-            f"the device does not repeat its bits: trainings without detection are up to {max(apart):.2g} apart, "
+            f"device or data do not repeat their bits: trainings without detection are up to {max(apart):.2g} apart, "
             f"those with detection up to {max(with_it):.2g} from the nearest of them (relative; twice is allowed)"
         )
     part.state = HELD if same else NOT_HELD

@@ -78,7 +78,7 @@ class FaultInjector(Callback):
                 each.name: each for each in own if id(each) not in trained and each.dtype in FLOATS and each.size > 1
             }
         else:
-            places = {parameter.name: parameter for parameter in net.trainable_params()}
+            places = {each.name: each for each in net.trainable_params() if each.dtype in FLOATS and each.size > 0}
         chosen = self._choose(places)
         self.where = chosen[0]
         for name in chosen:
