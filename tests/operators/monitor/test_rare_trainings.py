@@ -8,6 +8,7 @@ from mindspore import Tensor, nn, ops
 
 from asd import Config, Level
 from asd.operators import StepMonitor
+from asd.operators.private.compiler import graph_compilers
 from tests.support.tables import quick
 
 
@@ -94,6 +95,23 @@ def test_a_network_that_does_not_compile_with_checks_on_its_layers_is_trained_wi
     assert checks > 16  # of the gradients of the weights
     assert [event for event in events if event.level is Level.ERROR] == []
     assert "can't compile this network" in caplog.text
+
+
+def test_a_compilation_that_fails_at_random_is_made_again(graph, tmp_path, monkeypatch):
+    (_, kind), failures = graph_compilers(), [RuntimeError("framework's unexpected error")]
+    compile_once = kind.compile
+
+    def fails(*args):
+        if failures:
+            raise failures.pop()
+        return compile_once(*args)
+
+    monkeypatch.setattr(kind, "compile", fails)
+    net = fill(Square(nn.Dense(4, 8), nn.Dense(8, 1)))
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[]).attach(net, optimizer)
+    nn.TrainOneStepCell(net, optimizer)(Tensor(rows(0)))
+    assert failures == []
 
 
 def test_what_does_not_compile_without_checks_either_is_the_users_own_error_and_the_checks_stay(graph, tmp_path):
