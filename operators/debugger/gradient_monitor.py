@@ -16,8 +16,8 @@ from asd.errors import ConfigError
 from asd.operators.debugger.record.values import to_array
 from asd.operators.gate import slots
 from asd.operators.gate.guard import is_guarded
+from asd.operators.private.boundary import wait_for_pynative
 from asd.operators.private.class_swap import put_on
-from asd.operators.private.compiler import wait_for_pynative
 
 _LOG = logging.getLogger("asd")
 _MONITORED = "asd_gradients_are_monitored"

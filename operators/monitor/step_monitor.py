@@ -16,8 +16,7 @@ from asd.event import Event
 from asd.judge.delivery import Sink
 from asd.judge.monitor import Monitor
 from asd.operators.monitor.training_watch import TrainingWatch
-from asd.operators.private.boundary import shielded
-from asd.operators.private.compiler import wait_for_pynative
+from asd.operators.private.boundary import shielded, wait_for_pynative
 from asd.operators.private.names import newer_version
 from asd.operators.rerun.repeatable_step import Step, is_known
 

@@ -29,10 +29,9 @@ from asd.operators.monitor.rule_state import RuleState
 from asd.operators.monitor.state_checks import StateChecks
 from asd.operators.monitor.step_reader import StepReader
 from asd.operators.monitor.weight_watch import WeightWatch
-from asd.operators.private.boundary import at_exit, shielded
+from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.private.cells import callbacks_in
 from asd.operators.private.class_swap import put_on, take_off
-from asd.operators.private.compiler import wait_for_pynative
 from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
+import mindspore as ms
+from mindspore.common import api
+
 from asd.errors import AnomalyDetected, ConfigError, RankLostError
 
 _LOG = logging.getLogger("asd")
@@ -59,13 +62,25 @@ def shielded(function: _Function) -> _Function:
     return cast("_Function", call)
 
 
+def wait_for_pynative() -> None:
+    """Waits in PyNative until all work is computed, graphs included.
+
+    An operator's error is raised once, by the first read: call it before a read of ours, outside of the shield.
+
+    Raises:
+        Exception: What MindSpore raises when some of it failed.
+    """
+    if ms.get_context("mode") == ms.PYNATIVE_MODE:
+        api._pynative_executor.sync()
+
+
 _working = threading.local()
 
 
 @contextmanager
 def own_work() -> Iterator[None]:
     """Marks what this thread calls inside as the detector's own, which a debugger does not record."""
-    before = is_own_work()
+    before = getattr(_working, "is_own", False)
     _working.is_own = True
     try:
         yield

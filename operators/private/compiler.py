@@ -3,7 +3,6 @@
 import contextlib
 from typing import Any
 
-import mindspore as ms
 from mindspore.common import api as pynative_api
 from mindspore.ops.composite import base
 
@@ -45,15 +44,3 @@ def compiled_graph(phase: str) -> bytes:
 def clear_pynative() -> None:
     """Ends a pass of PyNative that failed: it would be left in the middle, and the next operator would pay for it."""
     pynative_api._pynative_executor.clear_res()
-
-
-def wait_for_pynative() -> None:
-    """Waits in PyNative until all work is computed, graphs included.
-
-    An operator's error is raised once, by the first read: call it before a read of ours, outside of the shield.
-
-    Raises:
-        Exception: What MindSpore raises when some of it failed.
-    """
-    if ms.get_context("mode") == ms.PYNATIVE_MODE:
-        pynative_api._pynative_executor.sync()

@@ -12,8 +12,7 @@ from asd.config import Config
 from asd.judge.monitor import Monitor
 from asd.operators.gate.guard import is_guarded
 from asd.operators.gate.slots import table
-from asd.operators.private.boundary import at_exit, shielded
-from asd.operators.private.compiler import wait_for_pynative
+from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.sensors.optimizer_state import FLOATS
 from asd.sinks import open_sinks
