@@ -62,5 +62,5 @@ def _redirect(folder: str) -> None:
 
 
 sys.meta_path.insert(0, _AfterMindSpore())
-if "ASD_DRILL" in os.environ:  # noqa: TID251 - no setting: a training of `asd drill`
+if "ASD_DRILL" in os.environ and not sys.flags.isolated:  # noqa: TID251 - a training of `asd drill`, not its keeper
     _redirect(os.environ["ASD_DRILL"])  # noqa: TID251
