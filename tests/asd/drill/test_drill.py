@@ -97,3 +97,10 @@ def test_the_middle_of_all_pairs_is_compared_with_the_aim(seconds, state):
 def test_ranks_are_started_by_the_launcher(tmp_path):
     words = command_of(["python", "train.py"], 2, tmp_path, os.environ["PATH"])
     assert [Path(words[0]).name, words[1], words[-1]] == ["msrun", "--worker_num=2", "train.py"]
+
+
+def test_an_isolated_python_as_that_of_the_keeper_is_no_training(tmp_path):
+    TrainingPlan(str(tmp_path / "drill"), 8).save()
+    environ = {**os.environ, **dict.fromkeys(("ASD_DRILL", "TMPDIR"), str(tmp_path / "drill"))}
+    subprocess.run([sys.executable, "-I", "-c", "import os; os.mkdir('a')"], cwd=tmp_path, env=environ, check=True)
+    assert (tmp_path / "a").exists()
