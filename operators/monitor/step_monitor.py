@@ -143,7 +143,8 @@ class StepMonitor(Callback):
                 alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
             RankLostError: Another rank died or hangs while the ranks exchange what they know.
         """
-        wait_for_pynative()
+        if self._training.monitor is not None:
+            wait_for_pynative()
         return self._step(outputs) or []
 
     @shielded
