@@ -15,7 +15,7 @@ import time
 from types import FrameType
 
 if __name__ == "__main__":  # isolated, it does not know the folder of a user's own packages
-    sys.path[:] = sys.argv.pop(1).split(os.pathsep)
+    sys.path += sys.argv.pop(1).split(os.pathsep)
 
 import psutil
 
