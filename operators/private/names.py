@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 
-TRIED = ("2.9", "2.10")  # the first and the last series of MindSpore that this package was tried with
+LAST_TRIED = "2.10"  # of the series of MindSpore
 
 
 class _Name(NamedTuple):
@@ -46,8 +46,8 @@ def newer_version(version: str = ms.__version__) -> str:
     ''
     """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    if numbers <= tuple(map(int, TRIED[1].split("."))):
+    if numbers <= tuple(map(int, LAST_TRIED.split("."))):
         return ""
     off = dict.fromkeys(each.off for name, each in _NAMES.items() if find(name) is None)
     lost = "; ".join(off) or "nothing is switched off"
-    return f"MindSpore {version} is newer than {TRIED[1]}, the last that asd was tried with: {lost}"
+    return f"MindSpore {version} is newer than {LAST_TRIED}, the last that asd was tried with: {lost}"
