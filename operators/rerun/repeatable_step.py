@@ -103,6 +103,7 @@ class RepeatableStep:
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
+        self._changing, self._kept = set[int](), frozenset[int]()  # ids of untrained Parameters that do change
         self._users_before: Any = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
@@ -126,9 +127,14 @@ class RepeatableStep:
         self._counts = _held_by(ASDBase, cells)  # which no step reads: only a rerun for good has to put them back
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
+        self._frozen, self._still = list[Parameter](), list[int]()
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
-            # Weights that no guarded optimizer updates, such as those of other stages.
-            written = {key: parameter for key, parameter in written.items() if key not in weights}
+            # Weights that no guarded optimizer updates, such as those of other stages, and frozen ones.
+            moves = weights | self._changing | {id(each) for each in _held_by(ms.Generator, cells)}
+            is_frozen = {key: key not in moves and not each.requires_grad for key, each in written.items()}
+            self._frozen = [each for key, each in written.items() if is_frozen[key] and not each.name.endswith(_MOVING)]
+            left = weights | {id(each) for each in self._frozen}
+            written = {key: parameter for key, parameter in written.items() if key not in left}
         self._read = [parameter for parameter in written.values() if not parameter.name.endswith(_MOVING)]
         self._moving = [parameter for parameter in written.values() if parameter.name.endswith(_MOVING)]
         self._written = [*written.values(), *self._counts]
@@ -150,9 +156,11 @@ class RepeatableStep:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self.obstacle_to_such()
         self.step, self._is_current = step, True
-        if is_new:
+        if is_new or self._changing - self._kept:
+            self._kept, self._before = frozenset(self._changing), None
             self._find_parameters()
             self._at_sum, self._after = None, []
+        self._still = self._still or hashes_of(self._frozen)
         random_state.forget_draws()
         if self._size <= _MOST_KEPT:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
@@ -272,6 +280,11 @@ class RepeatableStep:
             return _UNDECLARED
         if self._before is None:
             return self._too_much()
+        now = hashes_of(self._frozen) if self._still else []
+        changed = [each for each, old, new in zip(self._frozen, self._still, now, strict=False) if old != new]
+        self._changing |= {id(each) for each in changed}
+        if changed:
+            return f"{changed[0].name} has changed, which is not trained"
         if self._counted:
             return f"Python changes {self._counted} in a step: declare that by watch_step(step, save=..., restore=...)"
         if self.updates_outside:
