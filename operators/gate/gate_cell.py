@@ -76,7 +76,7 @@ class GateCell(nn.Cell):
             slots.excuse(state, self.sites, known)
         misfits = slots.misfits(state)
         if keep := self.gate.before_update and self.gate.before_update():
-            self.gate.mended = bool(keep())
+            self.gate.mended |= bool(keep())  # found before the first optimizer of a step
             misfits += self.gate.mended
         if self.ranks > 1:
             call = state.next_call()

@@ -208,6 +208,7 @@ class Rerun(Part):
     def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
         """Replaces the step by its rerun; returns why the rerun failed, for each rank where it did."""
         self._allowance.spend()
+        self.gate.mended = False
         self._check_again(more=True)
         with self._vendor.products():
             outputs, failure = again.rerun_for_good()
@@ -348,6 +349,7 @@ class Rerun(Part):
     def forget(self, *, updated: bool) -> None:
         """Forgets the step, with or without an update: the next one may run without `remember`."""
         self._note("forget")
+        self.gate.mended = False
         if self.again is not None:
             self.again.forget(updated=updated)
 

@@ -38,6 +38,32 @@ class Training:
         return state_of(self.net, self.optimizer)
 
 
+class TwoOptimizers(Training):
+    """The same by two Adams, of half of the weights each, in a loop of its own."""
+
+    def __init__(self, config=None):
+        self.net, self.monitor, self.steps = fill(Decoder()), None, 0
+        weights = self.net.trainable_params()
+        halves = weights[: len(weights) // 2], weights[len(weights) // 2 :]
+        self.optimizers = [nn.Adam(half, 1e-3) for half in halves]
+        grad = ms.value_and_grad(self.net, None, [*halves[0], *halves[1]])
+
+        def step(*inputs):
+            loss, found = grad(*inputs)
+            for optimizer, own in zip(self.optimizers, (found[: len(halves[0])], found[len(halves[0]) :]), strict=True):
+                optimizer(own)
+            return loss
+
+        self._step = step
+        if config is not None:
+            self.monitor = StepMonitor(config, sinks=[])
+            self.monitor.attach(self.net, self.optimizers)
+            self._step = self.monitor.watch_step(step)
+
+    def values(self):
+        return {f"{i}.{name}": each for i in (0, 1) for name, each in state_of(self.net, self.optimizers[i]).items()}
+
+
 def adaptive(tmp_path, **more):
     return document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path), **more)
 
@@ -72,10 +98,17 @@ def test_an_update_that_changes_weights_by_more_than_it_can_is_found_in_its_step
     assert [(each.step, each.checkpoint, each.refused) for each in found] == [(32, moment.name, False)]
 
 
-@pytest.mark.parametrize("of", ["", "moment2."])  # gradients are computed with a weight, and have to be once more
-def test_bits_that_flip_between_two_updates_are_put_back_which_is_told(of, mode, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("of", "train", "mode"),
+    [
+        *((of, Training, mode) for of in ("", "moment2.") for mode in ("graph", "pynative")),  # with a weight gradients
+        ("", TwoOptimizers, "pynative"),  # are computed, and have to be once more
+    ],
+    indirect=["mode"],
+)
+def test_bits_that_flip_between_two_updates_are_put_back_which_is_told(of, train, mode, tmp_path, monkeypatch):
     monkeypatch.setattr(memory_sums, "_PAUSE", 1)  # each step has its turn
-    plain, struck, name = Training(), Training(adaptive(tmp_path, confirm=0.01)), f"{of}blocks.0.up.weight"
+    plain, struck, name = train(), train(adaptive(tmp_path, confirm=0.01)), f"{of}blocks.0.up.weight"
     events, at = [], 0
     for step in range(1, 26):
         plain.step()
