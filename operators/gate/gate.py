@@ -22,7 +22,7 @@ class Gate:
         armed: Whether the gate refuses updates.
         listener: Called after some unjudged updates, also when the monitor no longer exists.
         refused: Updates that the gate had refused at the last count.
-        updated: Whether an optimizer was called between the last two reads.
+        updates: Most calls of one of its optimizers between the last two reads.
         second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
         before_update: Reference to what is called before an update that Python makes; it returns what `mended` is.
@@ -36,8 +36,8 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = self.updated = self.second_level = self.withholds = self.mended = False
-        self.refused, self.fault = 0, ""
+        self.active = self.armed = self.second_level = self.withholds = self.mended = False
+        self.refused, self.updates, self.fault = 0, 0, ""
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None
         self.before_update: weakref.WeakMethod[Callable[[], bool | None]] | None = None
@@ -46,6 +46,11 @@ class Gate:
     def serve(self, monitor: object) -> None:
         """Binds the gate to `monitor` and marks its training as running."""
         self._monitor, self.active = weakref.ref(monitor), True
+
+    @property
+    def updated(self) -> bool:
+        """Returns whether an optimizer was called between the last two reads."""
+        return self.updates > 0
 
     @property
     def is_free(self) -> bool:

@@ -280,7 +280,7 @@ class Table:
         if self._noted or self._carried or not is_known:  # else all were read before the update
             self._look()
         self._is_fresh, counts = False, self._device[2]
-        own.updated = any(state.unread(counts) > 0 for state in guards)
+        own.updates = max((state.unread(counts) for state in guards), default=0)
         for state in () if self._is_replay else guards:  # whose counts will be put back
             own.fault = own.fault or self._disagreement(state)
             state.have_read(counts, self.counts)

@@ -64,7 +64,7 @@ class CheckpointWatch:
 def resumed_step(optimizer: nn.Cell | None) -> int:
     """Steps the optimizer has already made, from its `global_step`; 0 for a fresh training."""
     step = getattr(optimizer, "global_step", None)
-    return int(step.asnumpy().reshape(-1)[0]) if step is not None else 0
+    return max(0, int(step.asnumpy().reshape(-1)[0])) if step is not None else 0  # some begin with -1
 
 
 def state_to_resume(

@@ -117,7 +117,8 @@ class StateChecks(Part):
         state, changes = self._state, self._updates.changes()
         if state is None or step.refused:
             return
-        state.note(step.readings or ())
+        if self.gate.updated:
+            state.note(step.readings or (), self.gate.updates)
         if changes:
             self._judge_changes(step, state, changes)
         if step.number % EVERY:
@@ -134,7 +135,7 @@ class StateChecks(Part):
         if any(value > state.most(i) for i, value in changes.items()):
             state.read_rate()  # the program may have changed it
         self._most = max(self._most, *changes.values())
-        names = {i: f"update.{state.weights[i].name}" for i in changes}
+        names = {i: f"update.{state.names[id(state.weights[i])]}" for i in changes}
         found = {names[i]: ({UPDATE: value}, {UPDATE: state.most(i)}) for i, value in changes.items()}
         self._judge(step, found, EVERY)
 

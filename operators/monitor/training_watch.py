@@ -292,9 +292,9 @@ class TrainingWatch:
         step.refused |= refused
         try:
             if step.readings is not None:  # of an earlier run
-                updated = gate.updated
+                updates = gate.updates
                 step.readings = [*step.readings, *self._table.read(gate.sites, gate)]
-                gate.updated |= updated
+                gate.updates = max(gate.updates, updates)
             elif is_new or refused:
                 if is_new:
                     self.judging.find_scale(step)

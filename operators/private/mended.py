@@ -29,6 +29,8 @@ def mend_files() -> None:
     for name, around in arounds.items():
         if hasattr(serialization, name):
             patches.wrap(serialization, name, around, "files")
+    if hasattr(nn.Cell, "_load_from_state_dict"):
+        patches.wrap(nn.Cell, "_load_from_state_dict", _loading, "files")
 
 
 def take_loaded(parameters: Iterable[Parameter]) -> bool:
@@ -48,6 +50,13 @@ def _marked(update: Any, parameter: Parameter, loaded: Parameter, *args: Any, **
     update(parameter, loaded, *args, **kwargs)
     setattr(parameter, _LOADED, True)
     setattr(parameter, FILE, getattr(loaded, FILE, None))
+
+
+def _loading(load: Any, cell: nn.Cell, found: Mapping[str, Any], prefix: str, *args: Any) -> None:
+    load(cell, found, prefix, *args)
+    for name, parameter in cell.parameters_and_names(expand=False):
+        if prefix + name in found:
+            setattr(parameter, _LOADED, True)
 
 
 def _without_checks(export: Any, net: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,9 @@
 """State of an optimizer: the weights that it trains, its moments of each, and how much gradients add to these."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
-from math import inf
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -45,6 +46,7 @@ class OptimizerState:
         unknown: Other tensors that the optimizer keeps, which nothing reads.
         weights: All of its weights; `largest` has the largest magnitude of each, at the last reading.
         rate: Largest learning rate when it was last read; None where it is not known.
+        names: Name of each tensor by its `id`, with a number where others have the same name.
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
@@ -53,8 +55,40 @@ class OptimizerState:
         floats = [i for i, weight in enumerate(weights) if weight.dtype in FLOATS]
         groups = {"weight": StateGroup("weight", False, [weights[i] for i in floats], floats)}
         self.unknown: list[str] = []
+        self._members = members_of(optimizer)
+        shares, scales = list[tuple[float, float]](), list[float]()
+        self._steps_of_rate: list[tuple[float, bool] | None] = []
+        for member in self._members:
+            kinds, count, own = (
+                self._find(member, number, groups),
+                len(getattr(member, "parameters", ())),
+                _shares(member),
+            )
+            keeps_more = not all(_FIRST_MOMENT.search(each) or _SECOND_MOMENT.search(each) for each in kinds)
+            # An Adam that keeps more, as averages of weights, may put that into the weights.
+            self._steps_of_rate += [None if own is not None and keeps_more else _step_of_rate(member)] * count
+            shares += [own or (nan, nan)] * count
+            scales += [float(getattr(member, "loss_scale", 1.0))] * count
+        self.groups = list(groups.values())
+        gates = [getattr(each, "asd_gate", None) for each in self._members]
+        sites = [site for gate in gates for site in getattr(gate, "sites", ())]
+        self._sites = sites if len(sites) == len(weights) else []
+        self._shares, self._scales = np.reshape(shares, (-1, 2)).T, np.array(scales)
+        self._recent = np.full(len(weights), inf)  # the largest norm of each gradient; infinite if it is not known
+        self._sums = np.zeros((3, len(weights)))  # since the last reading: how many, their sum, their squares'
+        self._steps, self._made, self.largest = 0, 1, np.full(len(weights), inf)
+        self._ulps = np.array([_ULPS.get(weight.dtype, 0.0) for weight in weights])
+        self.rate: float | None = None
+        seen = Counter[str]()
+        self.names: dict[int, str] = {}
+        for each in {id(each): each for each in (*weights, *self.parameters)}.values():
+            seen[each.name] += 1
+            self.names[id(each)] = each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})"
+
+    def _find(self, optimizer: nn.Cell, number: Mapping[int, int], groups: dict[str, StateGroup]) -> set[str]:
+        """Adds what one optimizer keeps to `groups`; returns the names of its groups."""
         # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
-        kept = dict(optimizer.parameters_and_names())
+        kept, own = dict(optimizer.parameters_and_names()), set[str]()
         sizes = {name: local(parameter).size for name, parameter in kept.items() if id(parameter) in number}
         for name, parameter in kept.items():
             if name in sizes or parameter.dtype not in FLOATS:
@@ -68,19 +102,9 @@ class OptimizerState:
             empty = StateGroup(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[], weights=[])
             groups.setdefault(group, empty).parameters.append(parameter)
             groups[group].weights.append(number[id(kept[weight])])
-        self.unknown += _hidden(optimizer, weights, {id(parameter) for parameter in kept.values()})
-        self.groups = list(groups.values())
-        gates = [getattr(each, "asd_gate", None) for each in members_of(optimizer)]
-        self._names = [site.name for gate in gates for site in getattr(gate, "sites", ())]
-        self._names = self._names if len(self._names) == len(weights) else [""] * len(weights)
-        self._optimizer = optimizer
-        self._shares, self._step_of_rate = _shares(optimizer), _step_of_rate(optimizer)
-        self._scale = float(getattr(optimizer, "loss_scale", 1.0))
-        self._recent = np.full(len(weights), inf)  # the largest norm of each gradient; infinite if it is not known
-        self._sums = np.zeros((3, len(weights)))  # since the last reading: how many, their sum, their squares'
-        self._steps, self.largest = 0, np.full(len(weights), inf)
-        self._ulps = np.array([_ULPS.get(weight.dtype, 0.0) for weight in weights])
-        self.rate: float | None = None
+            own.add(group)
+        self.unknown += _hidden(optimizer, {id(parameter) for parameter in kept.values()})
+        return own
 
     @property
     def moments(self) -> list[str]:
@@ -92,56 +116,57 @@ class OptimizerState:
         """Returns weights and state together, in the order of the groups."""
         return [parameter for group in self.groups for parameter in group.parameters]
 
-    def note(self, readings: Iterable[Reading]) -> None:
-        """Adds the gradients of a step whose update was applied."""
+    def note(self, readings: Iterable[Reading], updates: int) -> None:
+        """Adds the gradients of some updates that were applied; readings are the largest of them."""
         values = {reading.checkpoint: reading.value for reading in readings}
         # A norm is at least as large as the largest element.
-        norms = np.array([values.get(name, np.nan) for name in self._names]) / self._scale
+        found = [values.get(site.name, nan) for site in self._sites] or [nan] * len(self.weights)
+        norms = np.array(found) / self._scales
         known, norms = np.isfinite(norms), np.where(np.isfinite(norms), norms, 0.0)
-        self._sums += known, norms, norms * norms
+        self._sums += known, updates * norms, updates * norms * norms
         recent = np.where(np.isfinite(self._recent), KEPT * self._recent, 0.0)
         self._recent = np.where(known, np.maximum(norms, recent), inf)
-        self._steps += 1
+        self._steps, self._made = self._steps + 1, updates
 
     def growth(self, move: float) -> Iterator[dict[str, float]]:
         """Yields for each tensor, in the order of `parameters`, by how much steps can have raised its largest number.
 
         An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one. Another
         optimizer may add all of either. The step sizes of an Rprop grow by themselves. The gradients since the last
-        call count; moments of a weight of which one is not known are left out. A weight can have moved by `move`.
+        call count; moments of a weight of which one is not known are left out, and what an Adam keeps besides moments.
+        A weight can have moved by `move`.
         """
         (counts, sums, squares), steps = self._sums, self._steps
         self._sums, self._steps = np.zeros_like(self._sums), 0
-        known = (counts == max(steps, 1)) & (not isinstance(self._optimizer, nn.Rprop))
-        if self._shares is not None:
-            sums, squares = self._shares[0] * sums, self._shares[1] * squares
+        known = (counts == max(steps, 1)) & (not any(isinstance(each, nn.Rprop) for each in self._members))
+        either, is_adam = np.maximum(sums, squares), np.isfinite(self._shares[0])
+        first, second = np.where(is_adam, self._shares * (sums, squares), either)
         for group in self.groups:
-            added = squares if group.second_moment else sums
-            if self._shares is None:
-                added = np.maximum(sums, squares)
-            elif not (group.second_moment or _FIRST_MOMENT.search(group.name)):
-                added = sums + move
+            is_moment = group.second_moment or _FIRST_MOMENT.search(group.name)
+            added = second if group.second_moment else first
             for i in group.weights:
-                is_known = known[i] or group.name == "weight"
-                yield {f"max_{group.name}": move if group.name == "weight" else float(added[i])} if is_known else {}
+                if group.name == "weight":
+                    yield {"max_weight": move}
+                else:
+                    yield {f"max_{group.name}": float(added[i])} if known[i] and (is_moment or not is_adam[i]) else {}
 
     def read_rate(self) -> None:
         """Reads the largest learning rate; None where it is not known."""
         try:
-            rates = [np.max(np.asarray(each)) for member in members_of(self._optimizer) for each in _rates(member)]
+            rates = [np.max(np.asarray(each)) for member in self._members for each in _rates(member)]
             self.rate = float(max(rates))
         except Exception:  # a schedule is the user's
             self.rate = None
 
     def most(self, i: int) -> float:
-        """Returns twice the most by which a step changes weight `i`, but for weight decay; infinite if unknown.
+        """Returns twice the most by which the last updates change weight `i`, without decay; infinite if unknown.
 
         The step of an Adam or an RMSProp is at most its rate times a factor, that of an SGD follows the gradients.
         """
-        if self.rate is None or self._step_of_rate is None:
+        if self.rate is None or (known := self._steps_of_rate[i]) is None:
             return inf
-        factor, follows = self._step_of_rate
-        exact = 2 * self.rate * factor * (float(self._recent[i]) if follows else 1.0)
+        factor, follows = known
+        exact = 2 * self._made * self.rate * factor * (float(self._recent[i]) if follows else 1.0)
         return exact + float(self._ulps[i] * self.largest[i])
 
 
@@ -153,12 +178,13 @@ def _split(name: str, weights: Container[str]) -> tuple[str, str]:
     return "", ""
 
 
-def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[int]) -> Iterator[str]:
+def _hidden(optimizer: nn.Cell, known: Container[int]) -> Iterator[str]:
     """Yields names of attributes with a tensor for each weight that are not Parameters of the optimizer."""
+    shapes = [weight.shape for weight in getattr(optimizer, "parameters", ())]
     for name, value in vars(optimizer).items():
         tensors = list(value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ())
         alike = [each for each in tensors if isinstance(each, Tensor) and id(each) not in known]
-        if alike and [each.shape for each in alike] == [weight.shape for weight in weights]:
+        if alike and [each.shape for each in alike] == shapes:
             yield name
 
 

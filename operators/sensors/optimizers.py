@@ -20,7 +20,9 @@ class Optimizers(nn.Cell):
     def __init__(self, members: Sequence[nn.Cell]) -> None:
         super().__init__(auto_prefix=False)
         self.members = tuple(members)
-        self.parameters = tuple(weight for each in members for weight in getattr(each, "parameters", ()))
+        # Not as attributes of a cell, whose Parameters must have names of their own.
+        weights = tuple(weight for each in members for weight in getattr(each, "parameters", ()))
+        object.__setattr__(self, "parameters", weights)
         object.__setattr__(self, "global_step", getattr(members[-1], "global_step", None))
 
     @property

@@ -16,6 +16,7 @@ from asd.operators.gate.tap import make_observer, note
 from asd.operators.private.boundary import shielded
 from asd.operators.private.class_swap import put_on
 from asd.operators.sensors.links import Links
+from asd.operators.sensors.optimizers import members_of
 from asd.rules.reading import WEIGHT_GRADIENT
 
 
@@ -66,7 +67,10 @@ def alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Param
     if net is None:
         return own
     weights = weights_in(net, optimizer)
-    return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
+    # With `enable_parallel_optimizer` an optimizer holds all state, and updates a part of it.
+    is_parted = optimizer is not None and any(getattr(each, "use_parallel", False) for each in members_of(optimizer))
+    has_all = optimizer is None or (len(own) == len(weights) and not is_parted)
+    return net.trainable_params() if has_all else weights
 
 
 def _reduces(cell: nn.Cell, gradients: int) -> bool:

@@ -51,7 +51,7 @@ class StateReading:
         weights = groups[0].weights
         # Else twice a healthy growth of the largest weight in each step: with momentum it reached 1.09.
         move = move or 2 * 1.1 ** min(steps, 64) * float(self._state.largest[weights].max(initial=0.0))
-        growth, names = self._state.growth(move), [each.name for each in tensors]  # each waits for the device
+        growth, names = self._state.growth(move), [self._state.names[id(each)] for each in tensors]
         told: dict[str, tuple[dict[str, float], dict[str, float]]] = {
             name: ({f"max_{kind}": float(value)}, added)
             for name, kind, value, added in zip(names, kinds, largest, growth, strict=True)

@@ -14,6 +14,7 @@ from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.ranks import memory_sums
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, total_of
+from asd.operators.sensors.own_gradients import alike_on_ranks
 from asd.rundir.manifest import Health
 
 
@@ -22,6 +23,16 @@ def numpy_hash(words):
     odd = odd_numbers()
     blocks = [words.reshape(-1)[begin : begin + BLOCK].view(np.uint32) for begin in range(0, words.size, BLOCK)]
     return total_of(int((block * odd[: block.size]).sum(dtype=np.uint32)) for block in blocks)
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_state_of_which_each_rank_updates_a_part_is_not_compared_with_that_of_others(parted):
+    net = nn.Dense(4, 4)
+    optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
+    optimizer.use_parallel = parted  # as by `enable_parallel_optimizer`, which only Ascend has
+    cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+    names = {each.name.partition(".")[0] for each in alike_on_ranks(cell, optimizer)}
+    assert ("adam_m" in names) is not parted
 
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16])

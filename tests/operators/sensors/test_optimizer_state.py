@@ -13,6 +13,7 @@ from asd import Config, Level
 from asd.operators import StepMonitor
 from asd.operators.gate.guard import guard
 from asd.operators.sensors.optimizer_state import OptimizerState
+from asd.operators.sensors.optimizers import as_one
 from asd.rules.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -72,19 +73,54 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
         ("Rprop", [{}, {}], math.inf),
     ],
 )
-def test_a_moment_may_grow_by_the_gradients_of_its_own_weight_and_a_weight_move_by_rates(name, moments, most):
+@pytest.mark.parametrize("calls", [[1, 1], [2]])
+def test_a_moment_may_grow_by_the_gradients_of_its_own_weight_and_a_weight_move_by_rates(name, moments, most, calls):
     optimizer = guard(MOMENTS[name][0](nn.Dense(4, 4).trainable_params()), gradients=True)
     state = OptimizerState(optimizer)
-    for _ in range(2):
-        state.note([Reading("weight", 3.0, kind="W")])
+    for updates in calls:
+        state.note([Reading("weight", 3.0, kind="W")], updates)
     weight, bias, *grown = state.growth(0.5)
     assert weight == bias == {"max_weight": 0.5}
     assert grown[: 2 * len(moments) : 2] == [pytest.approx(each, rel=1e-4) for each in moments]
     assert not any(grown[1::2])  # nobody knows the gradients of the bias
     state.read_rate()
     state.largest[:] = 1.0
+    most *= calls[-1]
     without = math.inf if name == "Momentum" else most  # its step follows a gradient that nobody knows
     assert [state.most(0), state.most(1)] == [pytest.approx(each, rel=1e-4) for each in (most, without)]
+
+
+class AveragingAdam(nn.Adam):
+    """It keeps averages of weights, which it puts into them now and then."""
+
+    def __init__(self, weights):
+        super().__init__(weights, 1e-3)
+        self.averages = self.parameters.clone("average", init="zeros")
+
+
+def test_an_adam_that_keeps_more_than_moments_may_change_a_weight_by_more():
+    state = OptimizerState(guard(AveragingAdam(nn.Dense(4, 4).trainable_params()), gradients=True))
+    state.note([Reading("weight", 3.0, kind="W"), Reading("bias", 3.0, kind="W")], 1)
+    found = dict(zip([each.name for each in state.parameters], state.growth(0.5), strict=True))
+    assert (found["moment1.weight"], found["average.weight"]) == ({"max_moment1": pytest.approx(0.3)}, {})
+    state.read_rate()
+    assert state.most(0) == math.inf
+
+
+def test_two_optimizers_of_weights_with_one_name_are_read_each_by_its_own_rates():
+    nets = [nn.Dense(4, 4), nn.Dense(4, 4)]
+    makes = (lambda weights: nn.Adam(weights, 1e-3, beta1=0.5), lambda weights: nn.Adam(weights, 1e-3, loss_scale=2.0))
+    members = [guard(make(net.trainable_params()), gradients=True) for make, net in zip(makes, nets, strict=True)]
+    state = OptimizerState(as_one(members, None))
+    for number, site in enumerate(site for each in members for site in each.asd_gate.sites):
+        site.name = f"{number}"  # as a monitor of both tells them apart
+    state.note([Reading(f"{number}", 3.0, kind="W") for number in range(4)], 1)
+    found = dict(zip([state.names[id(each)] for each in state.parameters], state.growth(0.5), strict=True))
+    assert found["moment1.weight"] == {"max_moment1": pytest.approx(1.5)}
+    assert found["moment1.weight (2)"] == {"max_moment1": pytest.approx(0.15)}
+    state.read_rate()
+    state.largest[:] = 0
+    assert [state.most(i) for i in (0, 2)] == [pytest.approx(2e-3 * each, rel=1e-3) for each in (18.2635, ADAM)]
 
 
 def test_no_gradients_make_an_adam_change_a_weight_by_more_than_its_bound():
@@ -95,6 +131,33 @@ def test_no_gradients_make_an_adam_change_a_weight_by_more_than_its_bound():
         optimizer((Tensor(np.full(4, size**-step, np.float32)),))
         before, last = last, float(weight.asnumpy()[0])
     assert before - last == pytest.approx(ADAM, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("updates", "factor", "found"),
+    [
+        pytest.param(lambda step: 50, 1, [], id="fifty in each step"),  # as with sunk data
+        pytest.param(lambda step: step % 4 == 0, 1, [], id="one in four steps"),  # gradients add up in the others
+        pytest.param(lambda step: step % 4 == 0, 100, [48], id="one in four steps, and a moment is damaged"),
+    ],
+)
+def test_moments_are_judged_by_the_gradients_of_all_updates_that_a_step_makes(updates, factor, found, tmp_path):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    net = fill(nn.Dense(4, 4))
+    optimizer = nn.Adam(net.trainable_params(), 1e-6)
+    config = Config(enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(net, optimizer)
+    events = []
+    for step in range(1, 65):
+        for _ in range(updates(step)):
+            optimizer(
+                tuple(Tensor(np.full(each.shape, 1 + 2 * (step > 32), np.float32)) for each in optimizer.parameters)
+            )
+        events += monitor.step(Tensor(0.0))
+        if step == 45:
+            optimizer.moment2[0].set_data(optimizer.moment2[0] * factor)
+    assert [each.step for each in events if each.level is Level.ERROR] == found
 
 
 class Normalised:
@@ -124,11 +187,14 @@ def test_a_statistic_that_is_not_finite_is_named_after_the_first_step_and_an_ano
     assert told.endswith(f": {statistic}")
 
 
-def test_weights_that_a_user_loads_between_two_steps_are_no_anomaly_and_are_judged_from_then_on(tmp_path):
+@pytest.mark.parametrize(
+    "load", [ms.load_param_into_net, lambda net, found: net.load_state_dict({**net.state_dict(), **found})]
+)
+def test_weights_that_a_user_loads_between_two_steps_are_no_anomaly_and_are_judged_from_then_on(load, tmp_path):
     training = Normalised(tmp_path)
     weight = training.net[0].weight
     training.train(19)
-    ms.load_param_into_net(training.net, {weight.name: ms.Parameter(weight * 20)})
+    load(training.net, {weight.name: ms.Parameter(weight * 20)})
     assert training.train(19) == []
     weight.set_data(weight * 20)
     assert training.train(10) == [(48, weight.name)]
