@@ -103,7 +103,9 @@ class EventJournal:
             db.execute("BEGIN IMMEDIATE")
             try:
                 db.execute("UPDATE journal SET state = ?", (text,))
-                db.executemany("INSERT OR IGNORE INTO event (id, text) VALUES (?, ?)", rows)
+                # INSERT OR IGNORE would spend a number on what it passes over.
+                is_new = "NOT EXISTS (SELECT 1 FROM event WHERE id = ?1)"
+                db.executemany(f"INSERT INTO event (id, text) SELECT ?1, ?2 WHERE {is_new}", rows)
                 size = self._bytes + _size(db, self._last)
                 if size > self._most_bytes * (1 + 1 / _SLACK):
                     sizes = f"SELECT n, sum({_SIZE}) OVER (ORDER BY n DESC) AS size FROM event"
@@ -188,8 +190,8 @@ class EventJournal:
 
     def _look(self, db: sqlite3.Connection) -> None:
         self._first, self._last = db.execute(
-            "SELECT (SELECT coalesce(min(n), 0) FROM event), "
-            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)"
+            "SELECT (SELECT coalesce(min(n), 0) FROM event), coalesce((SELECT max(n) FROM event), "
+            "(SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)"
         ).fetchone()
 
     def _open(self) -> sqlite3.Connection:

@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from asd import Level
+from asd import Event, Level
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
@@ -132,6 +132,22 @@ def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_
     assert ready == {folder: not left for folder, left in behind.items()}
     agent.poll()
     assert agent.ready() == ""
+
+
+def test_a_job_that_repeats_its_events_holds_up_no_new_one(agents, folder):
+    repeated = [event(step) for step in range(150)]
+    write(folder, *repeated)
+    agent = agents([folder])
+    agent.poll()
+    cursor = agent.journal.page((), 1000).cursor
+    agent.journal.page((cursor,), 1)
+    write(folder, *repeated)
+    for _ in range(3):
+        agent.poll()
+    assert not agent.journal.has_after((cursor,))
+    write(folder, event(150))
+    agent.poll()
+    assert [Event.from_json(text).step for text in agent.journal.page((cursor,), 10).events] == [150]
 
 
 def test_runs_below_its_folder_come_and_go(agents, tmp_path):
