@@ -165,8 +165,8 @@ class EventJournal:
             StateError: They can't be read.
         """
         with self._lock, self._guard():
-            sized = "SELECT n, text, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
-            query = f"SELECT text FROM ({sized}) WHERE size <= ? ORDER BY n"
+            sized = "SELECT n, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
+            query = f"SELECT text FROM event WHERE n >= (SELECT min(n) FROM ({sized}) WHERE size <= ?) ORDER BY n"
             for (text,) in self._db.execute(query, (self._last - most, characters)) if self._db else ():
                 yield Event.from_json(text)
 
@@ -218,6 +218,7 @@ class EventJournal:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")  # no memory is shared, as no file system of a network has it
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA temp_store = MEMORY")  # a container may have no place for temporary files
             _check(db)
             self._name = self._prepare(db)
             self._look(db)
