@@ -8,6 +8,10 @@ runs=${RUNS:-/var/lib/asd/runs}/slurm
 mkdir -p -m 755 "$runs"
 folder=$runs/$SLURM_JOB_ID
 test -d "$folder" || mkdir "$folder"
+# Of a job that is queued again the folder may hold links, and reports that the job has made up.
+chown "$(id -u)" "$folder"
+chmod 755 "$folder"
+rm -rf "$folder"/preflight-*.json
 tests=
 for device in ${PREFLIGHT:+$DEVICES}; do
     ASD_NODE=$SLURMD_NODENAME ${ASD:-asd} selftest --device "$device" --seconds "$PREFLIGHT" --run-dir "${runs%/slurm}" \
@@ -20,5 +24,6 @@ for test in $tests; do
     # Others say that it could not be tested, as while another job works on it, and are no reason.
     test "$code" -ne 1 || exit 1
 done
+# The epilog has made the files root's. A file with a second name may be another user's, and stays so.
+find "$folder" -mindepth 1 -depth \( -type d -o -links 1 \) -execdir chown --no-dereference "$SLURM_JOB_UID" {} + || true
 chown "$SLURM_JOB_UID" "$folder"
-chmod 755 "$folder"

@@ -1,4 +1,4 @@
-"""Devices are tested before a job gets them: the prolog of Slurm, and the init container of a job."""
+"""Before a job gets its devices: they are tested, and the prolog of Slurm gives it a folder for its runs."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ import pytest
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MADE_UP = 'echo "$ASD_NODE $*"\ncase $* in *Ascend:1*) exit {code};; esac\n'
+JOB = {"SLURMD_NODENAME": "n8", "SLURM_JOB_ID": "42"}
 
 
 @pytest.mark.parametrize(("code", "job_begins"), [(0, True), (1, False), (3, True)])
@@ -30,3 +31,27 @@ def test_a_node_gets_no_job_while_a_device_of_it_computes_wrongly(tmp_path, code
     assert (done.returncode == 0, done.stderr) == (job_begins, "")
     report = (tmp_path / "runs" / "slurm" / "42" / "preflight-Ascend:1.json").read_text()
     assert report == f"n8 selftest --device Ascend:1 --seconds 5 --run-dir {tmp_path}/runs --json\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_job_that_is_queued_again_goes_on_with_its_own_files_and_gets_nobody_elses(tmp_path):
+    folder, precious = tmp_path / "slurm" / "42", tmp_path / "precious"
+    precious.touch()
+    environ = {"PATH": os.environ["PATH"], **JOB, "SLURM_JOB_UID": "1001", "RUNS": str(tmp_path)}
+    environ |= {"PREFLIGHT": "5", "DEVICES": "A", "ASD": "true"}
+
+    def run(script):
+        subprocess.run(["sh", DEPLOY / "slurm" / script], env=environ, check=True)
+
+    run("prolog.sh")
+    (own := folder / "job" / "events-rank0.jsonl").parent.mkdir()
+    own.write_text("its event")
+    for link in ("link", "preflight-A.json"):
+        (folder / link).unlink(missing_ok=True)
+        (folder / link).symlink_to(precious)
+    (folder / "hard").hardlink_to(precious)
+    run("epilog.sh")
+    precious.write_text("precious")
+    run("prolog.sh")
+    assert [each.stat().st_uid for each in (folder, own.parent, own, precious)] == [1001, 1001, 1001, 0]
+    assert (own.read_text(), precious.read_text()) == ("its event", "precious")
