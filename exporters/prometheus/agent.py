@@ -115,7 +115,7 @@ class Agent:
         self._last_sign = monotonic()
         self._polled = False
         self._warned: set[str] = set()
-        self.journal = EventJournal(self.state_file)
+        self.journal = EventJournal(self.state_file, monotonic=monotonic)
         self._closed = ""  # why the journal is
         self._unkept: list[Event] = []
         self._taken: Counter[Path] = Counter()  # how many of these are new, by run folder

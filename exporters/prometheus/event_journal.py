@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _SLACK = 64  # a share more than the most before the oldest are dropped
 _SIZE = "length(CAST(text AS BLOB))"
 _RECENT, _MOST_RECENT = 1000, 4 << 20  # events and characters of what is shown
 _PATIENCE_SECONDS = 1.0
+_GONE_SECONDS = 60.0  # a handler asks again within half of that
 _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, state TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, text TEXT NOT NULL);
@@ -41,18 +42,21 @@ class EventJournal:
     Args:
         path: The file, of this process alone.
         most_bytes: So much of them is kept.
+        monotonic: Seconds from any point in time; never goes back.
 
     Attributes:
         problem: Why events can't be kept now, for who asks for them; empty when they can.
         lost: Where a file that was corrupt is by now; empty for none.
         fleet: JSON of this node's devices in training, for who pulls; empty before they are known.
-        read: The number of the last event that somebody who pulls has; -1 while nobody has asked.
     """
 
-    def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self, path: Path, most_bytes: int = _MOST_BYTES, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.path = path
-        self.lost = ""
-        self.read, self.fleet = -1, ""
+        self.lost = self.fleet = ""
+        self._monotonic = monotonic
+        self._read, self._asked = -1, 0.0
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -66,6 +70,11 @@ class EventJournal:
     def last(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._last
+
+    @property
+    def read(self) -> int:
+        """The number of the last event that somebody who pulls has; -1 while nobody pulls."""
+        return self._read if self._monotonic() - self._asked < _GONE_SECONDS else -1
 
     @property
     def is_open(self) -> bool:
@@ -136,7 +145,7 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
-            self.read = max(self.read, start)
+            self._read, self._asked = max(self.read, start), self._monotonic()
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []

@@ -150,6 +150,21 @@ def test_a_job_that_repeats_its_events_holds_up_no_new_one(agents, folder):
     assert [Event.from_json(text).step for text in agent.journal.page((cursor,), 10).events] == [150]
 
 
+def test_a_reader_that_went_away_holds_nothing_up(agents, folder):
+    now = [100.0]
+    write(folder, event(0))
+    agent = agents([folder], monotonic=lambda: now[0])
+    agent.poll()
+    agent.journal.page((), 1)
+    write(folder, *(event(step) for step in range(1, 1000)))
+    for now[0] in (110.0, 159.0):
+        agent.poll()
+        assert 100 <= second(agent)[0] < 500  # what it is to read first
+    now[0] = 161.0
+    agent.poll()
+    assert second(agent) == {0: 1000}
+
+
 def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent = agents([tmp_path], tmp_path / "state.json")
     agent.poll()
