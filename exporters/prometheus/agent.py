@@ -265,7 +265,7 @@ class Agent:
         except Exception as error:  # whatever else writes into these files
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
-            if event.kind == "recovery" and not may_give_back(line.path):
+            if event.kind == "recovery" and event.recovered_by != "vendor" and not may_give_back(line.path):
                 self._problem("bad_line", f"{line.path}, byte {line.offset}: its user may not report a release.")
             elif self.host in ("", event.host):
                 event = self._of_hardware(event)

@@ -286,12 +286,13 @@ def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_r
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_another_user_says_was_given_back_is_told_as_a_problem_and_keeps_its_strikes(tmp_path, agents):
-    write(tmp_path, event(1, kind="recovery"))
+    alarm_is_over = event(2, kind="recovery", recovered_by="vendor")
+    write(tmp_path, event(1, kind="recovery", recovered_by="person"), alarm_is_over)
     os.chown(run_dir.event_file(tmp_path, 0), 1001, -1)
     agent = agents([tmp_path])
     agent.poll()
     assert problems(agent) == {"bad_line": 1}
-    assert agent.journal.recent() == []
+    assert agent.journal.recent() == [alarm_is_over]
 
 
 def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):
