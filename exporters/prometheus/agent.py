@@ -115,10 +115,10 @@ class Agent:
         self._last_sign = monotonic()
         self._polled = False
         self._warned: set[str] = set()
-        self.journal = EventJournal(self.state_file)
+        self.journal = EventJournal(self.state_file, monotonic=monotonic)
         self._closed = ""  # why the journal is
         self._unkept: list[Event] = []
-        self._taken: Counter[Path] = Counter()  # how many of these, by run folder
+        self._taken: Counter[Path] = Counter()  # how many of these are new, by run folder
         self._unread: dict[Path, deque[tuple[int, int]]] = {}  # numbers in the journal, and how many events
         self._follower = self._follow(None)
         self._saved: dict[str, Any] | None = None
@@ -265,13 +265,12 @@ class Agent:
         except Exception as error:  # whatever else writes into these files
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
-            if event.kind == "recovery" and not may_give_back(line.path):
+            if event.kind == "recovery" and event.recovered_by != "vendor" and not may_give_back(line.path):
                 self._problem("bad_line", f"{line.path}, byte {line.offset}: its user may not report a release.")
             elif self.host in ("", event.host):
                 event = self._of_hardware(event)
-                self.ledger.add(event)
+                self._taken[line.path.parent] += self.ledger.add(event)
                 self._unkept.append(event)
-                self._taken[line.path.parent] += 1
 
     def _of_hardware(self, event: Event) -> Event:
         """Returns the event with its device's serial, physical number and hardware, which only the agent knows."""
@@ -336,7 +335,7 @@ class Agent:
             if self.journal.is_open and (self._unkept or cursor != self._saved):
                 self.journal.add(self._unkept, {"cursor": cursor})
                 self._unkept, self._saved = [], cursor
-                for folder, count in self._taken.items():
+                for folder, count in (+self._taken).items():
                     self._unread.setdefault(folder, deque()).append((self.journal.last, count))
                 self._taken.clear()
         except StateError as error:

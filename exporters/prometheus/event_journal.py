@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _SLACK = 64  # a share more than the most before the oldest are dropped
 _SIZE = "length(CAST(text AS BLOB))"
 _RECENT, _MOST_RECENT = 1000, 4 << 20  # events and characters of what is shown
 _PATIENCE_SECONDS = 1.0
+_GONE_SECONDS = 60.0  # a handler asks again within half of that
 _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, state TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, text TEXT NOT NULL);
@@ -41,18 +42,21 @@ class EventJournal:
     Args:
         path: The file, of this process alone.
         most_bytes: So much of them is kept.
+        monotonic: Seconds from any point in time; never goes back.
 
     Attributes:
         problem: Why events can't be kept now, for who asks for them; empty when they can.
         lost: Where a file that was corrupt is by now; empty for none.
         fleet: JSON of this node's devices in training, for who pulls; empty before they are known.
-        read: The number of the last event that somebody who pulls has; -1 while nobody has asked.
     """
 
-    def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self, path: Path, most_bytes: int = _MOST_BYTES, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.path = path
-        self.lost = ""
-        self.read, self.fleet = -1, ""
+        self.lost = self.fleet = ""
+        self._monotonic = monotonic
+        self._read, self._asked = -1, 0.0
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -66,6 +70,11 @@ class EventJournal:
     def last(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._last
+
+    @property
+    def read(self) -> int:
+        """The number of the last event that somebody who pulls has; -1 while nobody pulls."""
+        return self._read if self._monotonic() - self._asked < _GONE_SECONDS else -1
 
     @property
     def is_open(self) -> bool:
@@ -103,7 +112,9 @@ class EventJournal:
             db.execute("BEGIN IMMEDIATE")
             try:
                 db.execute("UPDATE journal SET state = ?", (text,))
-                db.executemany("INSERT OR IGNORE INTO event (id, text) VALUES (?, ?)", rows)
+                # INSERT OR IGNORE would spend a number on what it passes over.
+                is_new = "NOT EXISTS (SELECT 1 FROM event WHERE id = ?1)"
+                db.executemany(f"INSERT INTO event (id, text) SELECT ?1, ?2 WHERE {is_new}", rows)
                 size = self._bytes + _size(db, self._last)
                 if size > self._most_bytes * (1 + 1 / _SLACK):
                     sizes = f"SELECT n, sum({_SIZE}) OVER (ORDER BY n DESC) AS size FROM event"
@@ -134,7 +145,7 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
-            self.read = max(self.read, start)
+            self._read, self._asked = max(self.read, start), self._monotonic()
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []
@@ -163,8 +174,8 @@ class EventJournal:
             StateError: They can't be read.
         """
         with self._lock, self._guard():
-            sized = "SELECT n, text, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
-            query = f"SELECT text FROM ({sized}) WHERE size <= ? ORDER BY n"
+            sized = "SELECT n, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
+            query = f"SELECT text FROM event WHERE n >= (SELECT min(n) FROM ({sized}) WHERE size <= ?) ORDER BY n"
             for (text,) in self._db.execute(query, (self._last - most, characters)) if self._db else ():
                 yield Event.from_json(text)
 
@@ -188,8 +199,8 @@ class EventJournal:
 
     def _look(self, db: sqlite3.Connection) -> None:
         self._first, self._last = db.execute(
-            "SELECT (SELECT coalesce(min(n), 0) FROM event), "
-            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)"
+            "SELECT (SELECT coalesce(min(n), 0) FROM event), coalesce((SELECT max(n) FROM event), "
+            "(SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)"
         ).fetchone()
 
     def _open(self) -> sqlite3.Connection:
@@ -216,6 +227,7 @@ class EventJournal:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")  # no memory is shared, as no file system of a network has it
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA temp_store = MEMORY")  # a container may have no place for temporary files
             _check(db)
             self._name = self._prepare(db)
             self._look(db)

@@ -31,6 +31,7 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, caps
     done = runner.asd("selftest", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
     assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
+    assert '"failed": false' in done.out  # as the tests before a job look for it
     assert (result["machine"]["device"], result["failed"], result["counts"]["wrong"]) == ("CPU:1", False, 0)
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert (told.id, told.kind, told.device, told.verdict) == (result["event"], "stress", "CPU:1", "")

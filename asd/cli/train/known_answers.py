@@ -15,7 +15,7 @@ from asd.cli.shared.progress import Bar
 from asd.cli.shared.stopping import quiet
 from asd.cli.train.selftest_forms import as_json
 from asd.config import Config
-from asd.errors import UnsupportedError
+from asd.errors import ConfigError
 from asd.exporters.run_files.event_log import EventLog
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.rundir.folders import RunFolders
@@ -44,7 +44,9 @@ def run_work(args: argparse.Namespace, device: str) -> int:
         outcome = _test(args, f"{device}, {mode}")
     except ModuleNotFoundError as error:
         return _complain(f"the test needs {error.name}; install it with the extra: mindspore-asd[mindspore].")
-    except (UnsupportedError, OSError) as error:  # `main` would turn an OSError into the exit code of a faulty device
+    except ConfigError:
+        raise
+    except Exception as error:  # MindSpore's own too: Python would end with the exit code of a faulty device
         return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, outcome, run_dir)
 

@@ -2,9 +2,14 @@
 
 from asd.event import Event
 from asd.handler.db.store import Store
+from asd.handler.model.identity import moment
 
 JUDGED = ("replay", "stress")  # kinds of events that bring a verdict about a device
 _MOST_OF_HOST = 1024  # devices of one host
+# An event may come again when its id is forgotten: an agent that has lost its journal reads the logs from the start.
+_TOLD_BEFORE = """EXISTS (
+SELECT 1 FROM strike WHERE device = :device AND run = :run AND (step = :step OR step < 0 AND time = :time)
+AND :verdict IN (verdict, CASE WHEN unclear THEN 'undetermined' END))"""
 
 
 class KnownDevices:
@@ -39,15 +44,16 @@ class KnownDevices:
     def heard_of(self, event: Event, now: float) -> tuple[int, float]:
         """Records an event's verdict, evidence and time for its device; returns its number and when it was cleared."""
         device = self.number(event.host, event.device, event.rank, now, event.serial)
-        more = f", {event.verdict} = {event.verdict} + 1" if event.kind in JUDGED and event.verdict else ""
+        verdict = event.verdict if event.kind in JUDGED else ""
+        more = f", {verdict} = {verdict} + NOT {_TOLD_BEFORE}" if verdict else ""
         if event.kind == "stress":
             more += ", tested = max(tested, :time), sound = CASE WHEN tested <= :time THEN :sound ELSE sound END"
-        values = {name: getattr(event, name) for name in ("rank", "evidence", "time")}
+        values = {name: getattr(event, name) for name in ("rank", "evidence", "time", "run", "verdict")}
         row = self._store.db.execute(
             "UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, "
             f"evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END{more} WHERE n = :device "
             "RETURNING cleared",
-            {**values, "now": now, "sound": not event.verdict, "device": device},
+            {**values, "now": now, "sound": not event.verdict, "device": device, "step": moment(event)},
         ).fetchone()
         return device, float(row[0])
 

@@ -185,8 +185,9 @@ def _by_our_clock(batch: Batch, event: Event) -> Event:
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:
-    """Returns whether an agent may report `event`: on its own node only, and never a release, which clears strikes."""
-    return event.host == batch.target.node and event.kind != "recovery"
+    """Returns whether an agent may report `event`: on its own node only, and no release that clears strikes."""
+    clears = event.kind == "recovery" and event.recovered_by not in ("handler", "vendor")
+    return event.host == batch.target.node and not clears
 
 
 def read_cursors(store: Store) -> dict[str, list[str]]:

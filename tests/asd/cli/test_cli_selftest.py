@@ -5,6 +5,9 @@ import socket
 import sys
 from types import SimpleNamespace
 
+import pytest
+
+from asd import ConfigError
 from asd.cli import main
 from asd.cli.train.known_answers import user_of
 from asd.judge.status import Status
@@ -12,14 +15,23 @@ from asd.rundir.names import status_file
 from tests.support.events import made_of
 
 
-def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(2, "No such device"), 3),
+        (ImportError("libascend.so"), 3),
+        (RuntimeError("no kernel"), 3),
+        (ConfigError("--device", "CPU:0", "there is none"), 2),
+    ],
+)
+def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch, error, code):
     def lost(device, mode):
-        raise OSError(2, "No such device")
+        raise error
 
     name = "asd.operators.selftest.known_answers"
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(use_device=lost))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert main(["selftest", "--seconds", "5", "--device", "CPU:0"]) == 3
+    assert main(["selftest", "--seconds", "5", "--device", "CPU:0"]) == code
     assert "CPU:0" in capsys.readouterr().err
 
 

@@ -137,14 +137,18 @@ def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_bac
     assert read_cursors(running.store)["node7"] == [f"{'c' * 32}.1", f"{'a' * 32}.3"]
 
 
-@pytest.mark.parametrize("more", [event(2, kind="recovery"), event(2, "node8"), event(2, "node8", kind="stress")])
+GIVEN_BACK = event(2, kind="recovery", recovered_by="person")
+
+
+@pytest.mark.parametrize("more", [GIVEN_BACK, event(2, "node8"), event(2, "node8", kind="stress")])
 def test_an_agent_reports_its_own_node_only_and_gives_no_device_back(running, agents, more):
     one, _ = agents
-    one.events = [event(1), event(2), more, event(3)]
+    harmless = [event(step, kind="recovery", recovered_by=by) for step, by in ((8, "vendor"), (9, "handler"))]
+    one.events = [event(1), *harmless, event(2), more, event(3)]
     feed = running({"node7": one})
     decisions = work(feed, lambda: feed.puller.caught_up)
-    assert [each.action for each in decisions] == ["strike", "strike", "waiting"]
-    assert (feed.events, feed.refused) == (3, 1)
+    assert [each.action for each in decisions] == ["strike", "noted", "noted", "strike", "waiting"]
+    assert (feed.events, feed.refused) == (5, 1)
     (sentence,) = feed.complaints
     assert (one.place in sentence, more.kind in sentence) == (True, True)
 

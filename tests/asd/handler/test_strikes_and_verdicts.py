@@ -4,7 +4,7 @@ import pytest
 
 from asd.handler import Policy
 from asd.isolator import Device
-from tests.asd.handler.scene import HOUR, Scene, event
+from tests.asd.handler.scene import DAY, HOUR, Scene, event
 
 
 def test_three_strikes_isolate_after_the_settling_time_and_the_event_tells_of_the_last():
@@ -26,6 +26,16 @@ def test_where_no_settling_time_is_wanted_the_strike_itself_is_answered_with_the
 
 
 # Verdicts
+
+
+def test_a_verdict_that_comes_again_days_later_is_counted_once():
+    scene, verdicts = Scene(), ("persistent", "transient", "software", "undetermined")
+    told = [event(step, kind="replay", verdict=verdict) for step, verdict in enumerate(verdicts, 1)]
+    told.append(event(0, kind="stress", checkpoint="", key="test"))
+    for _ in range(3):
+        scene.handler.handle_many(told)
+        assert scene.record().verdicts == {**dict.fromkeys(verdicts, 1), "persistent": 2}
+        scene.after(2 * DAY)
 
 
 def test_a_transient_verdict_confirms_the_strike_and_adds_none():

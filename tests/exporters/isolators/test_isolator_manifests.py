@@ -83,7 +83,7 @@ def test_the_command_takes_the_arguments_it_is_given(which, chosen):
 
 @pytest.mark.parametrize("which", [AGENT, HANDLER])
 @pytest.mark.parametrize("chosen", [("base",), ("base", "tls")])
-def test_a_pod_has_no_rights_it_does_not_need(which, chosen):
+def test_a_pod_has_a_place_for_temporary_files_and_no_rights_it_does_not_need(which, chosen):
     spec = pod(*which, *chosen)
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -93,6 +93,7 @@ def test_a_pod_has_no_rights_it_does_not_need(which, chosen):
         assert first["securityContext"] == {**lean, "runAsUser": 0, "runAsNonRoot": False}
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
     assert TAINT in [toleration["key"] for toleration in spec["tolerations"]]
     assert not any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 

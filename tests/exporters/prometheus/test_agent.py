@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from asd import Level
+from asd import Event, Level
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
@@ -134,6 +134,37 @@ def test_whatever_one_job_floods_the_agent_with_delays_no_other_job(agents, tmp_
     assert agent.ready() == ""
 
 
+def test_a_job_that_repeats_its_events_holds_up_no_new_one(agents, folder):
+    repeated = [event(step) for step in range(150)]
+    write(folder, *repeated)
+    agent = agents([folder])
+    agent.poll()
+    cursor = agent.journal.page((), 1000).cursor
+    agent.journal.page((cursor,), 1)
+    write(folder, *repeated)
+    for _ in range(3):
+        agent.poll()
+    assert not agent.journal.has_after((cursor,))
+    write(folder, event(150))
+    agent.poll()
+    assert [Event.from_json(text).step for text in agent.journal.page((cursor,), 10).events] == [150]
+
+
+def test_a_reader_that_went_away_holds_nothing_up(agents, folder):
+    now = [100.0]
+    write(folder, event(0))
+    agent = agents([folder], monotonic=lambda: now[0])
+    agent.poll()
+    agent.journal.page((), 1)
+    write(folder, *(event(step) for step in range(1, 1000)))
+    for now[0] in (110.0, 159.0):
+        agent.poll()
+        assert 100 <= second(agent)[0] < 500  # what it is to read first
+    now[0] = 161.0
+    agent.poll()
+    assert second(agent) == {0: 1000}
+
+
 def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent = agents([tmp_path], tmp_path / "state.json")
     agent.poll()
@@ -255,12 +286,13 @@ def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_r
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_another_user_says_was_given_back_is_told_as_a_problem_and_keeps_its_strikes(tmp_path, agents):
-    write(tmp_path, event(1, kind="recovery"))
+    alarm_is_over = event(2, kind="recovery", recovered_by="vendor")
+    write(tmp_path, event(1, kind="recovery", recovered_by="person"), alarm_is_over)
     os.chown(run_dir.event_file(tmp_path, 0), 1001, -1)
     agent = agents([tmp_path])
     agent.poll()
     assert problems(agent) == {"bad_line": 1}
-    assert agent.journal.recent() == []
+    assert agent.journal.recent() == [alarm_is_over]
 
 
 def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):

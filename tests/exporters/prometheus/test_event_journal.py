@@ -1,6 +1,7 @@
 """The journal of an agent: each event once, in order, for whoever asks with a cursor."""
 
 import json
+import resource
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -66,8 +67,9 @@ def test_the_oldest_of_too_many_are_dropped_and_who_has_not_seen_them_is_told_ho
     assert (steps(page), page.missed) == (list(range(1090, 1100)), 1088)
     journal.close()
     again = EventJournal(tmp_path / "journal.sqlite", most_bytes=10 * size)
-    again.add([event(1100)])
-    assert steps(again.page((cursor,), 1000)) == list(range(1091, 1101))
+    again.add(event(step) for step in range(1090, 1111))  # ten of them come again
+    page = again.page((cursor,), 1000)
+    assert (steps(page), page.missed) == (list(range(1101, 1111)), 1099)
     again.close()
 
 
@@ -85,6 +87,17 @@ def test_a_name_that_is_no_unicode_is_kept_as_json_spells_it(journal):
     told = event(reason="\udc80")
     journal.add([told])
     assert Event.from_json(journal.page((), 1).events[0]) == told
+
+
+def test_its_events_are_read_where_no_temporary_file_can_be_written(journal):
+    journal.add(event(step, reason="x" * 2000) for step in range(3000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        found = [each.step for each in journal.last_events(2500)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found == list(range(500, 3000))
 
 
 def test_a_corrupt_file_gets_another_name_and_a_new_journal_is_begun(journal):
