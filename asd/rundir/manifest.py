@@ -11,7 +11,8 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -62,12 +63,14 @@ class Health:
         tainted_from: First step whose weights may have a first-level anomaly in them; 0 for none.
         proofs: Found `PROOFS` since the last verified manifest.
         alone: Whether there are no other ranks, whose weights could be compared.
+        files: Latest checkpoints with a manifest, each with the last step before it.
     """
 
     def __init__(self, tainted_from: int = 0) -> None:
         self.tainted_from = tainted_from
         self.proofs: set[str] = set()
         self.alone = False
+        self.files = deque[tuple[Path, int]](maxlen=_MOST_PLACES)
 
     def take_proofs(self) -> bool:
         """Returns whether all proofs were found since this was last so, and the weights have no anomaly in them."""
@@ -84,6 +87,16 @@ class Health:
     def taint(self, step: int) -> None:
         """Taints the weights from `step` on."""
         self.tainted_from = self.tainted_from or step
+
+    def taint_from(self, step: int) -> Iterator[str]:
+        """Taints the weights and what was written from `step` on; yields which manifests can't be written."""
+        self.taint(step)
+        self.proofs.clear()
+        for file in [file for file, last in self.files if last >= step]:
+            try:
+                taint(file, step)
+            except OSError as error:
+                yield f"the manifest of {file} can't be written: {error.strerror or error}"
 
 
 def manifest_path(checkpoint_file: str | Path) -> Path:
@@ -106,6 +119,7 @@ def write_manifest(
     manifest = replace(manifest, verified=health.take_proofs())
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
+    health.files.append((Path(checkpoint_file), step))
     if run_dir is not None:
         note_checkpoint_place(run_dir, origin.rank, path.parent)
     for other in path.parent.glob(f"*{_SUFFIX}"):

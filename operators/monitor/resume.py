@@ -23,6 +23,7 @@ from asd.supervisor.record import load_record
 
 _LOG = logging.getLogger("asd.resume")
 _MOST_READ = 1 << 20
+_MOST_BEGUN = 16  # files that are being written
 
 
 def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
@@ -41,20 +42,28 @@ class CheckpointWatch:
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._writers = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
         self._seen = {id(writer): self._latest(writer) for writer in self._writers}
+        self._begun: list[tuple[Path, int]] = []
 
     def folders(self) -> list[Path]:
         """Returns the folders that these callbacks write to."""
         return [Path(folder) for writer in self._writers if (folder := checkpoint_folder(writer))]
 
-    def new_files(self) -> list[Path]:
-        """Files written since the last call."""
+    def new_files(self, step: int) -> list[Path]:
+        """Files of which the writing has begun since the last call, after `step`; with `async_save` it goes on."""
         files = []
         for writer in self._writers:
             latest = self._latest(writer)
             if latest and latest != self._seen[id(writer)]:
                 self._seen[id(writer)] = latest
                 files.append(Path(latest))
+        self._begun += [(file, step) for file in files]
         return files
+
+    def complete_files(self) -> list[tuple[Path, int]]:
+        """Files of which the writing has ended since the last call, each with the last step before it."""
+        done = [each for each in self._begun if each[0].exists()]
+        self._begun = [each for each in self._begun if each not in done][-_MOST_BEGUN:]
+        return done
 
     @staticmethod
     def _latest(writer: ModelCheckpoint) -> str:

@@ -77,6 +77,7 @@ class StepMonitor(Callback):
             _warn_once(newer)
         self._declared: dict[int, Step] = {}
         self._sunk: Step | None = None
+        self._is_entered = False
         self._training = TrainingWatch(
             self.config,
             loss_scale=loss_scale,
@@ -256,16 +257,23 @@ class StepMonitor(Callback):
         self.step(run_context.original_args().net_outputs)
         self._training.save_new_states()
 
+    def __enter__(self) -> "StepMonitor":
+        self._is_entered = True
+        return self
+
+    @shielded
     def __exit__(self, *err: Any) -> None:
-        """Closes the monitor when an exception ends the training; MindSpore calls no other method then."""
-        if err and err[0] is not None:
-            self.close()
+        """Saves the state of a last checkpoint, which other callbacks may write at the end, and closes the monitor."""
+        if not any(err):
+            self._training.save_new_states()
+        self.close()
 
     @shielded
     def on_train_end(self, run_context: Any) -> None:
-        """Saves the state of a last checkpoint and lets the gate go."""
+        """Saves the state of a last checkpoint, and closes the monitor where nothing calls `__exit__` later."""
         self._training.save_new_states()
-        self.close()
+        if not self._is_entered:
+            self.close()
 
 
 @functools.cache

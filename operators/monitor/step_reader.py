@@ -248,6 +248,8 @@ class StepReader(Part):
             follower = replace(self.monitor.reports.follower(step.number), incident=event.id, reason=reason)
             step.fatal = self.monitor.publish(follower)
             self._add(step, [follower])
+            for problem in () if event.harmless else self._health.taint_from(event.step):  # as gradients are shared
+                self.monitor.problem(problem)
 
     def _whose_fault(self, step: StepRecord) -> Attribution | None:
         monitor = self.monitor

@@ -479,24 +479,26 @@ class TrainingWatch:
         """Saves the state of the rules beside a checkpoint file."""
         self._active()
         path = self._rule_state.save(file, self._optimizer, self._step)
-        self._weights.wrote(file)
         self._vendor.saved()
         return path
 
-    def save_manifest(self, file: Path) -> None:
-        """Writes a manifest beside a checkpoint file: whether the steps before it were clean."""
+    def save_manifest(self, file: Path, step: int = 0) -> None:
+        """Writes a manifest beside a checkpoint file: whether the steps before it, the last is `step`, were clean."""
         self._active()
-        self._rule_state.save_manifest(file, self._step)
+        self._rule_state.save_manifest(file, step or self._step)
 
     def save_new_states(self) -> None:
         """Saves rule state and manifest beside each checkpoint file that was written since the last call."""
         if self.monitor is None:
             return
-        for file in self._rule_state.files.new_files():
+        files = self._rule_state.files
+        tasks: list[tuple[Callable[[], Any], Path]] = []
+        tasks += [(functools.partial(self.save_state, file), file) for file in files.new_files(self._step)]
+        for file, step in files.complete_files() if self.config.manifest else ():
+            tasks.append((functools.partial(self.save_manifest, file, step), file))
+        for save, file in tasks:
             try:
-                self.save_state(file)
-                if self.config.manifest:
-                    self.save_manifest(file)
+                save()
             except Exception as error:  # whatever it is must not end a training, nor keep back another file
                 why = getattr(error, "strerror", None) or error
                 self.monitor.problem(f"the files beside {file} cannot be written: {why}")

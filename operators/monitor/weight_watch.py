@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from mindspore import Parameter
 
@@ -10,7 +9,7 @@ from asd.judge.protections import Off
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
-from asd.rundir.manifest import Health, taint
+from asd.rundir.manifest import Health
 
 
 class WeightWatch(Part):
@@ -23,23 +22,16 @@ class WeightWatch(Part):
     def __init__(self, health: Health) -> None:
         self._health = health
         self._comparison = WeightComparison((), Exchange(), 0)
-        self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
         """Starts to compare `weights` over the ranks, each `every` steps; never if 0."""
         self._comparison = WeightComparison(weights, self.ranks, every)
-        self._unproven = []
 
     @property
     def words(self) -> str:
         """Returns how often weights are compared over the ranks, as text."""
         every = self._comparison.every
         return f"over the ranks, every {every} steps" if self._comparison.active else Off("not compared between ranks")
-
-    def wrote(self, checkpoint_file: Path) -> None:
-        """Notes a checkpoint that this rank wrote; the next comparison shows whether its weights were those of all."""
-        if self._comparison.active:
-            self._unproven.append(checkpoint_file)
 
     def compare(self, step: StepRecord) -> None:
         """Compares the ranks' weights if a comparison is due, and adds an event if they differ.
@@ -59,7 +51,6 @@ class WeightWatch(Part):
         monitor.status.check_seconds += time.perf_counter() - begin
         if found is None:
             if self._comparison.alike == step.number:
-                self._unproven = []
                 self._health.proofs.add("replicas")
             return
         if not self._comparison.active:
@@ -68,9 +59,5 @@ class WeightWatch(Part):
         step.damage = monitor.publish(monitor.reports.weights_differ(step.number, found))
         step.events.append(step.damage)
         first = (self._comparison.alike or 0) + 1
-        self._health.taint(first)
-        for file in self._unproven:
-            try:
-                taint(file, first)
-            except OSError as error:
-                monitor.problem(f"the manifest of {file} can't be written: {error.strerror or error}")
+        for problem in self._health.taint_from(first):
+            monitor.problem(problem)

@@ -59,6 +59,14 @@ def test_an_applied_anomaly_taints_every_checkpoint_from_then_on(tmp_path):
 PROVED = ["replicas", "known answers", "audit"]
 
 
+def test_what_another_rank_finds_later_taints_the_checkpoints_since_that_step(tmp_path):
+    health = Health()
+    files = [save(tmp_path, step, health) for step in (2, 4, 6)]
+    assert list(health.taint_from(4)) == []
+    assert [load_manifest(manifest_path(file)).tainted_from for file in files] == [0, 4, 4]
+    assert load_manifest(manifest_path(save(tmp_path, 8, health))).tainted_from == 4
+
+
 @pytest.mark.parametrize(
     ("proofs", "alone", "first"),
     [(PROVED, False, True), (PROVED[1:], True, True), (PROVED[1:], False, False), (PROVED[:2], True, False)],

@@ -21,6 +21,7 @@ from asd.operators.gate import slots
 from asd.operators.monitor import step_monitor
 from asd.origin import Origin
 from asd.rules import Threshold
+from asd.rundir.manifest import load_manifest, manifest_path
 from asd.rundir.statefile import load_state
 from asd.sinks import open_sinks
 from tests.support.tables import quick
@@ -215,8 +216,9 @@ def test_saving_before_attaching_is_refused_with_a_sentence(tmp_path):
 JUMPY = {"upper": (10**6, 10**5), "sigma": (8, 4)}
 
 
-def writer(folder, every=4):
-    return ModelCheckpoint("run", str(folder), CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=9))
+def writer(folder, every=4, **more):
+    settings = CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=9, **more)
+    return ModelCheckpoint("run", str(folder), settings)
 
 
 @pytest.fixture
@@ -307,15 +309,18 @@ def test_a_state_beside_the_file_that_an_optimizer_was_loaded_from_is_found_wher
     assert second.monitor.monitor.state()["step"] == 4
 
 
-def test_every_checkpoint_gets_the_state_of_its_own_step(tmp_path):
-    run = Run(config())
-    run.train(dataset(6), writer(tmp_path, every=2))
-    states = {file.name: load_state(file) for file in tmp_path.glob("*.json")}
-    assert {name: state["step"] for name, state in states.items()} == {
-        f"run-1_{step}.ckpt.asd-rank0.json": step for step in (2, 4, 6)
-    }
-    assert all(sorted(state["checkpoints"]) == sorted(NAMES) for state in states.values())
-    assert [state["checkpoints"]["norm_out"]["count"] for _, state in sorted(states.items())] == [2, 4, 6]
+@pytest.mark.filterwarnings("ignore:getName")  # of MindSpore's own thread
+@pytest.mark.parametrize("in_background", [False, "thread"])
+def test_every_checkpoint_and_that_of_the_end_gets_the_state_and_the_manifest_of_its_own_step(in_background, tmp_path):
+    run = Run(config(manifest=True, run_dir=str(tmp_path / "run")))
+    run.train(dataset(7), writer(tmp_path, every=2, async_save=in_background))
+    assert run.reasons() == []
+    written = [f"run-1_{step}.ckpt" for step in (2, 4, 6, 7)]
+    states = [load_state(tmp_path / f"{name}.asd-rank0.json") for name in written]
+    assert [state["step"] for state in states] == [2, 4, 6, 7]
+    assert all(sorted(state["checkpoints"]) == sorted(NAMES) for state in states)
+    assert [state["checkpoints"]["norm_out"]["count"] for state in states] == [2, 4, 6, 7]
+    assert [load_manifest(manifest_path(tmp_path / name)).step for name in written] == [2, 4, 6, 7]
 
 
 @pytest.fixture(scope="module")
