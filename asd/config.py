@@ -97,12 +97,12 @@ class Config:
         """Returns the settings of this process, from its environment.
 
         Args:
-            **defaults: Variables to take where the environment has none of that name.
+            **defaults: Variables to take where the environment has none of that name, or an empty one.
 
         Raises:
             ConfigError: As `from_env`.
         """
-        return cls.from_env({**defaults, **os.environ})
+        return cls.from_env({**os.environ, **{name: os.environ.get(name) or text for name, text in defaults.items()}})
 
     def name_of_job(self, environ: Mapping[str, str] | None = None) -> str:
         """Returns the job's name from scheduler or launcher, the same in all its processes; empty when neither has one.

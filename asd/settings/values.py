@@ -83,6 +83,7 @@ def _is_pair(value: object) -> bool:
         isinstance(value, tuple)
         and [type(number) for number in value] == [int, int]
         and _LARGEST >= value[0] > value[1] >= _SMALLEST
+        and float(value[0]) > float(value[1])  # as they are compared
     )
 
 

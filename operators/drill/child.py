@@ -28,7 +28,8 @@ from asd.operators.private.layout import local
 from asd.operators.private.names import find
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.sensors.optimizer_state import FLOATS
-from asd.operators.start.unwatched import OPTIMIZERS, updates_of
+from asd.operators.sensors.optimizers import updates_of
+from asd.operators.start.unwatched import OPTIMIZERS
 from asd.rundir.disk import write_whole
 
 _GROUP = "drill"

@@ -62,6 +62,12 @@ class Gate:
         own = {id(weight) for optimizer in self.optimizers for weight in getattr(optimizer, "parameters", ())}
         return any(id(parameter) in own for parameter in parameters)
 
+    def leave_overflows(self, leaves: bool) -> None:  # noqa: FBT001 - an on-off switch
+        """Sets whether values before the optimizers that are not finite are left to a dynamic loss scaler."""
+        at_optimizers = {id(site) for guard in self.guards for site in guard.sites}
+        for site in self.sites:
+            site.leave_overflows(leaves and id(site) not in at_optimizers)
+
     def take(self, site: Site) -> None:
         """Takes over `site` from its previous owner."""
         owner = site.owner() if site.owner is not None else None

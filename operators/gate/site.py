@@ -51,6 +51,11 @@ class Site:
         cell.largest = self.largest
         self._measures.add(cell)
 
+    def leave_overflows(self, leaves: bool) -> None:  # noqa: FBT001 - an on-off switch
+        """Sets whether values that are not finite are left to a dynamic loss scaler; before anything is compiled."""
+        for cell in self._measures:
+            cell.leaves_overflows = leaves
+
     def measure(self, *, largest: bool) -> None:
         """Chooses the statistic; before anything is compiled."""
         self.largest = largest

@@ -29,12 +29,14 @@ class Statistics(CheckCell):
 
     Attributes:
         largest: Whether it is the largest magnitude; else the L2 norm.
+        leaves_overflows: Whether values that are not finite are left to a dynamic loss scaler.
         scales: Whether squares of small tensors stay in the range of float32, whatever that of the tensor is. In a
             divided network most have a shape of their own on each rank, and are large.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.leaves_overflows = False
         self.largest, self.scales = False, not operators_are_divided()
         self.on_cpu = ms.get_context("device_target") == "CPU"
 

@@ -109,14 +109,13 @@ class _Write(CheckCell):
             site.measured_by(self.measure)
         # A scatter operator, for it is one kernel: several calls of one layer in a graph run in any order.
         self.keep_worst, self.select, self.equal, self.expand = P.ScatterMax(), P.Select(), P.Equal(), P.ExpandDims()
+        self.is_finite = P.IsFinite()
         self.infinite, self.one_infinite = (Tensor(np.full(n, np.inf, np.float32)) for n in (len(numbers), 1))
 
     def construct(self, tensors, worst):
         """Writes the statistics at once, or tensor by tensor."""
         if not (self.apart or self.count == 1):
-            values = self.measure(tensors)
-            # The larger of two numbers may drop NaN.
-            return self.keep_worst(worst, self.at, self.select(self.equal(values, values), values, self.infinite))
+            return self.keep_worst(worst, self.at, self.judged(self.measure(tensors), self.infinite))
         if self.count == 1:
             return self.write_one(worst, tensors[0], self.each_at[0])
         # A loop takes the square of their number to compile.
@@ -124,8 +123,12 @@ class _Write(CheckCell):
 
     def write_one(self, worst, x, at):
         value = self.expand(self.measure.finish(self.measure.one(x)), 0)
-        value = self.select(self.equal(value, value), value, self.one_infinite)
-        return self.keep_worst(worst, at, value)
+        return self.keep_worst(worst, at, self.judged(value, self.one_infinite))
+
+    def judged(self, values, infinite):
+        if self.measure.leaves_overflows:
+            return self.select(self.is_finite(values), values, -infinite)  # which changes no slot
+        return self.select(self.equal(values, values), values, infinite)  # the larger of two numbers may drop NaN
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:

@@ -15,6 +15,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
+from asd.operators.sensors.optimizers import updates_of
 from asd.rundir.last_good import last_good
 from asd.rundir.manifest import note_checkpoint_place
 from asd.rundir.names import event_file
@@ -71,9 +72,8 @@ class CheckpointWatch:
 
 
 def resumed_step(optimizer: nn.Cell | None) -> int:
-    """Steps the optimizer has already made, from its `global_step`; 0 for a fresh training."""
-    step = getattr(optimizer, "global_step", None)
-    return max(0, int(step.asnumpy().reshape(-1)[0])) if step is not None else 0  # some begin with -1
+    """Steps the optimizer has already made, by its own counter; 0 for a fresh training."""
+    return updates_of(optimizer)
 
 
 def state_to_resume(

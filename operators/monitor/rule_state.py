@@ -13,6 +13,7 @@ from asd.judge.monitor import Monitor
 from asd.operators.gate.step_record import Part
 from asd.operators.monitor.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.operators.private.mended import FILE
+from asd.operators.sensors.optimizers import counter_of
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
@@ -84,7 +85,7 @@ class RuleState(Part):
         try:
             if earlier is not None and earlier.updates == updates:
                 return self._take_over(earlier.state())
-            file = getattr(getattr(optimizer, "global_step", None), FILE, None)
+            file = getattr(counter_of(optimizer), FILE, None)
             state = state_to_resume(self._resume_from, folders, self.monitor.origin.rank, updates, self.label, file)
             return self._take_over(state)
         except StateError as error:

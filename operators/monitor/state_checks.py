@@ -31,6 +31,7 @@ class StateChecks(Part):
         self._reading: StateReading
         self._updates, self._memory = UpdateReading(()), MemorySums()
         self._is_asked, self._damage = False, list[Damage]()
+        self._unsealed = self._seen = 0  # calls since memory was summed; the step that was judged last
         self._last, self._most = 0, 0.0  # step of the last reading; the largest change since then
 
     def watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
@@ -67,9 +68,10 @@ class StateChecks(Part):
         return damage is not None and damage.healed and self.gate.second_level
 
     @shielded
-    def seal(self, number: int, *, updated: bool) -> None:
+    def seal(self, *, updated: bool) -> None:
         """Notes what some memory holds until the next update, at the end of a step."""
-        if self._is_asked and number % self._memory.every == 0 and self._memory.seal(updated=updated):
+        self._unsealed = (self._unsealed + 1) % self._memory.every
+        if self._is_asked and not self._unsealed and self._memory.seal(updated=updated):
             self._tell_memory()
 
     def measure(self) -> bool:
@@ -121,7 +123,8 @@ class StateChecks(Part):
             state.note(step.readings or (), self.gate.updates)
         if changes:
             self._judge_changes(step, state, changes)
-        if step.number % EVERY:
+        last, self._seen = self._seen or step.number - 1, step.number
+        if step.number // EVERY <= min(last, step.number - 1) // EVERY:  # a call with sunk data makes many steps
             return
         steps = step.number - self._last if 0 < self._last < step.number else EVERY
         self._last = step.number

@@ -195,6 +195,8 @@ class TrainingWatch:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
         judging.begin(optimizer if self._find_loss_scale else None)
+        # Nothing reads the slots between two steps of a call, of which the scaler may skip the first.
+        gate.leave_overflows(self._steps_a_call > 1 and judging.loss_scale.dynamic)
         self.turns = self._compose()
         self._is_first, self._net, self._held = True, net, weights
         self._made = None
@@ -337,10 +339,15 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if self._step % EVERY == 0 or audit.first is not None or audit.apart or self._vendor.is_on:
+        if (
+            self._step // EVERY > (self._step - self._steps_a_call) // EVERY
+            or audit.first is not None
+            or audit.apart
+            or self._vendor.is_on
+        ):
             self._test_device(step)
         self.rerun.forget(updated=gate.updated)
-        self.state.seal(self._step, updated=gate.updated)
+        self.state.seal(updated=gate.updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of reruns
         if (step.fatal is not None or step.damage is not None) and not self.judging.tells_all(step):
@@ -380,8 +387,7 @@ class TrainingWatch:
         try:
             if self.rerun.audit.first is not None or self.rerun.audit.apart:
                 self.rerun.audit.compare(step)
-            if step.number % EVERY == 0:
-                self._probe.end_step(step)
+            self._probe.end_step(step)
             self._vendor.end_step(step)
         except Exception as error:  # as in `step`: what the step itself came to must still end a training
             self._problems.once(f"the device was not tested: {error!r}")

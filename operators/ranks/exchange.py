@@ -26,7 +26,7 @@ from asd.errors import RankLostError
 _LOG = logging.getLogger("asd.ranks")
 _PATIENCE = {"CPU": 25.0}
 """On the CPU MindSpore itself gives up after 30 s, and does not name the rank that did not answer."""
-_LONG_PATIENCE = 600.0
+_LONG_PATIENCE = 7200.0  # another rank may save a large checkpoint, or compile; HCCL itself waits half an hour or more
 _LOOK = 0.2  # seconds; the launcher kills all ranks within a second after one has died, and the sentence must be out
 _made: set[str] = set()
 _MERCY = 2.0  # seconds; what a rank sent before its end may still be on its way
@@ -57,7 +57,7 @@ class Exchange:
     """The ranks of this job, or some of them.
 
     Args:
-        patience: Seconds after which a rank that does not answer is given up; if not given 25 on the CPU, 600
+        patience: Seconds after which a rank that does not answer is given up; if not given 25 on the CPU, 7,200
             elsewhere. A rank of this machine that has died is noticed at once.
         ranks: Ranks of the job in this exchange, in this order, this one included; all if not given.
 

@@ -64,7 +64,7 @@ class Probe(Part):
     def end_step(self, step: StepRecord) -> None:
         """Runs the tests due after this step, and adds a first-level event of the device if an answer was wrong."""
         device = self._device
-        if device is None or step.number % self._interval:
+        if device is None or step.number // self._interval <= self._step // self._interval:
             return
         begin, steps = time.perf_counter(), max(1, min(step.number - self._step, self._interval))
         self._pace, self._step = min(self._pace, (begin - self._ended) / steps), step.number

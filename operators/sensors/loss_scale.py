@@ -37,7 +37,7 @@ class LossScale:
         if holder is not None and not isinstance(holder, (int, float, Tensor)):
             raise ConfigError("loss_scale", type(source).__name__, valid)
         self._holder = holder
-        self.dynamic = dynamic if dynamic is not None else "Dynamic" in type(source).__name__
+        self.dynamic = dynamic if dynamic is not None else _is_dynamic(source)
         self.fixed = None if isinstance(holder, Tensor) else self.read()
         if not self.read() > 0:
             raise ConfigError("loss_scale", self.read(), valid)
@@ -87,7 +87,12 @@ class LossScale:
             scale_sense = getattr(cell, "scale_sense", None)
             if isinstance(scale_sense, (Tensor, int, float)):
                 manager = getattr(cell, "loss_scaling_manager", None)
-                return cls(scale_sense, dynamic="Dynamic" in type(manager).__name__)
+                return cls(scale_sense, dynamic=_is_dynamic(manager))
             if isinstance(cell, nn.TrainOneStepCell) and isinstance(cell.sens, (int, float)):
                 return cls(cell.sens)
         return cls()
+
+
+def _is_dynamic(scaler: Any) -> bool:
+    """Returns whether a scaler finds its scale by overflowing: one of MindSpore or mindformers, or derived from it."""
+    return any(word in each.__name__ for each in type(scaler).__mro__ for word in ("Dynamic", "AdaptiveLossScale"))

@@ -7,6 +7,8 @@ from mindspore import Parameter, nn
 
 from asd.errors import ConfigError
 
+_COUNTERS = ("global_step", "state_step", "step_t")
+
 
 class Optimizers(nn.Cell):
     """Several optimizers as one for the parts of a training; it is never called.
@@ -23,7 +25,7 @@ class Optimizers(nn.Cell):
         # Not as attributes of a cell, whose Parameters must have names of their own.
         weights = tuple(weight for each in members for weight in getattr(each, "parameters", ()))
         object.__setattr__(self, "parameters", weights)
-        object.__setattr__(self, "global_step", getattr(members[-1], "global_step", None))
+        object.__setattr__(self, "global_step", counter_of(members[-1]))
 
     @property
     def asd_gate(self) -> Any:
@@ -56,3 +58,14 @@ def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
 def members_of(optimizer: nn.Cell) -> tuple[nn.Cell, ...]:
     """Returns the optimizers that `optimizer` stands for."""
     return optimizer.members if isinstance(optimizer, Optimizers) else (optimizer,)
+
+
+def counter_of(optimizer: Any) -> Any:
+    """Returns the Parameter in which an optimizer counts its updates; None where it has none."""
+    return next((getattr(optimizer, name) for name in _COUNTERS if hasattr(optimizer, name)), None)
+
+
+def updates_of(optimizer: Any) -> int:
+    """Returns how many updates `optimizer` made; waits for the graph that makes them."""
+    counter = counter_of(optimizer)
+    return max(0, int(counter.asnumpy().reshape(-1)[0])) if counter is not None else 0  # some begin with -1

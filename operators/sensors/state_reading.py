@@ -26,6 +26,7 @@ class StateReading:
 
     def __init__(self, state: OptimizerState, untrained: Sequence[Parameter] = ()) -> None:
         self._state, self._untrained = state, untrained
+        self._infinite = set[int]()  # ids of untrained ones that are so from the first step on, as a mask may be
 
     def read(self, steps: int, most_changed: float) -> Tensors:
         """Returns the current values of each tensor.
@@ -63,7 +64,9 @@ class StateReading:
             values[i][f"min_{kinds[i]}"] = float(least)
         self._state.largest[weights] = largest[: len(weights)]
         for each, value in zip(self._untrained, others, strict=True):
-            if not np.isfinite(value):
+            if np.isfinite(value):
+                self._infinite.discard(id(each))
+            elif id(each) not in self._infinite:
                 told[each.name] = {"untrained": np.nan}, {}
         return told
 
@@ -71,7 +74,9 @@ class StateReading:
         """Returns the names of the Parameters that hold a number that is not finite."""
         held = [*self._state.parameters, *self._untrained]
         found = _read_back([statistics(held, largest=True, alike=True)]) if held else ()
-        return [each.name for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
+        wrong = [each for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
+        self._infinite = {id(each) for each in wrong}
+        return [each.name for each in wrong]
 
 
 def _smallest(rows: Tensor) -> Tensor:

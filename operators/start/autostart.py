@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ _unwatched = Unwatched()
 def start() -> None:
     """Judges every training of this process from now on, unless it has a `StepMonitor` already."""
     mend_files()
-    patches.wrap(Model, "train", _with_callback, _GROUP)
+    for name in ("train", "fit"):
+        patches.wrap(Model, name, _with_callback, _GROUP)
     for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
         patches.wrap(kind, "__call__", _with_own_monitor, _GROUP)
     for kind in OPTIMIZERS:
@@ -59,15 +61,16 @@ def _inside() -> Iterator[None]:
         _training -= 1
 
 
-def _with_callback(
-    train: Any, self: Model, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kwargs: Any
-) -> Any:
+def _with_callback(train: Any, self: Model, *args: Any, **kwargs: Any) -> Any:
+    bound = inspect.signature(train).bind_partial(self, *args, **kwargs)
+    callbacks = bound.arguments.get("callbacks")
     given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
     if not any(isinstance(callback, StepMonitor) for callback in given):
         # First, so that no other callback saves or counts a step that was refused.
         given.insert(0, StepMonitor())
+    bound.arguments["callbacks"] = given
     with _inside():
-        return train(self, epoch, train_dataset, given, *args, **kwargs)
+        return train(*bound.args, **bound.kwargs)
 
 
 def _around_init(init: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> None:

@@ -3,7 +3,6 @@
 import gc
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 from mindspore import Parameter, nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
@@ -15,11 +14,11 @@ from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.sensors.optimizer_state import FLOATS
+from asd.operators.sensors.optimizers import updates_of
 from asd.sinks import open_sinks
 
 OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
 _EVERY = 5  # calls between two looks: what changes from one to the next is trained, within ten steps
-_COUNTERS = ("global_step", "state_step", "step_t")
 _NOTHING = (
     "nothing is judged: {name} makes updates, and no step ends where Python can see it:"
     " call StepMonitor.attach before the loop and StepMonitor.step after each step"
@@ -116,9 +115,3 @@ def _may_be_trained(weight: Parameter) -> bool:
 def _is_judged(optimizer: nn.Cell) -> bool:
     own: Iterable[Parameter] = getattr(optimizer, "parameters", ())
     return is_guarded(optimizer) or any(gate.trains(own) for gate in table().gates.living.values())
-
-
-def updates_of(optimizer: Any) -> int:
-    """Returns how many updates `optimizer` made; waits for the graph that makes them."""
-    counter = next((getattr(optimizer, name) for name in _COUNTERS if hasattr(optimizer, name)), None)
-    return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else 0

@@ -21,7 +21,7 @@ from asd.settings.table import FORMER
 LARGEST = 2**63 - 1
 PAIRS = (
     st.tuples(st.integers(3, LARGEST), st.integers(3, LARGEST))
-    .filter(lambda pair: pair[0] != pair[1])
+    .filter(lambda pair: float(pair[0]) != float(pair[1]))
     .map(lambda pair: (max(pair), min(pair)))
 )
 FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
@@ -32,7 +32,9 @@ def test_an_empty_environment_gives_the_documented_defaults():
     assert Config.from_env({}) == Config() == Config(*expected, protection="full")
 
 
-def test_an_empty_variable_counts_as_unset():
+def test_an_empty_variable_counts_as_unset(monkeypatch):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "")
+    assert Config.of_process(NPU_ASD_ENABLE="1").enable == 1
     names = [setting.name for setting in describe({}) if ":" not in setting.name]
     assert Config.from_env(dict.fromkeys([*names, "ASD_OPTIONS"], "")) == Config()
 
@@ -63,7 +65,7 @@ WRONG_PAIRS = [
     *("2,1", "3,2", "50,100", "100,100", "3,3", "0,0", "-5,3", "100", "100,", ",50", ",", "100,50,", "100,50,10"),
     *("1e6,5", "10.9,4", "7x,3", "100;50", "100 50", "1 00,50", "1_000,50", "+100,50", "0x64,3", " ", "inf,3"),
     *("²,1", "10,²", "\u0661\u0660,\u0665", "\uff19\uff10,\uff15", "100\u00a0,50", "100,50\0"),
-    *(f"{LARGEST + 1},3", "9" * 30 + ",3", "9" * 5000 + ",3"),
+    *(f"{LARGEST},{LARGEST - 1}", f"{LARGEST + 1},3", "9" * 30 + ",3", "9" * 5000 + ",3"),
 ]
 WRONG_SWITCHES = ("4", "-1", "01", " 1", "1 ", "1.0", "true", "on", "²", "\u0661", "x", "\0")
 

@@ -119,9 +119,13 @@ class Fetching(_DataWrapper):
         return outputs
 
 
-def train_sunk(net, optimizer, data, *callbacks, steps=1):
-    """Trains by MindSpore's loop and cell for sunk data, with a queue in place of the device's; `steps` a call."""
+def train_sunk(net, optimizer, data, *callbacks, steps=1, cell=None):
+    """Trains by MindSpore's loop and cell for sunk data, with a queue in place of the device's; `steps` a call.
+
+    The training cell is `cell` if given, else MindSpore's.
+    """
     rows, model = list(data.create_tuple_iterator(output_numpy=True)), Model(net, optimizer=optimizer)
+    model._train_network = model._train_network if cell is None else cell
     cell = Fetching(model._train_network, [ms.int32, ms.float32], [list(each.shape) for each in rows[0]], "")
     cell.get_next, cell.steps = Queue(rows), steps
     helper = MagicMock()

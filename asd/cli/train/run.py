@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
     if not command:
         raise ConfigError("COMMAND", "", "pass a command, for example `asd run python train.py`")
-    environ = {"NPU_ASD_ENABLE": "1", **os.environ}
+    environ = {**os.environ, "NPU_ASD_ENABLE": os.environ.get("NPU_ASD_ENABLE") or "1"}
     config = Config.from_env(environ)  # a mistyped setting ends here, not in one of a thousand workers
     bootstrap = Path(__file__).resolve().parents[2] / "bootstrap"
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(bootstrap), environ.get("PYTHONPATH")]))

@@ -45,7 +45,8 @@ def test_the_arguments_of_the_command_reach_it_untouched(started, dashes):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, "1"), ({"NPU_ASD_ENABLE": "3"}, "3"), ({"NPU_ASD_ENABLE": "0"}, "0")]
+    ("given", "expected"),
+    [({}, "1"), ({"NPU_ASD_ENABLE": ""}, "1"), ({"NPU_ASD_ENABLE": "3"}, "3"), ({"NPU_ASD_ENABLE": "0"}, "0")],
 )
 def test_it_is_on_unless_the_environment_says_otherwise(given, expected):
     done = asd_run(sys.executable, "-c", PRINT, "a", "-b", **given)

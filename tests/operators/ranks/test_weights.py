@@ -139,7 +139,7 @@ class Both:
         return [message, message]
 
 
-def test_a_step_that_is_made_again_after_a_roll_back_is_not_known_to_be_alike():
+def test_ranks_compare_after_every_so_many_steps_also_where_a_call_makes_several_and_after_a_roll_back_anew():
     watch = WeightWatch(Health())
     watch.serve(SimpleNamespace(status=SimpleNamespace(check_seconds=0.0)), None, None, Both())
     watch.watch(nn.Dense(2, 2).trainable_params(), 16)
@@ -149,5 +149,7 @@ def test_a_step_that_is_made_again_after_a_roll_back_is_not_known_to_be_alike():
             watch.compare(StepRecord(step, None, 1.0, refused=False))
         return watch._comparison.alike
 
+    assert (alike_after(5, 10, 15), alike_after(20), alike_after(25, 30)) == (5, 20, 20)
+    watch.watch(nn.Dense(2, 2).trainable_params(), 16)
     assert alike_after(*range(1, 34)) == 32
     assert alike_after(20) == 19

@@ -5,8 +5,8 @@ from functools import partial
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, fill, ids, targets
-from mindspore import Parameter, Tensor, amp, nn
+from checked_nets import Decoder, dataset, fill, ids, targets, train_sunk
+from mindspore import Parameter, Tensor, amp, nn, ops
 
 from asd import AnomalyDetected, Config, ConfigError, Level
 from asd.operators import StepMonitor
@@ -48,6 +48,26 @@ def test_it_is_read_from_numbers_tensors_and_scalers_and_only_a_dynamic_scaler_i
 def test_what_holds_no_scale_is_refused_with_what_is_valid(source):
     with pytest.raises(ConfigError, match="^loss_scale .* a number above 0"):
         LossScale(source)
+
+
+class ScaledOnCpu(SCALED):
+    """That of MindSpore, which asks an Ascend whether anything overflowed."""
+
+    def get_overflow_status(self, status, compute_output):
+        return ops.addn([ops.reduce_sum(1 - ops.cast(ops.isfinite(each), ms.float32)) for each in compute_output]) > 0
+
+
+def test_steps_that_a_dynamic_scaler_skips_among_several_of_one_call_are_no_anomalies_of_it(graph):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = ScaledOnCpu(net, optimizer, nn.DynamicLossScaleUpdateCell(2.0**10, 2, 1000)).set_train()
+    events = []
+    monitor = StepMonitor(Config(enable=1, rule="adaptive", on_anomaly="log"), sinks=[events.append])
+    batches = dataset(range(1, 13), bad=[3, 6], factor=1e38)  # the first and the last of a call overflow
+    train_sunk(net, optimizer, batches, monitor, steps=2, cell=cell)
+    assert [(each.step, each.reason) for each in events] == []
+    assert cell.scale_sense.asnumpy() == 2.0**8
+    assert monitor.monitor.status.refused == 0
 
 
 def of_mindformers(net, optimizer):

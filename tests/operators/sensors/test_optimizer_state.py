@@ -5,9 +5,10 @@ import math
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import fill
+from checked_nets import fill, train_sunk
 from mindspore import Tensor, nn
 from mindspore.experimental import optim
+from mindspore.train import Callback
 
 from asd import Config, Level
 from asd.operators import StepMonitor
@@ -180,11 +181,33 @@ class Normalised:
         return [(each.step, each.checkpoint) for each in self.events if each.level is Level.ERROR]
 
 
-def test_a_statistic_that_is_not_finite_is_named_after_the_first_step_and_an_anomaly_though_nobody_trains_it(tmp_path):
+def test_what_nobody_trains_may_be_infinite_from_the_start_which_is_told_and_not_become_so(tmp_path):
     training = Normalised(tmp_path, statistics=np.inf)
-    assert training.train(16) == [(16, statistic := training.net[1].moving_variance.name)]
+    assert training.train(16) == []
+    statistic = training.net[1].moving_variance
     (told,) = [event.reason for event in training.events if event.kind == "problem"]
-    assert told.endswith(f": {statistic}")
+    assert told.endswith(f": {statistic.name}")
+    statistic.set_data(Tensor(np.ones(4, np.float32)))
+    assert training.train(16) == []
+    statistic.set_data(Tensor(np.full(4, np.inf, np.float32)))
+    assert training.train(16) == [(48, statistic.name)]
+
+
+def test_state_is_judged_whenever_a_call_of_several_steps_passes_the_next_reading(graph, tmp_path):
+    net = fill(nn.Dense(4, 4))
+    optimizer, events = nn.Adam(net.trainable_params(), 1e-3), []
+    config = Config(enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
+    monitor = StepMonitor(config, sinks=[events.append])
+
+    class Damage(Callback):
+        def on_train_step_end(self, run_context):
+            if monitor.monitor.step == 25:
+                optimizer.moment2[0].set_data(Tensor(np.full((4, 4), 1e6, np.float32)))
+
+    rows = [(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)) for _ in range(40)]
+    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+    train_sunk(nn.WithLossCell(net, nn.MSELoss()), optimizer, data, monitor, Damage(), steps=5)
+    assert [each.step for each in events if each.level is Level.ERROR][:1] == [35]
 
 
 @pytest.mark.parametrize(
