@@ -5,14 +5,15 @@ import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asd.config import Config
-from asd.errors import StateError
+from asd.errors import ConfigError, StateError
 from asd.event import Event
+from asd.handler import job_of
 from asd.rundir.last_good import Choice, last_good
-from asd.rundir.manifest import checkpoint_places
+from asd.rundir.manifest import checkpoint_places, load_manifest, manifest_path
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.own_handler import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, Devices, End, OwnHandler
@@ -75,7 +76,7 @@ class Job:
         """Runs the job to its end; returns its exit code.
 
         Raises:
-            ConfigError: Another supervisor or fault handler uses this run directory.
+            ConfigError: Another supervisor or fault handler uses this run directory, or ASD_RESUME_FROM is no file.
             StateError: The record of an earlier supervisor is damaged.
             OSError: The run directory cannot be written.
         """
@@ -100,9 +101,10 @@ class Job:
         """Loads the record of an earlier supervisor in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
-        if found is None or found.done or (name and name != found.job):
+        # A launch with another number in its name continues the same job.
+        if found is None or found.done or (name and job_of(name) != job_of(found.job)):
             self._record = Record(name or self._settings.config.name_of_run())
-            if found is not None and found.job == self._record.job:  # a name belongs to one attempt only
+            if found is not None and self._record.job in {found.job, *found.runs()}:  # a name is of one attempt only
                 self._record.earlier = found.number
         else:
             self._record = found
@@ -141,7 +143,7 @@ class Job:
     def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
         """Runs one attempt of the job to its end."""
         settings = self._settings
-        choice = self._resume() if self._record.attempts else Choice(None, None, "")
+        choice = self._resume() if self._record.attempts else self._beginning()
         resume_from, number = str(choice.path) if choice.path else "", self._record.number
         run = f"{self._record.job}+{number + 1}" if number else self._record.job
         attempt = Attempt(run, devices, resume_from, choice.step, time.time())
@@ -186,11 +188,26 @@ class Job:
         choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, **trust)
         if record.hardware and choice.manifest is not None and choice.manifest.verified:
             record.distrust(choice.step + 1)  # also after a later crash
+        if choice.path is None and record.attempts[0].resume_from:
+            choice = replace(self._beginning(), skipped=choice.skipped)
         more = len(choice.skipped) - _MOST_SKIPPED
         told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
         for sentence in (*told, choice.reason):
             self._say(sentence)
         return choice
+
+    def _beginning(self) -> Choice:
+        """Returns where the job begins: at the checkpoint that a user named for its first attempt, if any."""
+        attempts = self._record.attempts
+        name = attempts[0].resume_from if attempts else self._settings.environ.get("ASD_RESUME_FROM", "")
+        if not name:
+            return Choice(None, None, "")
+        file, manifest = Path(name).absolute(), None
+        if not file.is_file():
+            raise ConfigError("ASD_RESUME_FROM", name, "it must be a checkpoint file that exists")
+        with contextlib.suppress(StateError):  # without a manifest its step is not known
+            manifest = load_manifest(manifest_path(file))
+        return Choice(file, manifest, f"this job has no good checkpoint yet, so it begins again from {file}.")
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
         """Returns why a device of a running attempt must not work any more; empty if there is no reason."""
@@ -221,7 +238,8 @@ class Job:
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices))
         end, self._record.hardware = None, finding is not None and finding.kind == "persistent"
-        if self._record.is_stuck() and attempt.resume_step > 0 and (finding is None or finding.kind != "persistent"):
+        is_own = attempt.resume_step > 0 and attempt.resume_from != self._record.attempts[0].resume_from
+        if is_own and self._record.is_stuck() and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)
             self._record.tried_again = False
             self._say(f"{attempt.resume_from} is left: two attempts in a row came no further from it.")

@@ -16,7 +16,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
 from asd.rundir.last_good import last_good
-from asd.rundir.manifest import note_checkpoint_place
+from asd.rundir.manifest import load_manifest, manifest_path, note_checkpoint_place
 from asd.rundir.names import event_file
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
@@ -149,7 +149,10 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
         if not attempt.resume_from:
             return None
         chosen, step = Path(attempt.resume_from), attempt.resume_step
-        choice = last_good(Path(folder), distrusted=record.distrusted, runs=record.runs(), only_step=step, rank=rank)
+        runs = record.runs()
+        with contextlib.suppress(StateError):  # a file that a user named may be of an earlier job
+            runs.add(load_manifest(manifest_path(chosen)).run)
+        choice = last_good(Path(folder), distrusted=record.distrusted, runs=runs, only_step=step, rank=rank)
         own = choice.manifest is not None and choice.manifest.rank == rank
         if not own:  # one rank writes for all, or nothing is known about the file but that it is there
             beside = Path(folder, chosen.name)

@@ -32,8 +32,9 @@ is installed in the Python of the training, NPU_ASD_ENABLE=1 python train.py doe
 With --ranks the environment of the training has ASD_DEVICE, the number of its device, and ASD_RESUME_FROM, the file to
 resume from, which `asd.operators.resume.checkpoint_to_resume(folder)` returns too. The state of the job is in
 ASD_RUN_DIR/supervisor.json, the output of the ranks in ASD_RUN_DIR/logs. The same command in the same folder continues
-a job that failed, without isolated devices. Devices are isolated by the rules of `asd handler`; `asd devices` lists
-them, and `asd devices release HOST DEVICE` releases one.
+a job that failed, without isolated devices, also if the number at the end of ASD_RUN is another one (llama+2). A new
+job begins at step 1, or from the file ASD_RESUME_FROM if that is set. Devices are isolated by the rules of
+`asd handler`; `asd devices` lists them, and `asd devices release HOST DEVICE` releases one.
 
 exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is

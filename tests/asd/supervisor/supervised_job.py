@@ -45,7 +45,7 @@ from asd.verdict import Level
 plan = json.loads(Path("plan.json").read_text())
 rank, device, run = int(os.environ["RANK_ID"]), int(os.environ["ASD_DEVICE"]), os.environ["ASD_RUN"]
 run_dir = Path(os.environ["ASD_RUN_DIR"])
-attempt = int(run.partition("+")[2] or 1)
+attempt = int(run.rpartition("+")[2]) if "+" in run else 1
 origin = Origin(run, rank, "here", f"CPU:{device}")
 log = EventLog(event_file(run_dir, rank))
 status = Status(origin=origin)

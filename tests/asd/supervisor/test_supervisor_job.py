@@ -232,6 +232,32 @@ def test_a_new_job_of_the_same_name_does_not_mix_up_what_the_last_one_left(place
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,2"
 
 
+@pytest.mark.parametrize("second", quick(1, [{"ASD_RUN": "job+2"}, {}]))
+def test_a_launch_with_another_number_goes_on_from_the_checkpoints_of_the_same_job(place, second):
+    place.plan({"what": "exit", "code": 5, "step": 6})
+    place.run(*TWO, "--max-restarts", "0", ASD_RUN="job" if second else "job+7")
+    place.plan()
+    code, out, _err = place.run(*TWO, **second or {"ASD_RUN": "job+8"})
+    assert (code, len(made(out))) == (0, 2)
+    assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 4]
+
+
+def test_the_first_attempt_resumes_from_the_file_that_a_user_names(place):
+    place.plan()
+    assert place.run(*TWO)[0] == 0
+    named = place.folder / "asd_run" / "kept" / "job-step4.ckpt"
+    place.plan({"what": "exit", "code": 5, "step": 5, "attempts": [1]})  # before a checkpoint of its own
+    code, out, _err = place.run(*TWO, ASD_RUN="another", ASD_RESUME_FROM=str(named))
+    assert (code, len(made(out))) == (0, 2)
+    begun = [(attempt["resume_from"], attempt["resume_step"]) for attempt in place.record()["attempts"]]
+    assert begun == [(str(named), 4)] * 2
+    place.plan({"what": "exit", "code": 5, "step": 5})
+    code, _out, err = place.run(*TWO, ASD_RUN="third", ASD_RESUME_FROM=str(named))
+    assert (code, len(place.record()["attempts"]), "two attempts in a row" in err) == (1, 2, True)
+    code, _out, err = place.run(*TWO, ASD_RUN="fourth", ASD_RESUME_FROM="nowhere.ckpt")
+    assert (code, "ASD_RESUME_FROM" in err) == (2, True)
+
+
 def test_where_the_training_goes_on_after_an_anomaly_a_verdict_ends_it_all_the_same(place):
     place.plan({"what": "report", "step": 3, "device": 1, "verdict": "persistent"}, pause=0.6)
     code, out, _err = place.run(*SPARE, ASD_ON_ANOMALY="skip")
