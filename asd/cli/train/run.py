@@ -36,6 +36,9 @@ a job that failed, without isolated devices, also if the number at the end of AS
 job begins at step 1, or from the file ASD_RESUME_FROM if that is set. Devices are isolated by the rules of
 `asd handler`; `asd devices` lists them, and `asd devices release HOST DEVICE` releases one.
 
+A job hangs if no rank makes a step for the time of --hang-timeout, and for three times its longest step so far. Until
+the first step a line that a rank prints counts like a step.
+
 exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
 software or data, is unknown, or too many devices look faulty, and no device was isolated, 130 interrupted, 143 ended

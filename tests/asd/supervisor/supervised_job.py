@@ -87,7 +87,8 @@ for step in range(len(made) + 1, 9):
                 sys.exit(1)
     made.append(step)
     status.step, status.steps = step, status.steps + 1
-    write_whole(status_file(run_dir, rank), status.to_json())
+    if step > plan.get("unwatched", 0):
+        write_whole(status_file(run_dir, rank), status.to_json())
     if rank == 0 and step % 2 == 0:
         file = run_dir / "kept" / f"{run}-step{step}.ckpt"
         file.parent.mkdir(exist_ok=True)
@@ -96,7 +97,7 @@ for step in range(len(made) + 1, 9):
         health.proofs |= PROOFS if step == plan.get("verified") else set()
         write_manifest(file, step=step, origin=origin, health=health)
     print("step", step, flush=True)
-    time.sleep(plan.get("pause", 0))
+    time.sleep(plan.get("pauses", {}).get(str(step), plan.get("pause", 0)))
 print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)
 """
 

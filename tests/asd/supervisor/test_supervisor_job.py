@@ -88,6 +88,16 @@ def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_c
         assert place.run(*options)[0] == code  # it stays so
 
 
+@SLOW
+def test_a_training_that_prints_before_its_first_judged_step_or_has_long_steps_does_not_hang(place):
+    place.plan(unwatched=3, pauses={"1": 2, "2": 2, "4": 2, "6": 4.5})
+    code, out, err = place.run(*TWO, "--hang-timeout", "3")
+    assert (code, len(made(out)), len(place.record()["attempts"])) == (0, 2, 1), err
+    place.plan({"what": "hang", "step": 1})
+    code, _out, err = place.run(*TWO, "--hang-timeout", "3", ASD_RUN="silent")
+    assert (code, "made a step or printed a line for 3 s" in err) == (1, True)
+
+
 def asd(place, *words):
     """A command beside the job, in its folder."""
     how = {"text": True, "capture_output": True, "timeout": 60, "check": False}
