@@ -82,7 +82,12 @@ class Job:
         """
         # The lease on the handler's database excludes any other supervisor or handler.
         self._handling = OwnHandler(
-            self._run_dir, self._devices, publish=self._publish, published=self._published, say=self._say
+            self._run_dir,
+            self._settings.config.name_of_node(),
+            self._devices,
+            publish=self._publish,
+            published=self._published,
+            say=self._say,
         )
         handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -46,7 +46,7 @@ plan = json.loads(Path("plan.json").read_text())
 rank, device, run = int(os.environ["RANK_ID"]), int(os.environ["ASD_DEVICE"]), os.environ["ASD_RUN"]
 run_dir = Path(os.environ["ASD_RUN_DIR"])
 attempt = int(run.rpartition("+")[2]) if "+" in run else 1
-origin = Origin(run, rank, "here", f"CPU:{device}")
+origin = Origin(run, rank, plan.get("host", os.environ["ASD_NODE"]), f"CPU:{device}")
 log = EventLog(event_file(run_dir, rank))
 status = Status(origin=origin)
 resume = os.environ["ASD_RESUME_FROM"]
@@ -117,7 +117,8 @@ class Workplace:
         }
         self.mark = f"mark-{folder.name}-{os.getpid()}"
         python_path = str(Path(asd.__file__).parents[1])
-        self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "SUPERVISOR_TEST": self.mark}
+        self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "ASD_NODE": "here"}
+        self.environ["SUPERVISOR_TEST"] = self.mark
 
     def plan(self, *faults, **more):
         """What goes wrong."""

@@ -63,6 +63,7 @@ KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
             ([{"what": "anomaly", "step": 6, "rank": 1}], {"same": True}, SPARE, 17, [[0, 1], [0, 2]], []),
             ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, TWO, 17, [[0, 1]] * 2, []),
             ([{"what": "anomaly", "step": 6, "device": 0}], {"same": True}, ("--ranks", "1"), 17, [[0]] * 2, []),
+            ([PERSISTENT], {"host": "alias"}, SPARE, 0, [[0, 1], [0, 2]], [1]),  # the node's name in the training
             ([EVERYWHERE], {}, (*TWO, "--spares", "4"), 17, [[0, 1], [0, 2], [0, 3]], [1, 2]),  # the breaker opens
             ([{"what": "exit", "code": 2, "step": 1}], {}, TWO, 1, [[0, 1]] * 2, []),  # never makes a step
             ([{"what": "hang", "step": 4, "attempts": [1]}], {}, (*TWO, "--hang-timeout", "5"), 0, [[0, 1]] * 2, []),
@@ -123,6 +124,15 @@ def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
     code, out, _ = place.run(*SPARE, ASD_RUN="another")
     assert code == 0
     assert made(out)[1] == f"rank1: made {ALL} on 1 of 0,1"
+
+
+def test_a_device_that_is_isolated_on_one_node_is_used_on_another_and_stays_isolated_on_its_own(place):
+    place.plan({**PERSISTENT, "attempts": [1]})
+    assert place.run(*TWO, ASD_NODE="node3")[0] == 16
+    code, out, _err = place.run(*TWO, ASD_NODE="node8")
+    assert (code, made(out)[1]) == (0, f"rank1: made {ALL} on 1 of 0,1")
+    code, _out, err = place.run(*TWO, ASD_NODE="node3", ASD_RUN="another")
+    assert code == 16, err
 
 
 @SLOW
