@@ -56,7 +56,7 @@ def last_good(
         only_step: Only checkpoints of this step.
         rank: Of several checkpoints of one step the one this rank wrote is preferred.
         together: Ranks that write a checkpoint each must resume from the same step: only a step counts that every rank
-            has that wrote a manifest in the run of the newest one.
+            has that wrote a manifest in the run of the newest one, or in any run if there is only one step of that run.
         verified: Verified checkpoints come first, as after a permanent fault.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
@@ -97,6 +97,13 @@ def _without_manifest(
         return Choice(newest, None, f"{newest} has no manifest; there is nothing better.", tuple(skipped))
     where = ", ".join(map(str, places)) or "any folder"
     return Choice(None, None, f"there is no good checkpoint in {where}: the training starts at step 1.", tuple(skipped))
+
+
+def ranks_that_save(folder: Path, runs: Collection[str]) -> set[int]:
+    """Returns the ranks that wrote a manifest in `folder` in one of these runs."""
+    search = _Search([folder], {})
+    search.narrow(runs, 0.0)
+    return {manifest.rank for manifest, _ in search.known}
 
 
 class _Search:
@@ -141,8 +148,10 @@ class _Search:
 
     def missing(self, manifest: Manifest) -> str:
         """Returns in words which rank lacks a good checkpoint of the same step; empty when none does."""
-        newest = max(self.known, key=lambda item: item[0].time)[0]
-        for rank in sorted({other.rank for other, _ in self.known if other.run == newest.run}):
+        newest = max(self.known, key=lambda item: item[0].time)[0].run
+        # A rank may have died in its first save there; where there are more steps of others, it saves no more.
+        is_short = len({other.step for other, _ in self.known if other.run == newest}) == 1
+        for rank in sorted({other.rank for other, _ in self.known if is_short or other.run == newest}):
             same = [item for item in self.known if item[0].rank == rank and item[0].step == manifest.step]
             if not any(not self.flaw(*item) for item in same):
                 return f"rank {rank} has no good checkpoint of this step"

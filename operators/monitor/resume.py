@@ -15,7 +15,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
-from asd.rundir.last_good import last_good
+from asd.rundir.last_good import last_good, ranks_that_save
 from asd.rundir.manifest import load_manifest, manifest_path, note_checkpoint_place
 from asd.rundir.names import event_file
 from asd.rundir.statefile import load_state
@@ -136,7 +136,7 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
         config: From the environment if not given.
 
     Raises:
-        StateError: The supervisor's record is damaged.
+        StateError: The supervisor's record is damaged, or this rank has checkpoints, but none of the step.
     """
     config = config if config is not None else Config.of_process()
     record = load_record(Path(config.run_dir))
@@ -154,6 +154,9 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
             runs.add(load_manifest(manifest_path(chosen)).run)
         choice = last_good(Path(folder), distrusted=record.distrusted, runs=runs, only_step=step, rank=rank)
         own = choice.manifest is not None and choice.manifest.rank == rank
+        if not own and step > 0 and rank in ranks_that_save(Path(folder), runs):
+            what = f"rank {rank} has checkpoints in {folder}, but no good one of step {step}"
+            raise StateError(f"{what}, from which all ranks resume; that of another rank may hold other parts.")
         if not own:  # one rank writes for all, or nothing is known about the file but that it is there
             beside = Path(folder, chosen.name)
             return beside if step < 0 and beside.is_file() else chosen
