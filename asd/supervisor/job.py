@@ -135,6 +135,7 @@ class Job:
                 return End(NO_DEVICE_LEFT, self._too_few())
             attempt, ending, watch = self._attempt(devices)
             if self._signals:
+                self._judge(attempt, watch)
                 number = signal.Signals(self._signals[0])
                 code = INTERRUPTED if number == signal.SIGINT else TERMINATED
                 return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
@@ -170,6 +171,8 @@ class Job:
             ending = self._wait(attempt, watch, processes)
         finally:
             asked = len(self._signals)
+            attempt.interrupted = asked > 0
+            self._save()  # a scheduler may kill this process before the ranks have ended
             processes.stop(lambda: len(self._signals) > asked)
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them

@@ -29,6 +29,7 @@ class Attempt:
     ended: float = 0.0  # time of the end; 0 while it runs
     judged: bool = False  # whether it was done, or its consequences are decided
     step: int = 0  # last step that any rank has made; 0 before the first
+    interrupted: bool = False  # whether a signal ended it, which tells nothing about its checkpoint
 
 
 @dataclass(slots=True)
@@ -61,10 +62,14 @@ class Record:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
 
     def is_stuck(self) -> bool:
-        """Returns whether the last two attempts resumed from the same checkpoint and made no progress."""
-        last = self.attempts[-2:]
+        """Returns whether the last two attempts resumed from the same checkpoint and made no progress.
+
+        Those that a signal ended do not count.
+        """
+        last = [each for each in self.attempts if not each.interrupted][-2:]
         stuck = [each.step <= each.resume_step + bool(each.resume_from) for each in last]
-        return len(last) == 2 and all(stuck) and last[0].resume_from == last[1].resume_from
+        same = len(last) == 2 and last[0].resume_from == last[1].resume_from
+        return same and all(stuck) and not self.attempts[-1].interrupted
 
     def attempt(self, run: str) -> Attempt | None:
         """Returns the attempt of that name; None if there is none."""

@@ -194,6 +194,19 @@ def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, number, c
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
+def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_their_checkpoint(place):
+    place.plan({"what": "exit", "step": 5, "attempts": [1], "code": 3}, {"what": "hang", "step": 5})
+    for number in (2, 3):
+        with place.start(*TWO) as process:
+            wait_for((place.folder / "asd_run" / "logs" / f"job+{number}" / "rank1.pid").exists)
+            process.terminate()
+            process.communicate(timeout=20)
+        assert place.record()["attempts"][-1]["judged"]
+    place.plan()
+    assert place.run(*TWO)[0] == 0
+    assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 4, 4, 4]
+
+
 @SLOW
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(place):
     stubborn = ["sh", "-c", "trap '' TERM INT; sleep 300 & sleep 300; sleep 300"]
