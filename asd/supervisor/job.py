@@ -24,6 +24,9 @@ _PAUSE = 0.1
 _MOST_SKIPPED = 3
 _REPLAY_SECONDS = 30.0  # longest time from an anomaly to its verdict
 _TICK_SECONDS = 1.0
+_GRACE_SECONDS = 5.0  # for ranks whose attempt has failed
+_SAVE_SECONDS = 30.0  # for ranks that save when a signal ends the job, as Slurm and Kubernetes give
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +71,8 @@ class Job:
         self._ticked = 0.0
         self._seen = 0  # events of the attempt
         self._complaint = ""
-        self._signals: list[int] = []
+        self._signals: list[int] = []  # that end the job
+        self._passing: list[int] = []  # that are for the ranks
         self._stops = settings.config.on_anomaly == "stop"  # if so, an anomaly ends an attempt
         self._restarts = 0  # after a crash or a hang
 
@@ -89,7 +93,10 @@ class Job:
             published=self._published,
             say=self._say,
         )
-        handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        heeded = [signal.SIGINT, signal.SIGTERM, *_PASSED_ON]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            heeded.append(signal.SIGHUP)
+        handlers = {number: signal.signal(number, self._note) for number in heeded}
         try:
             self._take_over()
             end = self._go_on() or self._attempts()
@@ -173,7 +180,7 @@ class Job:
             asked = len(self._signals)
             attempt.interrupted = asked > 0
             self._save()  # a scheduler may kill this process before the ranks have ended
-            processes.stop(lambda: len(self._signals) > asked)
+            processes.stop(_SAVE_SECONDS if asked else _GRACE_SECONDS, lambda: len(self._signals) > asked)
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
             self._handling.know(list(watch.ranks.values()))
@@ -182,6 +189,8 @@ class Job:
 
     def _wait(self, attempt: Attempt, watch: AttemptWatch, processes: Processes) -> AttemptEnd:
         while not self._signals:
+            while self._passing:
+                processes.tell_ranks(self._passing.pop(0))
             bad = self._bad(attempt, watch)
             ending = watch.poll(processes.poll(), bad)
             if ending is not None:
@@ -293,4 +302,4 @@ class Job:
             self._say(f"supervisor.json can't be written: {error.strerror or error}.")
 
     def _note(self, number: int, _frame: object) -> None:
-        self._signals.append(number)
+        (self._passing if number in _PASSED_ON else self._signals).append(number)

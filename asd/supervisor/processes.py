@@ -19,7 +19,7 @@ from asd.origin import mounted_chips
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02
-_GRACE_SECONDS, _KILL_SECONDS = 5.0, 15.0
+_KILL_SECONDS = 15.0
 _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
@@ -95,6 +95,7 @@ class Processes:
         folder.mkdir(parents=True, exist_ok=True)
         for old in [*folder.glob("rank*.exit"), *folder.glob("rank*.pid")]:
             old.unlink()
+        self._folder = folder
         with (folder / "msrun.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 kept(command), env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -104,14 +105,19 @@ class Processes:
         """Returns the launcher's exit code; None while it runs."""
         return self._keeper.poll()
 
-    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Ends everything: SIGTERM, then SIGKILL after 5 seconds, or as soon as `hurry` returns true."""
+    def tell_ranks(self, number: int) -> None:
+        """Sends a signal to the ranks alone: it would end processes that do not expect it."""
+        ranks = {int(file.read_text()) for file in self._folder.glob("rank*.pid")}
+        _send([child for child in self._children() if child.pid in ranks], number)
+
+    def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
+        """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
         children = self._children()
         launcher, others = children[:1], children[1:]
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)
-        end = time.monotonic() + _GRACE_SECONDS
+        end = time.monotonic() + grace
         while any(map(_lives, others)) and time.monotonic() < end and not hurry():
             time.sleep(_PAUSE)
         self._keeper.terminate()  # and the keeper ends the rest

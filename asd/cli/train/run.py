@@ -39,10 +39,13 @@ job begins at step 1, or from the file ASD_RESUME_FROM if that is set. Devices a
 A job hangs if no rank makes a step for the time of --hang-timeout, and for three times its longest step so far. Until
 the first step a line that a rank prints counts like a step.
 
+On SIGTERM, SIGHUP and Ctrl-C the ranks get SIGTERM and have 30 seconds to save; a second signal kills them. SIGUSR1 and
+SIGUSR2 are passed on to the ranks.
+
 exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
 software or data, is unknown, or too many devices look faulty, and no device was isolated, 130 interrupted, 143 ended
-by SIGTERM."""
+by SIGTERM or SIGHUP."""
 
 _COUNT = whole_number(0, 100_000)
 _OPTIONS = ("spares", "devices", "max_restarts", "hang_timeout")

@@ -54,6 +54,10 @@ made = json.loads(Path(resume).read_text()) if resume else []
 began = len(made)
 
 
+for number in plan.get("heed", []):
+    signal.signal(number, lambda number, _: print("got", number, flush=True))
+
+
 def tell(step, kind, level, **more):
     value = plan.get("value", 1e9) if plan.get("same") else 1e9 + attempt
     log(Event(origin=origin, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind,
