@@ -60,8 +60,7 @@ def last_good(
         verified: Verified checkpoints come first, as after a permanent fault.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
-    search = _Search(places, distrusted or {})
-    search.narrow(runs, since)
+    search = _Search(places, distrusted or {}, runs, since)
     skipped, spare = list(search.unreadable), None
     for manifest, path in search.newest_first(rank):
         if only_step is not None and manifest.step != only_step:
@@ -101,15 +100,15 @@ def _without_manifest(
 
 def ranks_that_save(folder: Path, runs: Collection[str]) -> set[int]:
     """Returns the ranks that wrote a manifest in `folder` in one of these runs."""
-    search = _Search([folder], {})
-    search.narrow(runs, 0.0)
-    return {manifest.rank for manifest, _ in search.known}
+    return {manifest.rank for manifest, _ in _Search([folder], {}, runs).known}
 
 
 class _Search:
     """The checkpoints that are there, and what is wrong with each."""
 
-    def __init__(self, folders: Sequence[Path], distrusted: Mapping[str, int]) -> None:
+    def __init__(
+        self, folders: Sequence[Path], distrusted: Mapping[str, int], runs: Collection[str] | None, since: float = 0.0
+    ) -> None:
         self.known: list[tuple[Manifest, Path]] = []
         self.bare: list[Path] = []
         self.unreadable: list[str] = []
@@ -117,17 +116,13 @@ class _Search:
         self._damage: dict[Path, str] = {}
         for path in checkpoints_in(folders):
             if not manifest_path(path).exists():
-                self.bare.append(path)
+                self.bare += [path] if _modified(path) >= since else []
                 continue
             try:
                 self.known.append((load_manifest(manifest_path(path)), path))
             except StateError as error:
                 self.unreadable.append(f"{path} is skipped: {error}")
-
-    def narrow(self, runs: Collection[str] | None, since: float) -> None:
-        """Forgets what others have left here."""
-        self.known = [item for item in self.known if runs is None or item[0].run in runs]
-        self.bare = [path for path in self.bare if _modified(path) >= since]
+        self.known = [item for item in self.known if runs is None or item[0].run in runs]  # not what others have left
 
     def newest_first(self, rank: int | None) -> list[tuple[Manifest, Path]]:
         """Sorts by step; within a step `rank` comes first, then the lowest rank, then the one written last."""

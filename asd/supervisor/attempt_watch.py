@@ -17,7 +17,6 @@ from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
-_LONGEST_STEPS = 3.0  # so many times the longest step is no hang: with sunk data a step may be a whole epoch
 
 
 class AttemptEnd(NamedTuple):
@@ -76,10 +75,9 @@ class AttemptWatch:
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
             return sign if over or all_ended or now - self._first_sign > _SETTLE_SECONDS else None
-        patience = max(self._hang_seconds, _LONGEST_STEPS * self._longest)
+        patience = max(self._hang_seconds, 3 * self._longest)  # with sunk data a step may be a whole epoch
         if self._hang_seconds and now - self._progress > patience:
-            done = "made a step" if self._moves else "made a step or printed a line"
-            return AttemptEnd(f"no rank has {done} for {patience:.0f} s")
+            return AttemptEnd(f"no rank has made a step for {patience:.0f} s")
         return None
 
     def read(self) -> None:
@@ -114,28 +112,24 @@ class AttemptWatch:
     def _take(self, text: str) -> None:
         if self._word not in text:
             return  # most of a long log is about other runs, and reading an event takes its time
-        try:
+        with contextlib.suppress(StateError):
             event = Event.from_json(text)
-        except StateError:
-            return
-        if event.run == self._run and event.time >= self._since:
-            self.events.append(event)
+            if event.run == self._run and event.time >= self._since:
+                self.events.append(event)
 
     def _look_at(self, path: Path) -> None:
-        try:
+        with contextlib.suppress(OSError, StateError, UnicodeDecodeError):  # as one that is being removed
             status = Status.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, StateError, UnicodeDecodeError):
-            return  # as one that is being removed
-        if status.run == self._run and status.step != self._steps.get(path.name):
-            self._steps[path.name] = status.step
-            if 0 <= status.rank < len(self._devices):
-                self.ranks[status.rank] = Device(status.host, status.device, status.rank)
-            self._progress = time.monotonic()
-            if status.steps and status.step > self.step:
-                self.step, last, self._moved = status.step, self._moved, self._progress
-                self._moves += 1
-                # The first one may have compiled; it counts only until there is another one.
-                self._longest = max(self._moved - last, self._longest if self._moves > 2 else 0.0)
+            if status.run == self._run and status.step != self._steps.get(path.name):
+                self._steps[path.name] = status.step
+                if 0 <= status.rank < len(self._devices):
+                    self.ranks[status.rank] = Device(status.host, status.device, status.rank)
+                self._progress = time.monotonic()
+                if status.steps and status.step > self.step:
+                    self.step, last, self._moved = status.step, self._moved, self._progress
+                    self._moves += 1
+                    # The first one may have compiled; it counts only until there is another one.
+                    self._longest = max(self._moved - last, self._longest if self._moves > 2 else 0.0)
 
 
 def _in_words(code: int) -> str:

@@ -24,8 +24,7 @@ _PAUSE = 0.1
 _MOST_SKIPPED = 3
 _REPLAY_SECONDS = 30.0  # longest time from an anomaly to its verdict
 _TICK_SECONDS = 1.0
-_GRACE_SECONDS = 5.0  # for ranks whose attempt has failed
-_SAVE_SECONDS = 30.0  # for ranks that save when a signal ends the job, as Slurm and Kubernetes give
+_GRACE_SECONDS, _SAVE_SECONDS = 5.0, 30.0  # for ranks to end, and to save at a signal, as Slurm and Kubernetes give
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -85,13 +84,9 @@ class Job:
             OSError: The run directory cannot be written.
         """
         # The lease on the handler's database excludes any other supervisor or handler.
+        node = self._settings.config.name_of_node()
         self._handling = OwnHandler(
-            self._run_dir,
-            self._settings.config.name_of_node(),
-            self._devices,
-            publish=self._publish,
-            published=self._published,
-            say=self._say,
+            self._run_dir, node, self._devices, publish=self._publish, published=self._published, say=self._say
         )
         heeded = [signal.SIGINT, signal.SIGTERM, *_PASSED_ON]
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
@@ -117,7 +112,7 @@ class Job:
         if found is None or found.done or (name and job_of(name) != job_of(found.job)):
             self._record = Record(name or self._settings.config.name_of_run())
             if found is not None and self._record.job in {found.job, *found.runs()}:  # a name is of one attempt only
-                self._record.earlier = found.number
+                self._record.earlier = found.earlier + len(found.attempts)
         else:
             self._record = found
             self._record.tried_again = False
@@ -155,30 +150,22 @@ class Job:
 
     def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
         """Runs one attempt of the job to its end."""
-        settings = self._settings
         choice = self._resume() if self._record.attempts else self._beginning()
-        resume_from, number = str(choice.path) if choice.path else "", self._record.number
+        number = self._record.earlier + len(self._record.attempts)
+        resume_from = str(choice.path) if choice.path else ""
         run = f"{self._record.job}+{number + 1}" if number else self._record.job
         attempt = Attempt(run, devices, resume_from, choice.step, time.time())
         self._record.attempts.append(attempt)
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
-        command, environ = launch(
-            settings.command,
-            {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)},
-            devices=devices,
-            run=attempt.run,
-            resume=(resume_from, choice.step),
-            folder=self._logs(attempt),
-        )
-        processes = Processes(command, environ, self._logs(attempt))
+        environ, folder = {**self._settings.environ, "ASD_RUN_DIR": str(self._run_dir)}, self._logs(attempt)
+        processes = Processes(*launch(self._settings.command, environ, attempt, folder), folder)
         watch = self._watch(attempt)
         try:
             ending = self._wait(attempt, watch, processes)
         finally:
-            asked = len(self._signals)
-            attempt.interrupted = asked > 0
+            asked, attempt.interrupted = len(self._signals), bool(self._signals)
             self._save()  # a scheduler may kill this process before the ranks have ended
             processes.stop(_SAVE_SECONDS if asked else _GRACE_SECONDS, lambda: len(self._signals) > asked)
         watch.read()
@@ -215,8 +202,7 @@ class Job:
 
     def _beginning(self) -> Choice:
         """Returns where the job begins: at the checkpoint that a user named for its first attempt, if any."""
-        attempts = self._record.attempts
-        name = attempts[0].resume_from if attempts else self._settings.environ.get("ASD_RESUME_FROM", "")
+        name = next((each.resume_from for each in self._record.attempts), self._settings.environ.get("ASD_RESUME_FROM"))
         if not name:
             return Choice(None, None, "")
         file, manifest = Path(name).absolute(), None

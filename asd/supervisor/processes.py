@@ -15,6 +15,7 @@ import psutil
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.origin import mounted_chips
+from asd.supervisor.record import Attempt
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
@@ -54,19 +55,10 @@ def find_launcher(program: str, path: str) -> str:
 
 
 def launch(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    devices: Sequence[int],
-    run: str,
-    resume: tuple[str, int],
-    folder: Path,
+    command: Sequence[str], environ: Mapping[str, str], attempt: Attempt, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """Returns the launcher's command line and its whole environment for one attempt.
-
-    Each rank has a chip of `devices`, ascending. `resume` is the checkpoint file to resume from and its last step:
-    an empty name and 0 for a new training. `folder` is that of the logs.
-    """
+    """Returns the launcher's command line and its whole environment for one attempt, with its logs in `folder`."""
+    devices = attempt.devices  # ascending, one for each rank
     numbers = ",".join(map(str, devices))
     path = environ.get("PATH", os.defpath)
     if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
@@ -77,8 +69,9 @@ def launch(
     words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
     mounted = mounted_chips()
     visible = ",".join(str(mounted.index(each) if each in mounted else each) for each in devices)
-    settings = {"PATH": path, "ASD_RUN": run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
-    return words, {**environ, **settings, "ASD_RESUME_FROM": resume[0], "ASD_RESUME_STEP": str(resume[1])}
+    settings = {"PATH": path, "ASD_RUN": attempt.run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
+    resume = {"ASD_RESUME_FROM": attempt.resume_from, "ASD_RESUME_STEP": str(attempt.resume_step)}
+    return words, {**environ, **settings, **resume}
 
 
 def free_port() -> int:

@@ -47,11 +47,6 @@ class Record:
     hardware: bool = False  # whether the last attempt ended with a permanent fault
     tried_again: bool = False  # whether the job was retried after a fault that no device caused
 
-    @property
-    def number(self) -> int:
-        """Returns the number of attempts, with those of earlier jobs of this name."""
-        return self.earlier + len(self.attempts)
-
     def runs(self) -> set[str]:
         """Returns the names of all attempts of this job."""
         return {attempt.run for attempt in self.attempts}
@@ -62,14 +57,10 @@ class Record:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
 
     def is_stuck(self) -> bool:
-        """Returns whether the last two attempts resumed from the same checkpoint and made no progress.
-
-        Those that a signal ended do not count.
-        """
+        """Returns whether the last two attempts that no signal ended made no progress from the same checkpoint."""
         last = [each for each in self.attempts if not each.interrupted][-2:]
-        stuck = [each.step <= each.resume_step + bool(each.resume_from) for each in last]
-        same = len(last) == 2 and last[0].resume_from == last[1].resume_from
-        return same and all(stuck) and not self.attempts[-1].interrupted
+        stuck = [each.resume_from for each in last if each.step <= each.resume_step + bool(each.resume_from)]
+        return len(stuck) == 2 and stuck[0] == stuck[1] and last[1] is self.attempts[-1]
 
     def attempt(self, run: str) -> Attempt | None:
         """Returns the attempt of that name; None if there is none."""

@@ -155,8 +155,7 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
         choice = last_good(Path(folder), distrusted=record.distrusted, runs=runs, only_step=step, rank=rank)
         own = choice.manifest is not None and choice.manifest.rank == rank
         if not own and step > 0 and rank in ranks_that_save(Path(folder), runs):
-            what = f"rank {rank} has checkpoints in {folder}, but no good one of step {step}"
-            raise StateError(f"{what}, from which all ranks resume; that of another rank may hold other parts.")
+            raise StateError(f"rank {rank} saves checkpoints in {folder}, but has no good one of step {step} there.")
         if not own:  # one rank writes for all, or nothing is known about the file but that it is there
             beside = Path(folder, chosen.name)
             return beside if step < 0 and beside.is_file() else chosen
