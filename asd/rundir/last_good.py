@@ -56,12 +56,11 @@ def last_good(
         only_step: Only checkpoints of this step.
         rank: Of several checkpoints of one step the one this rank wrote is preferred.
         together: Ranks that write a checkpoint each must resume from the same step: only a step counts that every rank
-            has that wrote a manifest in the run of the newest one.
+            has that wrote a manifest in the run of the newest one, or in any run if there is only one step of that run.
         verified: Verified checkpoints come first, as after a permanent fault.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
-    search = _Search(places, distrusted or {})
-    search.narrow(runs, since)
+    search = _Search(places, distrusted or {}, runs, since)
     skipped, spare = list(search.unreadable), None
     for manifest, path in search.newest_first(rank):
         if only_step is not None and manifest.step != only_step:
@@ -99,10 +98,17 @@ def _without_manifest(
     return Choice(None, None, f"there is no good checkpoint in {where}: the training starts at step 1.", tuple(skipped))
 
 
+def ranks_that_save(folder: Path, runs: Collection[str]) -> set[int]:
+    """Returns the ranks that wrote a manifest in `folder` in one of these runs."""
+    return {manifest.rank for manifest, _ in _Search([folder], {}, runs).known}
+
+
 class _Search:
     """The checkpoints that are there, and what is wrong with each."""
 
-    def __init__(self, folders: Sequence[Path], distrusted: Mapping[str, int]) -> None:
+    def __init__(
+        self, folders: Sequence[Path], distrusted: Mapping[str, int], runs: Collection[str] | None, since: float = 0.0
+    ) -> None:
         self.known: list[tuple[Manifest, Path]] = []
         self.bare: list[Path] = []
         self.unreadable: list[str] = []
@@ -110,17 +116,13 @@ class _Search:
         self._damage: dict[Path, str] = {}
         for path in checkpoints_in(folders):
             if not manifest_path(path).exists():
-                self.bare.append(path)
+                self.bare += [path] if _modified(path) >= since else []
                 continue
             try:
                 self.known.append((load_manifest(manifest_path(path)), path))
             except StateError as error:
                 self.unreadable.append(f"{path} is skipped: {error}")
-
-    def narrow(self, runs: Collection[str] | None, since: float) -> None:
-        """Forgets what others have left here."""
-        self.known = [item for item in self.known if runs is None or item[0].run in runs]
-        self.bare = [path for path in self.bare if _modified(path) >= since]
+        self.known = [item for item in self.known if runs is None or item[0].run in runs]  # not what others have left
 
     def newest_first(self, rank: int | None) -> list[tuple[Manifest, Path]]:
         """Sorts by step; within a step `rank` comes first, then the lowest rank, then the one written last."""
@@ -141,8 +143,10 @@ class _Search:
 
     def missing(self, manifest: Manifest) -> str:
         """Returns in words which rank lacks a good checkpoint of the same step; empty when none does."""
-        newest = max(self.known, key=lambda item: item[0].time)[0]
-        for rank in sorted({other.rank for other, _ in self.known if other.run == newest.run}):
+        newest = max(self.known, key=lambda item: item[0].time)[0].run
+        # A rank may have died in its first save there; where there are more steps of others, it saves no more.
+        is_short = len({other.step for other, _ in self.known if other.run == newest}) == 1
+        for rank in sorted({other.rank for other, _ in self.known if is_short or other.run == newest}):
             same = [item for item in self.known if item[0].rank == rank and item[0].step == manifest.step]
             if not any(not self.flaw(*item) for item in same):
                 return f"rank {rank} has no good checkpoint of this step"

@@ -30,7 +30,7 @@ class AttemptWatch:
     """Watch over one attempt, whose ranks leave logs and exit codes in `folder`.
 
     Args:
-        hang_seconds: Seconds to wait for a step of any rank; 0 for ever.
+        hang_seconds: Least seconds to wait for a step of any rank, or for output before the first one; 0 for ever.
         tell: Receives each line that a rank prints, with its rank.
 
     Attributes:
@@ -52,7 +52,8 @@ class AttemptWatch:
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = time.monotonic()
+        self._progress = self._moved = time.monotonic()
+        self._moves, self._longest = 0, 0.0  # steps that were seen, and the longest time for one of them
         self._first_sign: float | None = None
         self._all_well: float | None = None
 
@@ -74,14 +75,17 @@ class AttemptWatch:
         if sign is not None:
             self._first_sign = self._first_sign if self._first_sign is not None else now
             return sign if over or all_ended or now - self._first_sign > _SETTLE_SECONDS else None
-        if self._hang_seconds and now - self._progress > self._hang_seconds:
-            return AttemptEnd(f"no rank has made a step for {self._hang_seconds:g} s")
+        patience = max(self._hang_seconds, 3 * self._longest)  # with sunk data a step may be a whole epoch
+        if self._hang_seconds and now - self._progress > patience:
+            return AttemptEnd(f"no rank has made a step for {patience:.0f} s")
         return None
 
     def read(self) -> None:
         """Reads new output, events and steps."""
         for line in self._output.poll():
             self._tell(self._logs.get(line.path, 0), line.text)
+            if not self._moves:  # it may compile for long, or make steps that nobody judges
+                self._progress = time.monotonic()
         while lines := self._follower.poll():
             for line in lines:
                 self._take(line.text)
@@ -108,24 +112,24 @@ class AttemptWatch:
     def _take(self, text: str) -> None:
         if self._word not in text:
             return  # most of a long log is about other runs, and reading an event takes its time
-        try:
+        with contextlib.suppress(StateError):
             event = Event.from_json(text)
-        except StateError:
-            return
-        if event.run == self._run and event.time >= self._since:
-            self.events.append(event)
+            if event.run == self._run and event.time >= self._since:
+                self.events.append(event)
 
     def _look_at(self, path: Path) -> None:
-        try:
+        with contextlib.suppress(OSError, StateError, UnicodeDecodeError):  # as one that is being removed
             status = Status.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, StateError, UnicodeDecodeError):
-            return  # as one that is being removed
-        if status.run == self._run and status.step != self._steps.get(path.name):
-            self._steps[path.name] = status.step
-            if 0 <= status.rank < len(self._devices):
-                self.ranks[status.rank] = Device(status.host, status.device, status.rank)
-            self.step = max(self.step, status.step) if status.steps else self.step
-            self._progress = time.monotonic()
+            if status.run == self._run and status.step != self._steps.get(path.name):
+                self._steps[path.name] = status.step
+                if 0 <= status.rank < len(self._devices):
+                    self.ranks[status.rank] = Device(status.host, status.device, status.rank)
+                self._progress = time.monotonic()
+                if status.steps and status.step > self.step:
+                    self.step, last, self._moved = status.step, self._moved, self._progress
+                    self._moves += 1
+                    # The first one may have compiled; it counts only until there is another one.
+                    self._longest = max(self._moved - last, self._longest if self._moves > 2 else 0.0)
 
 
 def _in_words(code: int) -> str:

@@ -5,14 +5,15 @@ import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asd.config import Config
-from asd.errors import StateError
+from asd.errors import ConfigError, StateError
 from asd.event import Event
+from asd.handler import job_of
 from asd.rundir.last_good import Choice, last_good
-from asd.rundir.manifest import checkpoint_places
+from asd.rundir.manifest import checkpoint_places, load_manifest, manifest_path
 from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
 from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.supervisor.own_handler import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, Devices, End, OwnHandler
@@ -23,6 +24,8 @@ _PAUSE = 0.1
 _MOST_SKIPPED = 3
 _REPLAY_SECONDS = 30.0  # longest time from an anomaly to its verdict
 _TICK_SECONDS = 1.0
+_GRACE_SECONDS, _SAVE_SECONDS = 5.0, 30.0  # for ranks to end, and to save at a signal, as Slurm and Kubernetes give
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,8 @@ class Job:
         self._ticked = 0.0
         self._seen = 0  # events of the attempt
         self._complaint = ""
-        self._signals: list[int] = []
+        self._signals: list[int] = []  # that end the job
+        self._passing: list[int] = []  # that are for the ranks
         self._stops = settings.config.on_anomaly == "stop"  # if so, an anomaly ends an attempt
         self._restarts = 0  # after a crash or a hang
 
@@ -75,15 +79,19 @@ class Job:
         """Runs the job to its end; returns its exit code.
 
         Raises:
-            ConfigError: Another supervisor or fault handler uses this run directory.
+            ConfigError: Another supervisor or fault handler uses this run directory, or ASD_RESUME_FROM is no file.
             StateError: The record of an earlier supervisor is damaged.
             OSError: The run directory cannot be written.
         """
         # The lease on the handler's database excludes any other supervisor or handler.
+        node = self._settings.config.name_of_node()
         self._handling = OwnHandler(
-            self._run_dir, self._devices, publish=self._publish, published=self._published, say=self._say
+            self._run_dir, node, self._devices, publish=self._publish, published=self._published, say=self._say
         )
-        handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        heeded = [signal.SIGINT, signal.SIGTERM, *_PASSED_ON]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            heeded.append(signal.SIGHUP)
+        handlers = {number: signal.signal(number, self._note) for number in heeded}
         try:
             self._take_over()
             end = self._go_on() or self._attempts()
@@ -100,10 +108,11 @@ class Job:
         """Loads the record of an earlier supervisor in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
-        if found is None or found.done or (name and name != found.job):
+        # A launch with another number in its name continues the same job.
+        if found is None or found.done or (name and job_of(name) != job_of(found.job)):
             self._record = Record(name or self._settings.config.name_of_run())
-            if found is not None and found.job == self._record.job:  # a name belongs to one attempt only
-                self._record.earlier = found.number
+            if found is not None and self._record.job in {found.job, *found.runs()}:  # a name is of one attempt only
+                self._record.earlier = found.earlier + len(found.attempts)
         else:
             self._record = found
             self._record.tried_again = False
@@ -128,6 +137,7 @@ class Job:
                 return End(NO_DEVICE_LEFT, self._too_few())
             attempt, ending, watch = self._attempt(devices)
             if self._signals:
+                self._judge(attempt, watch)
                 number = signal.Signals(self._signals[0])
                 code = INTERRUPTED if number == signal.SIGINT else TERMINATED
                 return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
@@ -140,30 +150,24 @@ class Job:
 
     def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
         """Runs one attempt of the job to its end."""
-        settings = self._settings
-        choice = self._resume() if self._record.attempts else Choice(None, None, "")
-        resume_from, number = str(choice.path) if choice.path else "", self._record.number
+        choice = self._resume() if self._record.attempts else self._beginning()
+        number = self._record.earlier + len(self._record.attempts)
+        resume_from = str(choice.path) if choice.path else ""
         run = f"{self._record.job}+{number + 1}" if number else self._record.job
         attempt = Attempt(run, devices, resume_from, choice.step, time.time())
         self._record.attempts.append(attempt)
         self._save()
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
-        command, environ = launch(
-            settings.command,
-            {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)},
-            devices=devices,
-            run=attempt.run,
-            resume=(resume_from, choice.step),
-            folder=self._logs(attempt),
-        )
-        processes = Processes(command, environ, self._logs(attempt))
+        environ, folder = {**self._settings.environ, "ASD_RUN_DIR": str(self._run_dir)}, self._logs(attempt)
+        processes = Processes(*launch(self._settings.command, environ, attempt, folder), folder)
         watch = self._watch(attempt)
         try:
             ending = self._wait(attempt, watch, processes)
         finally:
-            asked = len(self._signals)
-            processes.stop(lambda: len(self._signals) > asked)
+            asked, attempt.interrupted = len(self._signals), bool(self._signals)
+            self._save()  # a scheduler may kill this process before the ranks have ended
+            processes.stop(_SAVE_SECONDS if asked else _GRACE_SECONDS, lambda: len(self._signals) > asked)
         watch.read()
         with contextlib.suppress(StateError):  # the next one knows them
             self._handling.know(list(watch.ranks.values()))
@@ -172,6 +176,8 @@ class Job:
 
     def _wait(self, attempt: Attempt, watch: AttemptWatch, processes: Processes) -> AttemptEnd:
         while not self._signals:
+            while self._passing:
+                processes.tell_ranks(self._passing.pop(0))
             bad = self._bad(attempt, watch)
             ending = watch.poll(processes.poll(), bad)
             if ending is not None:
@@ -186,11 +192,25 @@ class Job:
         choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, **trust)
         if record.hardware and choice.manifest is not None and choice.manifest.verified:
             record.distrust(choice.step + 1)  # also after a later crash
+        if choice.path is None and record.attempts[0].resume_from:
+            choice = replace(self._beginning(), skipped=choice.skipped)
         more = len(choice.skipped) - _MOST_SKIPPED
         told = choice.skipped[:_MOST_SKIPPED] + ((f"{more} more checkpoints are skipped.",) if more > 0 else ())
         for sentence in (*told, choice.reason):
             self._say(sentence)
         return choice
+
+    def _beginning(self) -> Choice:
+        """Returns where the job begins: at the checkpoint that a user named for its first attempt, if any."""
+        name = next((each.resume_from for each in self._record.attempts), self._settings.environ.get("ASD_RESUME_FROM"))
+        if not name:
+            return Choice(None, None, "")
+        file, manifest = Path(name).absolute(), None
+        if not file.is_file():
+            raise ConfigError("ASD_RESUME_FROM", name, "it must be a checkpoint file that exists")
+        with contextlib.suppress(StateError):  # without a manifest its step is not known
+            manifest = load_manifest(manifest_path(file))
+        return Choice(file, manifest, f"this job has no good checkpoint yet, so it begins again from {file}.")
 
     def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
         """Returns why a device of a running attempt must not work any more; empty if there is no reason."""
@@ -221,7 +241,8 @@ class Job:
         finding = (find_cause if self._stops else find_urgent)(watch.events, attempt.devices)
         self._handling.tell(evidence(watch.events, attempt.devices))
         end, self._record.hardware = None, finding is not None and finding.kind == "persistent"
-        if self._record.is_stuck() and attempt.resume_step > 0 and (finding is None or finding.kind != "persistent"):
+        is_own = attempt.resume_step > 0 and attempt.resume_from != self._record.attempts[0].resume_from
+        if is_own and self._record.is_stuck() and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)
             self._record.tried_again = False
             self._say(f"{attempt.resume_from} is left: two attempts in a row came no further from it.")
@@ -267,4 +288,4 @@ class Job:
             self._say(f"supervisor.json can't be written: {error.strerror or error}.")
 
     def _note(self, number: int, _frame: object) -> None:
-        self._signals.append(number)
+        (self._passing if number in _PASSED_ON else self._signals).append(number)

@@ -72,6 +72,7 @@ class OwnHandler:
     """Fault handler of a supervised job: it gets events, and its decisions update `devices`.
 
     Args:
+        host: Name of this node in events; devices of other nodes have the same numbers.
         devices: Devices of the job; kept up to date with isolated and suspected ones.
         publish: Receives the events `isolation` and `recovery`.
         published: Returns whether an event of this id was published before.
@@ -84,13 +85,14 @@ class OwnHandler:
     def __init__(
         self,
         run_dir: Path,
+        host: str,
         devices: Devices,
         *,
         publish: Callable[[Event], None],
         published: Callable[[str], bool],
         say: Callable[[str], None],
     ) -> None:
-        self.devices, self._say = devices, say
+        self.devices, self._hosts, self._say = devices, {host}, say  # a training may call this node by another name
         self._store = Store(state_file(run_dir))
         isolator = LocalIsolator(self._store)
         if self._store.take_lease():
@@ -112,6 +114,7 @@ class OwnHandler:
     def know(self, ranks: Sequence[Device]) -> None:
         """Records the devices, for `asd devices`."""
         found = set(ranks)
+        self._hosts |= {each.host for each in found}
         if found - self._known:
             self._handler.know(found - self._known)
             self._known |= found
@@ -126,6 +129,7 @@ class OwnHandler:
             StateError: The database cannot be written; the events may be passed again.
         """
         new = [event for event in events if event.id not in self._told]
+        self._hosts |= {event.host for event in new}
         if new:
             found = self._handler.handle_many(new)
             self._told.update(event.id for event in new)
@@ -181,9 +185,10 @@ class OwnHandler:
             self._say(f"device {device} is released.")
 
     def _look_up(self) -> None:
-        records = {_number(each.device): each for each in device_records(self._store, POLICY, time.time())}
+        found = device_records(self._store, POLICY, time.time())
+        records = {_number(each.device): each for each in found if each.host in self._hosts}
         self.devices.out = {number: each.reason for number, each in records.items() if each.state in _OUT}
-        suspects = map(_number, self._book.suspects(time.time()))
+        suspects = [_number(name) for host, name in self._book.suspects(time.time()) if host in self._hosts]
         self.devices.bench = [number for number in suspects if number not in self.devices.out]
 
 

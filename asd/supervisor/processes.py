@@ -15,11 +15,12 @@ import psutil
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.origin import mounted_chips
+from asd.supervisor.record import Attempt
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02
-_GRACE_SECONDS, _KILL_SECONDS = 5.0, 15.0
+_KILL_SECONDS = 15.0
 _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
@@ -54,19 +55,10 @@ def find_launcher(program: str, path: str) -> str:
 
 
 def launch(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    devices: Sequence[int],
-    run: str,
-    resume: tuple[str, int],
-    folder: Path,
+    command: Sequence[str], environ: Mapping[str, str], attempt: Attempt, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """Returns the launcher's command line and its whole environment for one attempt.
-
-    Each rank has a chip of `devices`, ascending. `resume` is the checkpoint file to resume from and its last step:
-    an empty name and 0 for a new training. `folder` is that of the logs.
-    """
+    """Returns the launcher's command line and its whole environment for one attempt, with its logs in `folder`."""
+    devices = attempt.devices  # ascending, one for each rank
     numbers = ",".join(map(str, devices))
     path = environ.get("PATH", os.defpath)
     if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
@@ -77,8 +69,9 @@ def launch(
     words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
     mounted = mounted_chips()
     visible = ",".join(str(mounted.index(each) if each in mounted else each) for each in devices)
-    settings = {"PATH": path, "ASD_RUN": run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
-    return words, {**environ, **settings, "ASD_RESUME_FROM": resume[0], "ASD_RESUME_STEP": str(resume[1])}
+    settings = {"PATH": path, "ASD_RUN": attempt.run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
+    resume = {"ASD_RESUME_FROM": attempt.resume_from, "ASD_RESUME_STEP": str(attempt.resume_step)}
+    return words, {**environ, **settings, **resume}
 
 
 def free_port() -> int:
@@ -95,6 +88,7 @@ class Processes:
         folder.mkdir(parents=True, exist_ok=True)
         for old in [*folder.glob("rank*.exit"), *folder.glob("rank*.pid")]:
             old.unlink()
+        self._folder = folder
         with (folder / "msrun.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 kept(command), env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -104,14 +98,19 @@ class Processes:
         """Returns the launcher's exit code; None while it runs."""
         return self._keeper.poll()
 
-    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Ends everything: SIGTERM, then SIGKILL after 5 seconds, or as soon as `hurry` returns true."""
+    def tell_ranks(self, number: int) -> None:
+        """Sends a signal to the ranks alone: it would end processes that do not expect it."""
+        ranks = {int(file.read_text()) for file in self._folder.glob("rank*.pid")}
+        _send([child for child in self._children() if child.pid in ranks], number)
+
+    def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
+        """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
         children = self._children()
         launcher, others = children[:1], children[1:]
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)
-        end = time.monotonic() + _GRACE_SECONDS
+        end = time.monotonic() + grace
         while any(map(_lives, others)) and time.monotonic() < end and not hurry():
             time.sleep(_PAUSE)
         self._keeper.terminate()  # and the keeper ends the rest

@@ -29,6 +29,7 @@ class Attempt:
     ended: float = 0.0  # time of the end; 0 while it runs
     judged: bool = False  # whether it was done, or its consequences are decided
     step: int = 0  # last step that any rank has made; 0 before the first
+    interrupted: bool = False  # whether a signal ended it, which tells nothing about its checkpoint
 
 
 @dataclass(slots=True)
@@ -46,11 +47,6 @@ class Record:
     hardware: bool = False  # whether the last attempt ended with a permanent fault
     tried_again: bool = False  # whether the job was retried after a fault that no device caused
 
-    @property
-    def number(self) -> int:
-        """Returns the number of attempts, with those of earlier jobs of this name."""
-        return self.earlier + len(self.attempts)
-
     def runs(self) -> set[str]:
         """Returns the names of all attempts of this job."""
         return {attempt.run for attempt in self.attempts}
@@ -61,10 +57,10 @@ class Record:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
 
     def is_stuck(self) -> bool:
-        """Returns whether the last two attempts resumed from the same checkpoint and made no progress."""
-        last = self.attempts[-2:]
-        stuck = [each.step <= each.resume_step + bool(each.resume_from) for each in last]
-        return len(last) == 2 and all(stuck) and last[0].resume_from == last[1].resume_from
+        """Returns whether the last two attempts that no signal ended made no progress from the same checkpoint."""
+        last = [each for each in self.attempts if not each.interrupted][-2:]
+        stuck = [each.resume_from for each in last if each.step <= each.resume_step + bool(each.resume_from)]
+        return len(stuck) == 2 and stuck[0] == stuck[1] and last[1] is self.attempts[-1]
 
     def attempt(self, run: str) -> Attempt | None:
         """Returns the attempt of that name; None if there is none."""

@@ -16,8 +16,8 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
 from asd.operators.sensors.optimizers import updates_of
-from asd.rundir.last_good import last_good
-from asd.rundir.manifest import note_checkpoint_place
+from asd.rundir.last_good import last_good, ranks_that_save
+from asd.rundir.manifest import load_manifest, manifest_path, note_checkpoint_place
 from asd.rundir.names import event_file
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
@@ -145,7 +145,7 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
         config: From the environment if not given.
 
     Raises:
-        StateError: The supervisor's record is damaged.
+        StateError: The supervisor's record is damaged, or this rank has checkpoints, but none of the step.
     """
     config = config if config is not None else Config.of_process()
     record = load_record(Path(config.run_dir))
@@ -158,8 +158,13 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
         if not attempt.resume_from:
             return None
         chosen, step = Path(attempt.resume_from), attempt.resume_step
-        choice = last_good(Path(folder), distrusted=record.distrusted, runs=record.runs(), only_step=step, rank=rank)
+        runs = record.runs()
+        with contextlib.suppress(StateError):  # a file that a user named may be of an earlier job
+            runs.add(load_manifest(manifest_path(chosen)).run)
+        choice = last_good(Path(folder), distrusted=record.distrusted, runs=runs, only_step=step, rank=rank)
         own = choice.manifest is not None and choice.manifest.rank == rank
+        if not own and step > 0 and rank in ranks_that_save(Path(folder), runs):
+            raise StateError(f"rank {rank} saves checkpoints in {folder}, but has no good one of step {step} there.")
         if not own:  # one rank writes for all, or nothing is known about the file but that it is there
             beside = Path(folder, chosen.name)
             return beside if step < 0 and beside.is_file() else chosen

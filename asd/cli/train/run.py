@@ -32,13 +32,18 @@ is installed in the Python of the training, NPU_ASD_ENABLE=1 python train.py doe
 With --ranks the environment of the training has ASD_DEVICE, the number of its device, and ASD_RESUME_FROM, the file to
 resume from, which `asd.operators.resume.checkpoint_to_resume(folder)` returns too. The state of the job is in
 ASD_RUN_DIR/supervisor.json, the output of the ranks in ASD_RUN_DIR/logs. The same command in the same folder continues
-a job that failed, without isolated devices. Devices are isolated by the rules of `asd handler`; `asd devices` lists
-them, and `asd devices release HOST DEVICE` releases one.
+a job that failed, without isolated devices, also under another number at the end of ASD_RUN. A new job begins at step
+1, or from the file ASD_RESUME_FROM if that is set. Devices are isolated by the rules of `asd handler`; `asd devices`
+lists them, and `asd devices release HOST DEVICE` releases one.
+
+A job hangs if no rank makes a step for the time of --hang-timeout and for three times its longest step; until the first
+step printed lines count too. SIGTERM, SIGHUP and Ctrl-C end it: the ranks get SIGTERM and have 30 s to save, until a
+second signal. SIGUSR1 and SIGUSR2 are passed on to the ranks.
 
 exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
 software or data, is unknown, or too many devices look faulty, and no device was isolated, 130 interrupted, 143 ended
-by SIGTERM."""
+by SIGTERM or SIGHUP."""
 
 _COUNT = whole_number(0, 100_000)
 _OPTIONS = ("spares", "devices", "max_restarts", "hang_timeout")

@@ -257,19 +257,19 @@ class Strikes:
         """Reads what may count: not revoked, not forgiven, and not of a step in which others were at fault too."""
         return [Strike(*row) for row in self._store.db.execute(_STRIKES.format(where), values)]
 
-    def suspects(self, now: float) -> list[str]:
-        """Returns the names of devices with a strike that was not transient, the latest last.
+    def suspects(self, now: float) -> list[tuple[str, str]]:
+        """Returns host and name of the devices with a strike that was not transient, the latest last.
 
         Where replays could not tell, one incident is no suspicion.
         """
         several = {number for number, found in self.of_all(now).items() if found.strikes > 1}
         rows = self._store.db.execute(
-            f"SELECT name, device.n, min({_UNCLEAR} AND rule NOT IN ('probe', 'audit', 'vendor')) "
+            f"SELECT host, name, device.n, min({_UNCLEAR} AND rule NOT IN ('probe', 'audit', 'vendor')) "
             "FROM strike JOIN device ON device.n = device WHERE revoked = '' AND verdict <> 'transient' "
             "AND time > max(?, cleared) AND time >= ? GROUP BY device.n ORDER BY max(time), max(strike.n)",
             (now - self._policy.window_seconds, self._store.number("ignore_before")),
         )
-        return [name for name, number, is_unclear in rows if not is_unclear or number in several]
+        return [(host, name) for host, name, number, is_unclear in rows if not is_unclear or number in several]
 
     def settle(self, now: float) -> list[int]:
         """Lets the strikes count that have waited long enough; returns their devices."""

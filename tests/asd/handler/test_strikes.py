@@ -86,7 +86,7 @@ def test_as_many_weights_that_differ_in_the_same_step_of_another_attempt_are_no_
 
 
 def test_a_device_is_suspect_until_what_it_did_is_known_to_be_over_or_is_forgiven(scene):
-    suspects = lambda: scene.handler.triage.strikes.suspects(scene.clock.now)  # noqa: E731
+    suspects = lambda: [name for _, name in scene.handler.triage.strikes.suspects(scene.clock.now)]  # noqa: E731
     tell(scene, 1, "Ascend:2", at=-2.0)
     tell(scene, 1, "Ascend:1", at=-1.0)
     assert suspects() == ["Ascend:2", "Ascend:1"]

@@ -187,6 +187,15 @@ def test_ranks_that_write_a_checkpoint_each_resume_from_a_step_that_all_have(tmp
     assert last_good(tmp_path, together=True).step == 2
 
 
+def test_a_rank_that_died_in_its_first_save_of_an_attempt_counts_among_those_that_save(tmp_path):
+    for rank in (0, 1):
+        save(tmp_path / f"rank{rank}", 2, rank=rank)
+    save(tmp_path / "rank0", 4, run="job+2")
+    assert last_good(tmp_path, together=True).step == 2
+    save(tmp_path / "rank0", 6, run="job+2")  # it goes on without the other, as after a restart with one rank
+    assert last_good(tmp_path, together=True).step == 6
+
+
 def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
     old = save(tmp_path, 2)
     old.unlink()

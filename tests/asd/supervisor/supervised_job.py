@@ -45,13 +45,17 @@ from asd.verdict import Level
 plan = json.loads(Path("plan.json").read_text())
 rank, device, run = int(os.environ["RANK_ID"]), int(os.environ["ASD_DEVICE"]), os.environ["ASD_RUN"]
 run_dir = Path(os.environ["ASD_RUN_DIR"])
-attempt = int(run.partition("+")[2] or 1)
-origin = Origin(run, rank, "here", f"CPU:{device}")
+attempt = int(run.rpartition("+")[2]) if "+" in run else 1
+origin = Origin(run, rank, plan.get("host", os.environ["ASD_NODE"]), f"CPU:{device}")
 log = EventLog(event_file(run_dir, rank))
 status = Status(origin=origin)
 resume = os.environ["ASD_RESUME_FROM"]
 made = json.loads(Path(resume).read_text()) if resume else []
 began = len(made)
+
+
+for number in plan.get("heed", []):
+    signal.signal(number, lambda number, _: print("got", number, flush=True))
 
 
 def tell(step, kind, level, **more):
@@ -87,7 +91,8 @@ for step in range(len(made) + 1, 9):
                 sys.exit(1)
     made.append(step)
     status.step, status.steps = step, status.steps + 1
-    write_whole(status_file(run_dir, rank), status.to_json())
+    if step > plan.get("unwatched", 0):
+        write_whole(status_file(run_dir, rank), status.to_json())
     if rank == 0 and step % 2 == 0:
         file = run_dir / "kept" / f"{run}-step{step}.ckpt"
         file.parent.mkdir(exist_ok=True)
@@ -96,7 +101,7 @@ for step in range(len(made) + 1, 9):
         health.proofs |= PROOFS if step == plan.get("verified") else set()
         write_manifest(file, step=step, origin=origin, health=health)
     print("step", step, flush=True)
-    time.sleep(plan.get("pause", 0))
+    time.sleep(plan.get("pauses", {}).get(str(step), plan.get("pause", 0)))
 print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)
 """
 
@@ -116,7 +121,8 @@ class Workplace:
         }
         self.mark = f"mark-{folder.name}-{os.getpid()}"
         python_path = str(Path(asd.__file__).parents[1])
-        self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "SUPERVISOR_TEST": self.mark}
+        self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "ASD_NODE": "here"}
+        self.environ["SUPERVISOR_TEST"] = self.mark
 
     def plan(self, *faults, **more):
         """What goes wrong."""

@@ -8,6 +8,7 @@ from asd.config import visible_devices
 from asd.origin import device_name, mounted_chips
 from asd.supervisor.own_handler import Devices
 from asd.supervisor.processes import launch
+from asd.supervisor.record import Attempt
 
 
 def test_the_first_devices_begin_and_of_two_suspects_the_older_suspicion_is_the_lesser():
@@ -59,8 +60,6 @@ def test_the_processes_of_a_job_in_a_container_are_told_what_cann_counts_there(t
     monkeypatch.setattr("asd.supervisor.processes.mounted_chips", lambda: [3, 5, 6])
     launcher = tmp_path / "msrun"
     launcher.touch(mode=0o700)
-    _, environ = launch(
-        [str(launcher)], {"PATH": str(tmp_path)}, devices=[3, 6], run="job", resume=("", 0), folder=tmp_path
-    )
+    _, environ = launch([str(launcher)], {"PATH": str(tmp_path)}, Attempt("job", [3, 6]), tmp_path)
     assert environ["ASD_DEVICES"] == "3,6"
     assert environ["ASCEND_RT_VISIBLE_DEVICES"] == "0,2"

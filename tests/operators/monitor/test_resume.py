@@ -61,6 +61,21 @@ def test_under_a_supervisor_all_ranks_take_the_step_that_it_chose(tmp_path):
     assert checkpoint_to_resume(tmp_path / "rank1", rank=1, config=config) == own[1, 4]
 
 
+def test_a_rank_with_checkpoints_of_its_own_never_gets_that_of_another(tmp_path):
+    """Its part of weights and moments is another one, as with ZeRO."""
+    save(tmp_path / "rank1", 2, rank=1)
+    chosen = save(tmp_path / "rank0", 4)
+    config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 1], str(chosen), 4))
+    with pytest.raises(StateError, match="rank 1 .* has no good one of step 4"):
+        checkpoint_to_resume(tmp_path / "rank1", rank=1, config=config)
+
+
+def test_of_the_step_in_a_file_of_an_earlier_job_that_a_user_named_each_rank_takes_its_own(tmp_path):
+    own = [save(tmp_path / f"rank{rank}", 4, rank, run="earlier") for rank in (0, 1)]
+    config = record(tmp_path, Attempt("job", [0, 1], str(own[0]), 4))
+    assert [checkpoint_to_resume(tmp_path / f"rank{rank}", rank=rank, config=config) for rank in (0, 1)] == own
+
+
 def test_a_rank_without_checkpoints_takes_that_of_the_rank_that_writes_for_all_and_none_of_another_job(tmp_path):
     save(tmp_path / "kept", 4, rank=1, run="other")
     chosen = save(tmp_path / "kept", 4)
