@@ -48,11 +48,6 @@ class Gate:
         self._monitor, self.active = weakref.ref(monitor), True
 
     @property
-    def updated(self) -> bool:
-        """Returns whether an optimizer was called between the last two reads."""
-        return self.updates > 0
-
-    @property
     def is_free(self) -> bool:
         """Returns whether its training has ended or its monitor no longer exists."""
         return not self.active or self._monitor is None or self._monitor() is None

@@ -23,12 +23,12 @@ class Accumulation(Part):
     def note(self, step: StepRecord) -> None:
         """Withholds the next update, if this step broke a limit and made no update."""
         gate, withheld = self.gate, self.gate.withholds
-        if gate.updated:
+        if gate.updates:
             self._flagged, gate.withholds = 0, False
         elif step.fatal is not None and self._flagged == 0 and gate.guards and not self._each_updates:
             # If every healthy step makes an update, a step without one was skipped by the training itself.
             self._flagged, gate.withholds = step.number, True
         if not step.events and step.readings:
-            self._each_updates = gate.updated and self._each_updates is not False
+            self._each_updates = gate.updates > 0 and self._each_updates is not False
         if gate.withholds is not withheld:
             self._write_limits()

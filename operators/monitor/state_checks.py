@@ -119,7 +119,7 @@ class StateChecks(Part):
         state, changes = self._state, self._updates.changes()
         if state is None or step.refused:
             return
-        if self.gate.updated:
+        if self.gate.updates:
             state.note(step.readings or (), self.gate.updates)
         if changes:
             self._judge_changes(step, state, changes)

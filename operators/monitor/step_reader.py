@@ -108,7 +108,7 @@ class StepReader(Part):
         if step.readings is None:
             step.readings = self.table.read(self.gate.sites, self.gate)
         self._report_fault(step)
-        if self.ranks.size > 1 and self.gate.updated:
+        if self.ranks.size > 1 and self.gate.updates:
             self._report_links(step)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
@@ -139,7 +139,7 @@ class StepReader(Part):
         if step.fatal is None and ((step.refused and step.scale != step.shown) or step.elsewhere or step.lost):
             self._follow(step)
         self.write_limits()
-        skipped = self.loss_scale.dynamic and not gate.updated and self.scale < step.scale  # by the loss scaler
+        skipped = self.loss_scale.dynamic and not gate.updates and self.scale < step.scale  # by the loss scaler
         if not step.readings and not skipped:
             self._problems.once(_NOTHING)
             monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
@@ -161,7 +161,7 @@ class StepReader(Part):
             step.readings or (),
             loss_scale=step.scale,
             # The scaler skips the optimizer of a step in which it saw an overflow itself.
-            overflow_expected=self.loss_scale.dynamic and not self.gate.updated,
+            overflow_expected=self.loss_scale.dynamic and not self.gate.updates,
             refused=step.refused,
             attribution=step.attribution,
             vanished=step.vanished,

@@ -346,8 +346,8 @@ class TrainingWatch:
             or self._vendor.is_on
         ):
             self._test_device(step)
-        self.rerun.forget(updated=gate.updated)
-        self.state.seal(updated=gate.updated)
+        self.rerun.forget(updated=gate.updates > 0)
+        self.state.seal(updated=gate.updates > 0)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of reruns
         if (step.fatal is not None or step.damage is not None) and not self.judging.tells_all(step):

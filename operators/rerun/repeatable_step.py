@@ -160,7 +160,8 @@ class RepeatableStep:
             self._kept, self._before = frozenset(self._changing), None
             self._find_parameters()
             self._at_sum, self._after = None, []
-        self._still = self._still or hashes_of(self._frozen)
+        if self._frozen and not self._still:
+            self._still = hashes_of(self._frozen)
         random_state.forget_draws()
         if self._size <= _MOST_KEPT:
             self._before = [to_host(parameter) for parameter in self._read], random_state.save()
