@@ -52,7 +52,7 @@ class AttemptWatch:
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = self._moved = time.monotonic()
+        self._progress = time.monotonic()
         self._moves, self._longest = 0, 0.0  # steps that were seen, and the longest time for one of them
         self._first_sign: float | None = None
         self._all_well: float | None = None
@@ -124,12 +124,12 @@ class AttemptWatch:
                 self._steps[path.name] = status.step
                 if 0 <= status.rank < len(self._devices):
                     self.ranks[status.rank] = Device(status.host, status.device, status.rank)
-                self._progress = time.monotonic()
+                before, self._progress = self._progress, time.monotonic()
                 if status.steps and status.step > self.step:
-                    self.step, last, self._moved = status.step, self._moved, self._progress
+                    self.step = status.step
                     self._moves += 1
                     # The first one may have compiled; it counts only until there is another one.
-                    self._longest = max(self._moved - last, self._longest if self._moves > 2 else 0.0)
+                    self._longest = max(self._progress - before, self._longest if self._moves > 2 else 0.0)
 
 
 def _in_words(code: int) -> str:

@@ -57,13 +57,13 @@ class CheckpointWatch:
             if latest and latest != self._seen[id(writer)]:
                 self._seen[id(writer)] = latest
                 files.append(Path(latest))
-        self._begun += [(file, step) for file in files]
+        self._begun = [*self._begun, *((file, step) for file in files)][-_MOST_BEGUN:]
         return files
 
     def complete_files(self) -> list[tuple[Path, int]]:
         """Files of which the writing has ended since the last call, each with the last step before it."""
         done = [each for each in self._begun if each[0].exists()]
-        self._begun = [each for each in self._begun if each not in done][-_MOST_BEGUN:]
+        self._begun = [each for each in self._begun if each not in done]
         return done
 
     @staticmethod

@@ -77,7 +77,7 @@ class StepMonitor(Callback):
             _warn_once(newer)
         self._declared: dict[int, Step] = {}
         self._sunk: Step | None = None
-        self._is_entered = False
+        self._entered = 0  # times: `Model.fit` enters callbacks for each evaluation too
         self._training = TrainingWatch(
             self.config,
             loss_scale=loss_scale,
@@ -258,21 +258,23 @@ class StepMonitor(Callback):
         self._training.save_new_states()
 
     def __enter__(self) -> "StepMonitor":
-        self._is_entered = True
+        self._entered += 1
         return self
 
     @shielded
     def __exit__(self, *err: Any) -> None:
         """Saves the state of a last checkpoint, which other callbacks may write at the end, and closes the monitor."""
+        self._entered -= 1
         if not any(err):
             self._training.save_new_states()
-        self.close()
+        if any(err) or not self._entered:
+            self.close()
 
     @shielded
     def on_train_end(self, run_context: Any) -> None:
         """Saves the state of a last checkpoint, and closes the monitor where nothing calls `__exit__` later."""
         self._training.save_new_states()
-        if not self._is_entered:
+        if not self._entered:
             self.close()
 
 

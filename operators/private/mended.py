@@ -52,10 +52,10 @@ def _marked(update: Any, parameter: Parameter, loaded: Parameter, *args: Any, **
     setattr(parameter, FILE, getattr(loaded, FILE, None))
 
 
-def _loading(load: Any, cell: nn.Cell, found: Mapping[str, Any], prefix: str, *args: Any) -> None:
-    load(cell, found, prefix, *args)
+def _loading(load: Any, cell: nn.Cell, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+    load(cell, state_dict, prefix, *args, **kwargs)
     for name, parameter in cell.parameters_and_names(expand=False):
-        if prefix + name in found:
+        if prefix + name in state_dict:
             setattr(parameter, _LOADED, True)
 
 

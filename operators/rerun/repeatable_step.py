@@ -103,7 +103,7 @@ class RepeatableStep:
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
-        self._changing, self._kept = set[int](), frozenset[int]()  # ids of untrained Parameters that do change
+        self._changing, self._changed = set[int](), ""  # ids of untrained Parameters that do; one that the step changed
         self._users_before: Any = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
@@ -156,8 +156,7 @@ class RepeatableStep:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self.obstacle_to_such()
         self.step, self._is_current = step, True
-        if is_new or self._changing - self._kept:
-            self._kept, self._before = frozenset(self._changing), None
+        if is_new:
             self._find_parameters()
             self._at_sum, self._after = None, []
         if self._frozen and not self._still:
@@ -206,7 +205,7 @@ class RepeatableStep:
 
     def forget(self, *, updated: bool) -> None:
         """Forgets the step that is over; after an update gradients accumulate from zero."""
-        self._is_current, self._left = False, []
+        self._is_current, self._left, self._changed = False, [], ""
         if updated:
             self._at_sum, self._after = None, []
         elif not self._adds_up:
@@ -231,6 +230,14 @@ class RepeatableStep:
         """Returns why the last step must not be re-run, or an empty text."""
         return self.obstacle_to_such() or self._written_since() if self._is_current else _UNDECLARED
 
+    def obstacle_later(self) -> str:
+        """Returns why no later step will be re-run, or an empty text; call it after the first step."""
+        reason, changed = self.obstacle(), self._changed
+        if changed:  # it is kept from now on
+            self._changed = ""
+            reason, self._changed = self.obstacle(), changed
+        return reason
+
     def _written_since(self) -> str:
         hashes = hashes_of(self._updated) if self._left else []
         written = [each.name for each, then, now in zip(self._updated, self._left, hashes, strict=False) if then != now]
@@ -246,7 +253,8 @@ class RepeatableStep:
     def can_be_searched(self, step: Step) -> bool:
         """Returns whether it is known before `step` runs if it must not be re-run."""
         is_graph = isinstance(step.run, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE
-        return self.step is not None or (is_graph and step.fetch is None)
+        # What is thought frozen is known not to change after a step.
+        return self.step is not None or (is_graph and step.fetch is None and not self._frozen)
 
     def obstacle_before(self) -> str:
         """Returns why a graph that has not run yet must not be re-run, or an empty text; compiles it."""
@@ -279,13 +287,16 @@ class RepeatableStep:
     def _find_obstacle(self) -> str:
         if self.step is None:
             return _UNDECLARED
-        if self._before is None:
+        if self._before is None or self._size > _MOST_KEPT:
             return self._too_much()
         now = hashes_of(self._frozen) if self._still else []
         changed = [each for each, old, new in zip(self._frozen, self._still, now, strict=False) if old != new]
-        self._changing |= {id(each) for each in changed}
         if changed:
-            return f"{changed[0].name} has changed, which is not trained"
+            self._changed = changed[0].name
+            self._changing |= {id(each) for each in changed}
+            self._find_parameters()
+        if self._changed:
+            return f"{self._changed} has changed, which is not trained"
         if self._counted:
             return f"Python changes {self._counted} in a step: declare that by watch_step(step, save=..., restore=...)"
         if self.updates_outside:

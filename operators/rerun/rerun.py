@@ -119,7 +119,7 @@ class Rerun(Part):
         """Reports whether steps are re-run, or why not; much of that is known after the first step only."""
         settings = (("ASD_OPTIONS:replay", self.attributes), ("ASD_OPTIONS:confirm", self.confirms))
         asking = [name for name, asks in settings if asks]
-        reason = self._why_not if self.again is None else self.again.obstacle() if after_first_step else ""
+        reason = self._why_not if self.again is None else self.again.obstacle_later() if after_first_step else ""
         for name in asking if reason else ():
             self.monitor.protections.lacks(name, f"no step is re-run: {reason}")
         share = f"of {100 * self._config.confirm:.3g} % of the steps at most"

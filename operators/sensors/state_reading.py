@@ -26,7 +26,7 @@ class StateReading:
 
     def __init__(self, state: OptimizerState, untrained: Sequence[Parameter] = ()) -> None:
         self._state, self._untrained = state, untrained
-        self._infinite = set[int]()  # ids of untrained ones that are so from the first step on, as a mask may be
+        self._infinite: set[int] | None = None  # ids of untrained ones that are so from the first step on, as a mask
 
     def read(self, steps: int, most_changed: float) -> Tensors:
         """Returns the current values of each tensor.
@@ -63,10 +63,12 @@ class StateReading:
         for i, least in zip(squares, smallest, strict=True):
             values[i][f"min_{kinds[i]}"] = float(least)
         self._state.largest[weights] = largest[: len(weights)]
+        wild = {id(each) for each, value in zip(self._untrained, others, strict=True) if not np.isfinite(value)}
+        known = self._infinite = wild if self._infinite is None else self._infinite
         for each, value in zip(self._untrained, others, strict=True):
             if np.isfinite(value):
-                self._infinite.discard(id(each))
-            elif id(each) not in self._infinite:
+                known.discard(id(each))
+            elif id(each) not in known:
                 told[each.name] = {"untrained": np.nan}, {}
         return told
 

@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import assert_same_bits, batch, fill, values
-from mindspore import nn, ops
+from mindspore import Parameter, nn, ops
 
 from asd import Config, Level
 from asd.operators import StepMonitor
@@ -122,6 +122,35 @@ def test_on_a_device_the_first_step_after_each_start_is_audited(mode, tmp_path, 
         states.append(values(training.net.get_parameters()))
         assert ("alike bit for bit" in training.told) is audited
     assert_same_bits(*states)
+
+
+class Counting(nn.Cell):
+    """Counts its steps in a Parameter that is not trained, beside frozen weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(8, 4)
+        self.count = Parameter(np.zeros(4, np.float32), name="count", requires_grad=False)
+        self.frozen = Parameter(np.ones(300_000, np.float32), name="frozen", requires_grad=False)
+
+    def construct(self, x):
+        ops.assign_add(self.count, ops.ones_like(self.count))
+        return self.dense(x) * self.frozen[:4]
+
+
+def test_what_steps_write_beside_large_frozen_weights_is_written_once_by_an_audited_step(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "FIRST", {})
+    net = fill(Counting())
+    net.count.set_data(ops.zeros_like(net.count))
+    optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9)
+    cell = nn.TrainOneStepCell(net, optimizer)
+    monitor = StepMonitor(Config(enable=1, on_anomaly="skip", run_dir=str(tmp_path)), sinks=[])
+    monitor.attach(cell, optimizer)
+    step, before = monitor.watch_step(cell), net.count.asnumpy().copy()
+    for number in range(1, 16):
+        monitor.step(step(batch(number)))
+        assert (net.count.asnumpy() - before).tolist() == [number] * 4
+    assert {"replay", "audit"} <= set(monitor.monitor.protections.on)
 
 
 @pytest.mark.parametrize("of_mindspore", [True, False])
