@@ -47,7 +47,7 @@ ROOMS = (
     Room("asd/dumps", ("asd/dumps",), 5000, 5000),
     Room("asd/cli", ("asd/cli",), 2800, 2800),
     Room("operators", ("operators",), 7350, 7000),
-    Room("operators/rerun and the like", RERUN, 3610, 3600),
+    Room("operators/rerun and the like", RERUN, 3625, 3600),
     Room("drills", DRILL, 2010, 1200),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2987, 3000),
     Room(
