@@ -451,7 +451,8 @@ class TrainingWatch:
 
     def close(self) -> None:
         """Removes the guard's limits and marks the training as ended."""
-        self._forgotten.look()
+        if self.monitor is None or self.judging.ranks.lost is None:  # else the device waits for an exchange that never ends
+            self._forgotten.look()
         self._let_go()
         found, self.judging.found = self.judging.found, None
         if found is not None:  # no update came after it
@@ -468,7 +469,7 @@ class TrainingWatch:
             self._vendor.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
-            if self.judging.ranks.lost is None:  # else the device waits for an exchange that never ends
+            if self.judging.ranks.lost is None:  # as above
                 self._table.arm(False, self._gate)
             self.monitor.end()
 

@@ -132,7 +132,7 @@ def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(r
                 process.communicate()
     lost = told(log.read_text())[-1]
     assert (lost["step"], lost["lost"]) == (4, [1])
-    what, least, most = ("has died", 1, 10) if story == "kill" else ("is stopped", 24, 40)
+    what, least, most = ("has died", 1, 10) if story == "kill" else ("is stopped", 24, 29)
     assert least < lost["waited"] < most
     sentence = next(line for line in log.read_text().splitlines() if line.startswith("asd.errors.RankLostError: "))
     assert all(word in sentence for word in ("rank 0 ", "rank 1 (process ", what))
