@@ -451,7 +451,8 @@ class TrainingWatch:
 
     def close(self) -> None:
         """Removes the guard's limits and marks the training as ended."""
-        if self.monitor is None or self.judging.ranks.lost is None:  # else the device waits for an exchange that never ends
+        # Where a rank was given up the device waits for an exchange that never ends.
+        if self.monitor is None or self.judging.ranks.lost is None:
             self._forgotten.look()
         self._let_go()
         found, self.judging.found = self.judging.found, None
