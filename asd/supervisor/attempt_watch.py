@@ -84,7 +84,7 @@ class AttemptWatch:
         """Reads new output, events and steps."""
         for line in self._output.poll():
             self._tell(self._logs.get(line.path, 0), line.text)
-            if not self._moves:  # it may compile for long, or make steps that nobody judges
+            if not self._moves:  # it may compile for long, or make unjudged steps
                 self._progress = time.monotonic()
         while lines := self._follower.poll():
             for line in lines:

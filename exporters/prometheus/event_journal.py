@@ -73,7 +73,7 @@ class EventJournal:
 
     @property
     def read(self) -> int:
-        """The number of the last event that somebody who pulls has; -1 while nobody pulls."""
+        """The number of the last event that a reader has; -1 without a reader."""
         return self._read if self._monotonic() - self._asked < _GONE_SECONDS else -1
 
     @property

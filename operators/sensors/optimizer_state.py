@@ -59,11 +59,8 @@ class OptimizerState:
         shares, scales = list[tuple[float, float]](), list[float]()
         self._steps_of_rate: list[tuple[float, bool] | None] = []
         for member in self._members:
-            kinds, count, own = (
-                self._find(member, number, groups),
-                len(getattr(member, "parameters", ())),
-                _shares(member),
-            )
+            kinds, own = self._find(member, number, groups), _shares(member)
+            count = len(getattr(member, "parameters", ()))
             keeps_more = not all(_FIRST_MOMENT.search(each) or _SECOND_MOMENT.search(each) for each in kinds)
             # An Adam that keeps more, as averages of weights, may put that into the weights.
             self._steps_of_rate += [None if own is not None and keeps_more else _step_of_rate(member)] * count
