@@ -7,8 +7,6 @@ parser is Python's own: file names may not be valid Unicode, and `msgspec.json` 
 import functools
 import json
 import math
-import os
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -20,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from asd.errors import StateError
+from asd.regular_file import read_regular
 
 _T = TypeVar("_T")
 _LARGEST = sys.float_info.max
@@ -82,18 +81,9 @@ def load(path: Path, name: str, valid: str, *, version: int | None = None, most:
         StateError: The file cannot be read, is too large, or has other content.
     """
     try:
-        # A pipe in place of a file does not block.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise StateError(f"{name} {path} can't be read: it is no regular file.")
-            size, text = found.st_size, b""
-            if size <= most:
-                text = file.read()
+        text = read_regular(path, most, links=True)
     except OSError as error:
         raise StateError(f"{name} {path} can't be read: {error.strerror or error}.") from error
-    if size > most:
-        raise StateError(f"{name} {path} has {size} bytes; the limit is {most}.")
     try:
         data = json.loads(text.decode())
     except (ValueError, RecursionError) as error:

@@ -5,15 +5,15 @@ half of either. A lock is a file that is held open: it ends with the process, ho
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from asd.regular_file import open_regular
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
 
@@ -79,53 +79,6 @@ def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Itera
         sync(path.parent)
 
 
-def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
-    """Opens a file that is to be changed: only a regular one, and never through a symbolic link.
-
-    Otherwise anybody who may write into the folder could truncate or overwrite other files of this user. A pipe or a
-    device does not block.
-
-    Links before its last part are followed. `flags` are those of `os.open`, `mode` is that of a new file.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file. The error names `path`.
-    """
-    try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
-    except OSError as error:
-        if error.errno == errno.ELOOP and Path(path).is_symlink():
-            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed", str(path)) from None
-        raise
-    return _regular(descriptor, path)
-
-
-def open_to_read(path: Path, *, links: bool = True) -> int:
-    """Returns a descriptor to read from; a pipe in place of a file does not block.
-
-    Raises:
-        OSError: It cannot be opened, or is a symbolic link and `links` is false.
-    """
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
-
-
-def read_regular(path: Path, *, links: bool = True) -> bytes:
-    """Returns the content of a regular file; a pipe or a device does not block.
-
-    Raises:
-        OSError: It cannot be read, or is no regular file. The error names `path`.
-    """
-    descriptor = open_to_read(path) if links else open_own(path, os.O_RDONLY)
-    with open(_regular(descriptor, path), "rb") as file:
-        return file.read()
-
-
-def _regular(descriptor: int, path: Path | str) -> int:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return descriptor
-
-
 def sync(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,14 +91,14 @@ def sync(path: Path) -> None:
 def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: bool = False) -> int:
     """Takes the lock in the file `path`; closing the returned descriptor releases it.
 
-    The file is made if it does not exist, and opened as `open_own` does. `owner` tells others who
-    has it; `by_process` is that of `lock`.
+    The file is made if it does not exist, and opened by `open_regular`. `owner` tells others who has it;
+    `by_process` is that of `lock`.
 
     Raises:
         HeldError: Another process holds it.
         OSError: The file cannot be opened, or its file system has no locks.
     """
-    descriptor = open_own(path, os.O_RDWR | os.O_CREAT, mode)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, mode)
     held = False
     try:
         held = lock(descriptor, by_process=by_process)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from asd.rundir.disk import open_to_read
+from asd.regular_file import open_regular
 from asd.rundir.follow_cursor import (
     UNSEEN,
     Cursor,
@@ -103,7 +103,7 @@ class Follower:
         """Returns the last line of each file that has no line feed yet; it does not count as read."""
         found = []
         for key, (path, _) in self._found.items():
-            with contextlib.suppress(OSError), open(open_to_read(path, links=self._links), "rb") as file:
+            with contextlib.suppress(OSError), open(open_regular(path, links=self._links), "rb") as file:
                 cursor = self._cursors.get(key)
                 raw = os.pread(file.fileno(), self._longest + 1, offset := cursor.offset if cursor else 0)
                 if (
@@ -217,7 +217,7 @@ class Follower:
             cursor.path, cursor.missing, self._state = str(path), 0, None
         if status.st_size == 0 if cursor is None else cursor.seen == (status.st_size, status.st_mtime_ns):
             return True
-        descriptor = open_to_read(path, links=self._links)
+        descriptor = open_regular(path, links=self._links)
         try:
             if _key_of(os.fstat(descriptor)) != key:
                 return False

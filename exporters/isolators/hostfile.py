@@ -14,6 +14,7 @@ from typing import NamedTuple
 from asd.errors import ConfigError, IsolationError, and_more
 from asd.exporters.isolators.marks import event_mark, label, marks_in, reason_for
 from asd.isolator import Device, IsolationOwner
+from asd.regular_file import read_regular
 from asd.rundir.disk import write_whole
 
 _HOST = re.compile(r"[^\s:#=\[\]]+")
@@ -28,7 +29,6 @@ class _Lists(NamedTuple):
     hosts: list[str]  # the hosts in the source
     gone: set[str]  # hosts that somebody commented out in the source
     marks: dict[str, dict[str, str]]  # by host that the output leaves out, the devices behind it, each with its event
-    written: str | None  # text of the output; None before the first one
 
 
 class HostFile:
@@ -94,7 +94,6 @@ class HostFile:
 
     def _read(self) -> _Lists:
         lines = _text(self._source).splitlines()
-        written = _text(self._output) if self._output.exists() else None
         named = [(line.strip(), _host_of(line.strip())) for line in lines]
         for text, host in named:
             if text and not text.startswith("#") and not host:
@@ -104,10 +103,10 @@ class HostFile:
         hosts = dict.fromkeys(host for text, host in named if host and not text.startswith("#"))
         gone = {host for text, host in named if text.startswith("#")} - hosts.keys()
         marks = {}
-        for line in (written or "").splitlines():
+        for line in _text(self._output).splitlines() if self._output.exists() else ():
             if match := _OURS.fullmatch(line):
                 marks[_host_of(match[2].strip())] = marks_in(match[1])
-        return _Lists(lines, list(hosts), gone, marks, written)
+        return _Lists(lines, list(hosts), gone, marks)
 
     def _write(self, found: _Lists) -> None:
         """Writes the output that the marks require, atomically."""
@@ -143,9 +142,7 @@ def _marked(line: str, out: Mapping[str, str]) -> str:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"{path} has more than {_LARGEST} bytes")
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, _LARGEST, links=True).decode()
     except OSError as error:
         raise ValueError(f"{path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

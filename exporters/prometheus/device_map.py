@@ -19,6 +19,7 @@ import msgspec
 from asd.config import version_in
 from asd.errors import ConfigError
 from asd.origin import UNKNOWN, Hardware, Short
+from asd.regular_file import read_regular
 
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
 _OPTION = "--device-map"
@@ -74,8 +75,7 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
         ConfigError: The file cannot be read or has other content; the message names the reason.
     """
     try:
-        with path.open("rb") as file:
-            entries = msgspec.json.decode(file.read(_MOST_BYTES), type=dict[_Number, _Entry])
+        entries = msgspec.json.decode(read_regular(path, _MOST_BYTES, links=True), type=dict[_Number, _Entry])
     except OSError as error:
         raise ConfigError(_OPTION, str(path), f"{error.strerror or error}; {_VALID}") from error
     except ValueError as error:

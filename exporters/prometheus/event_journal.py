@@ -18,7 +18,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.exporters.http.event_query import Page
 from asd.handler.inputs.cursor import CURSOR, MOST_ANSWER_BYTES
-from asd.rundir.disk import open_own
+from asd.regular_file import open_regular
 
 _MOST_BYTES = 200 << 20  # of the events that are kept: about 200,000
 _SLACK = 64  # a share more than the most before the oldest are dropped
@@ -220,8 +220,8 @@ class EventJournal:
     def _connect(self) -> sqlite3.Connection:
         for name in (f"{self.path}-wal", f"{self.path}-shm"):
             with contextlib.suppress(FileNotFoundError):
-                os.close(open_own(name, os.O_RDONLY))
-        os.close(open_own(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                os.close(open_regular(name))
+        os.close(open_regular(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         db = sqlite3.connect(self.path, _PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")  # no memory is shared, as no file system of a network has it

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asd.exporters.pictures.values import Point
-from asd.rundir.disk import read_regular
+from asd.regular_file import read_regular
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_CSV = 64 << 20  # bytes
@@ -81,11 +81,7 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
 def _read_values(bundle: SavedBundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
     path, bad = bundle.path / "values.csv", 0
     try:
-        size = path.lstat().st_size
-        if size > _LARGEST_CSV:
-            unreadable[_short(path)] = f"it has {size:,} bytes; read are at most {_LARGEST_CSV:,}."
-            return
-        text = read_regular(path, links=False).decode(errors="replace").replace("\0", "")
+        text = read_regular(path, _LARGEST_CSV).decode(errors="replace").replace("\0", "")
         for row in csv.DictReader(text.splitlines(keepends=True)):
             point = _point(row)
             if point is None:

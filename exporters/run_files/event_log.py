@@ -11,7 +11,8 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.origin import Origin
-from asd.rundir.disk import lock, open_own, read_regular, sync
+from asd.regular_file import open_regular, read_regular
+from asd.rundir.disk import lock, sync
 from asd.rundir.names import event_file
 from asd.verdict import Level
 
@@ -125,11 +126,11 @@ class EventLog:
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_APPEND
         try:
-            self._descriptor = open_own(self._name, flags)
+            self._descriptor = open_regular(self._name, flags)
         except FileNotFoundError:
             made = [folder for folder in self.path.parents if not folder.exists()]
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = open_own(self._name, flags | os.O_CREAT)
+            self._descriptor = open_regular(self._name, flags | os.O_CREAT)
             for path in (self.path, *made):
                 _sync_folder(path.parent)
         status = os.fstat(self._descriptor)
@@ -176,7 +177,7 @@ def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]
         OSError: The file cannot be read.
     """
     events, reasons = [], passed_over if passed_over is not None else []
-    *lines, torn = read_regular(path, links=False).split(b"\n")
+    *lines, torn = read_regular(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             events.append(Event.from_json(line.decode(errors="replace")))

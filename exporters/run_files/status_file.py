@@ -15,8 +15,9 @@ from asd.event import Event
 from asd.judge.monitor import Monitor
 from asd.judge.status import Status
 from asd.origin import Origin
+from asd.regular_file import read_regular
 from asd.rundir import names as run_dir
-from asd.rundir.disk import HeldError, read_regular, take_lock, write_whole
+from asd.rundir.disk import HeldError, take_lock, write_whole
 from asd.verdict import Level
 
 _LOG = logging.getLogger("asd")
@@ -170,7 +171,8 @@ class StatusFiles:
             status = path.stat()
             stamp = status.st_mtime_ns, status.st_ino, status.st_size
             if known is None or known.stamp != stamp:
-                known = _Known(stamp, self._reduce(_load(path, status.st_size)))
+                text = read_regular(path, _MOST_BYTES).decode(errors="replace")
+                known = _Known(stamp, self._reduce(Status.from_json(text)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -178,12 +180,6 @@ class StatusFiles:
         except StateError as error:
             self.unreadable[str(path)] = str(error)
         return known
-
-
-def _load(path: Path, size: int) -> Status:
-    if size > _MOST_BYTES:
-        raise StateError(f"it has {size} bytes; the limit is {_MOST_BYTES}.")
-    return Status.from_json(read_regular(path, links=False).decode(errors="replace"))
 
 
 def open_status_file(config: Config, origin: Origin) -> StatusFile:

@@ -116,13 +116,14 @@ def test_only_a_file_that_is_not_there_is_none(tmp_path):
     [
         ("{", " is corrupt: Expecting "),
         ("[]", " is corrupt: it holds a list"),
+        ("\udcff", " is corrupt: 'utf-8'"),
         ('{"version": 2}', " has version 2"),
-        (" " * 99 + "{}", " has 101 bytes"),
+        (" " * 99 + "{}", " can't be read: it has 101 bytes; the limit is 100."),
     ],
 )
 def test_a_file_that_holds_something_else_is_named(tmp_path, content, reason):
     path = tmp_path / "a.json"
-    path.write_text(content)
+    path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(StateError) as caught:
         load(path, "thing", "one", version=1, most=100)
     assert str(caught.value).startswith(f"thing {path}{reason}")

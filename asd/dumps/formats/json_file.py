@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from asd.errors import StateError
+from asd.regular_file import open_regular
 
 _LONGEST = 1 << 28
 _PIECE = 1 << 16
@@ -22,17 +21,8 @@ _decode = json.JSONDecoder().raw_decode
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Opens a regular file for reading; raises for a pipe or a device, without blocking.
-
-    Raises:
-        StateError: It is not a regular file, or not UTF-8.
-        OSError: It cannot be read.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise StateError(f"{path} is not a regular file.")
-    with os.fdopen(handle, encoding="utf-8-sig") as file:
+    """Opens a regular file for reading; raises StateError where it is not UTF-8."""
+    with open(open_regular(path, links=True), encoding="utf-8-sig") as file:
         try:
             yield file
         except UnicodeDecodeError as error:

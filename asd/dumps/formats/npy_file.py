@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from asd.errors import StateError
+from asd.regular_file import open_regular
 
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _KINDS = "biufc"
@@ -105,8 +105,7 @@ class NpyFile(TensorFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A pipe would block the opener.
-        self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._handle = open_regular(path, links=True)
         try:
             self._read_header()
         except BaseException:
@@ -114,9 +113,7 @@ class NpyFile(TensorFile):
             raise
 
     def _read_header(self) -> None:
-        facts = os.fstat(self._handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise StateError(f"{self.path} is not a regular file.")
+        size = os.fstat(self._handle).st_size
         with os.fdopen(os.dup(self._handle), "rb") as file:
             try:
                 version = npy.read_magic(file)  # type: ignore[no-untyped-call]
@@ -136,8 +133,8 @@ class NpyFile(TensorFile):
         self.dtype = np.dtype("<u2") if self.is_bfloat16 else dtype
         if self.dtype.kind not in _KINDS:
             raise StateError(f"{self.path} holds elements of the type {dtype}, which are no numbers.")
-        if min(self.shape, default=0) < 0 or facts.st_size != self._offset + self.nbytes:
+        if min(self.shape, default=0) < 0 or size != self._offset + self.nbytes:
             raise StateError(
                 f"{self.path} is cut short or foreign: its header says {self.shape} of {dtype}, "
-                f"{self.nbytes} bytes, and {max(0, facts.st_size - self._offset)} follow."
+                f"{self.nbytes} bytes, and {max(0, size - self._offset)} follow."
             )

@@ -8,7 +8,6 @@ describe exactly one tensor is refused.
 import math
 import os
 import pickletools
-import stat
 import struct
 import zipfile
 import zlib
@@ -18,6 +17,7 @@ import numpy as np
 
 from asd.dumps.formats.npy_file import TensorFile
 from asd.errors import StateError
+from asd.regular_file import open_regular
 
 _TYPES = {
     "FloatStorage": "<f4",
@@ -54,10 +54,8 @@ class TorchFile(TensorFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._handle = open_regular(path, links=True)
         try:
-            if not stat.S_ISREG(os.fstat(self._handle).st_mode):
-                raise StateError(f"{path} is not a regular file.")  # noqa: TRY301
             with os.fdopen(os.dup(self._handle), "rb") as file, zipfile.ZipFile(file) as archive:
                 self._read_archive(archive)
         except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, struct.error, RuntimeError) as error:

@@ -18,6 +18,7 @@ from typing import Any
 from asd.dumps.record.config_object import ConfigObject
 from asd.dumps.record.not_done import COUNTS, NO_LEVEL, NOT_DONE, not_done
 from asd.errors import ConfigError
+from asd.regular_file import read_regular
 
 TASKS = ("statistics", "tensor", "md5", "overflow_check", "grad_probe")
 LEVELS = ("L0", "L1", "mix", "debug")
@@ -96,9 +97,7 @@ class DebuggerConfig:
             ConfigError: The file is missing, no JSON object, or has an unknown key or a wrong value.
         """
         try:
-            if Path(path).stat().st_size > MAX_BYTES:
-                raise ConfigError("config_path", str(path), f"it must be a file of at most {MAX_BYTES} bytes")
-            content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+            content = json.loads(read_regular(path, MAX_BYTES, links=True).decode("utf-8-sig"))
         except OSError as error:
             raise ConfigError(
                 "config_path", str(path), f"the file can't be read ({error.strerror or error})"

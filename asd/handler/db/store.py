@@ -9,7 +9,8 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.handler.db.schema import FLEET, OLDEST, SCHEMA, VERSION, take_over
-from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
+from asd.regular_file import open_regular
+from asd.rundir.disk import HeldError, take_lock, whole_file
 
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "software": 100_000, "outbox": 10_000, "cases": 10_000}
@@ -209,8 +210,8 @@ def _make_or_look(path: Path) -> None:
             _make(path)
         for name in (f"{path}-wal", f"{path}-shm"):
             with contextlib.suppress(FileNotFoundError):
-                os.close(open_own(name, os.O_RDONLY))
-        descriptor = open_own(path, os.O_RDONLY)
+                os.close(open_regular(name))
+        descriptor = open_regular(path)
         try:
             size = os.fstat(descriptor).st_size
         finally:

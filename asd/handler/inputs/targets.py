@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from asd.errors import ConfigError, StateError
 from asd.records import load
-from asd.rundir.disk import read_regular
+from asd.regular_file import read_regular
 
 _Content = TypeVar("_Content")
 _MOST_BYTES = 16 << 20
@@ -115,10 +115,7 @@ class FileTargets(WatchedFile[list[Target]]):
     def _read(self) -> list[Target]:
         setting = f"the file of agents {self.path}"
         try:
-            if self.path.stat().st_size > _MOST_BYTES:
-                raise ConfigError(setting, "", f"it may have {_MOST_BYTES} bytes")
-            data = json.loads(read_regular(self.path))
-            groups = msgspec.convert(data, list[_Group])
+            groups = msgspec.convert(json.loads(read_regular(self.path, _MOST_BYTES, links=True)), list[_Group])
         except OSError as error:
             raise ConfigError(setting, "", f"it can't be read: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:  # no JSON, or of another form
