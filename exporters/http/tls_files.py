@@ -8,14 +8,13 @@ Each is re-read when it or a file that it names has changed. Use a proxy for pas
 
 import logging
 import ssl
-from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.handler.inputs.agent_client import Access
-from asd.handler.inputs.targets import read_stamp
+from asd.handler.inputs.targets import WatchedFile
 
 _LOGGER = logging.getLogger("asd.exporter")
 _Settings = TypeVar("_Settings")
@@ -51,40 +50,19 @@ class WebSettings(NamedTuple):
     allowed_names: frozenset[str] = frozenset()  # alternative names of clients that may ask; empty for all
 
 
-class _TlsFile(Generic[_Settings]):
-    """File that is re-read when it or a file that it names has changed.
-
-    Args:
-        path: The file. Names of files in it are relative to its folder.
-
-    Raises:
-        ConfigError: The file or a file that it names cannot be read, or its content is not valid; the message names it.
-        UnsupportedError: PyYAML is not installed.
-    """
+class _TlsFile(WatchedFile[_Settings]):
+    """File of settings; names of files in it are relative to its folder. Raises UnsupportedError without PyYAML."""
 
     name = ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._files: tuple[Path, ...] = ()
-        self._settings = self._read()
-        self._seen = self._stamps()
+    kept = "the changed file is not used"
 
     def current(self) -> _Settings:
         """Returns the settings for a new connection; a change that is not valid is logged, and not used."""
-        seen = self._stamps()
-        if seen != self._seen:
-            self._seen = (
-                seen  # also when it fails: it is read again at the next change, as a key follows its certificate
-            )
-            try:
-                self._settings = self._read()
-            except (ConfigError, UnsupportedError) as error:
-                _LOGGER.warning("the changed %s is not used: %s", self.name, error)
-        return self._settings
-
-    def _read(self) -> _Settings:
-        raise NotImplementedError
+        before = self.problem
+        self.refresh()
+        if self.problem not in ("", before):
+            _LOGGER.warning("%s: %s", self.name, self.problem)
+        return self.content
 
     def _content(self, kind: type[Any]) -> Any:
         try:
@@ -105,8 +83,8 @@ class _TlsFile(Generic[_Settings]):
     def _load(self, context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:
         """Loads the certificates that the file names into a context."""
         folder = self.path.parent
-        self._files = tuple(folder / name for name in (certificate, key, authority) if name)
-        for file in self._files:
+        self.files = tuple(folder / name for name in (certificate, key, authority) if name)
+        for file in self.files:
             try:
                 file.read_bytes()
             except OSError as error:
@@ -126,9 +104,6 @@ class _TlsFile(Generic[_Settings]):
                 context.load_verify_locations(folder / authority)
         except (ssl.SSLError, OSError) as error:
             raise self._wrong(f"{authority} must hold certificates in PEM") from error
-
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [read_stamp(path) for path in (self.path, *self._files)]
 
     def _wrong(self, valid: str) -> ConfigError:
         return ConfigError(f"the {self.name}", str(self.path), valid)

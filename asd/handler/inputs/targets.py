@@ -65,36 +65,42 @@ def read_place(text: str, setting: str) -> tuple[str, int]:
 
 
 class WatchedFile(Generic[_Content]):
-    """File that is re-read when it changes.
+    """File that is re-read when it or a file that it names changes; raises ConfigError if it is not valid at first."""
 
-    Attributes:
-        content: Content of the file; the earlier content while a change is not valid.
-        problem: Reason why that is kept, in one sentence without a full stop; empty for none.
-
-    Raises:
-        ConfigError: It cannot be read or is not valid.
-    """
-
-    what = ""
+    kept = ""  # the sentence that begins with what a change that is not valid leaves as it was
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.problem = ""
-        self._seen = read_stamp(path)
+        self.problem = ""  # reason why the earlier content is kept, in one sentence without a full stop; empty for none
+        self.files: tuple[Path, ...] = ()  # files that it names
+        self._seen = self._stamps()
         self.content = self._read()
+        self._seen += map(_stamp, self.files)
 
     def refresh(self) -> None:
         """Re-reads the file if it has changed, or was not valid."""
-        seen = read_stamp(self.path)
+        seen = self._stamps()
         if seen != self._seen or self.problem:
             self._seen = seen
             try:
                 self.content, self.problem = self._read(), ""
             except ConfigError as error:
-                self.problem = f"the {self.what} stay as they were, for {str(error).removesuffix('.')}"
+                self.problem = f"{self.kept}, for {str(error).removesuffix('.')}"
 
     def _read(self) -> _Content:
         raise NotImplementedError
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in (self.path, *self.files)]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Returns a stamp that differs after a change of the file; None if it does not exist."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class FileTargets(WatchedFile[list[Target]]):
@@ -105,7 +111,7 @@ class FileTargets(WatchedFile[list[Target]]):
     Only the label `node` counts; without it the node is called like the target's host.
     """
 
-    what = "agents"
+    kept = "the agents stay as they were"
 
     def look(self) -> list[Target]:
         """Returns the agents in the file."""
@@ -127,19 +133,10 @@ class FileTargets(WatchedFile[list[Target]]):
         return list({target.place: target for target in targets}.values())
 
 
-def read_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Returns a stamp that differs after a change of the file; None if it does not exist."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 class FileJobs(WatchedFile[dict[str, frozenset[str]]]):
     """Jobs in a file, each with its hosts."""
 
-    what = "jobs"
+    kept = "the jobs stay as they were"
 
     def look(self) -> list[Target]:
         """Re-reads the file if it has changed; returns no agents."""
