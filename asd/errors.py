@@ -30,6 +30,29 @@ def and_more(names: Sequence[object], most: int = 3, between: str = ", ") -> str
     return between.join(map(str, names[:most])) + more
 
 
+def how_many(count: int, noun: str, plural: str = "") -> str:
+    """Returns `count` with its noun.
+
+    >>> how_many(2, "rank")
+    '2 ranks'
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def printable(text: str) -> str:
+    r"""Returns `text` for one line: without line breaks and control sequences, which names may contain.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
+        for letter in text
+    )
+
+
 class ASDError(Exception):
     """Base class of all errors of this package; each can be sent to another process."""
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from datetime import datetime, timezone
+from datetime import timezone
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ from msgspec import Meta
 from asd import fault_code, older
 from asd.errors import StateError
 from asd.origin import UNKNOWN, FromOrigin, Hardware, Origin
-from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time
+from asd.records import Count, Flag, Name, Number, Rank, Text, fill, floats, members, parse, plain, read_time, time_text
 from asd.verdict import Level
 
 CODE = fault_code.CHECK_FAIL
@@ -185,7 +185,7 @@ class Event(FromOrigin):
                 "source": f"/asd/{quote(self.run, safe='', errors='replace')}/{self.rank}",
                 "type": f"org.mindspore.asd.{self.kind}",
                 "subject": self.checkpoint or "detector",
-                "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
+                "time": time_text(self.time, "microseconds"),
                 "datacontenttype": "application/json",
                 "faultcode": self.code,
                 "data": plain(data),

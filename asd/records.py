@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -189,6 +189,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def time_text(seconds: float, timespec: str = "seconds") -> str:
+    """Returns a time in seconds since the epoch in ISO 8601, in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec=timespec)
 
 
 def read_time(text: str) -> datetime:

@@ -1,7 +1,6 @@
 """Record of each device, for people and programs to look at."""
 
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from asd.handler.decide.incidents import StrikeCount
 from asd.handler.decide.strikes import Strikes
 from asd.handler.model.policy import LIMIT, Policy
 from asd.origin import UNKNOWN, Hardware
+from asd.records import time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,11 @@ class DeviceRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields, ready for JSON."""
-        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
+        times = {name: getattr(self, name) for name in ("since", "tested", "next_try")}
+        times = {name: time_text(seconds) if seconds else None for name, seconds in times.items()}
         known = {**asdict(self), **asdict(self.hardware), **times, "health": self.health}
         del known["hardware"]
         return known | {"sound": self.sound if self.tested else None}
-
-
-def _moment(seconds: float) -> str | None:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else None
 
 
 def policy_of(store: Store) -> Policy:

@@ -9,11 +9,11 @@ from asd.dumps.compare.comparison import UNMATCHED, CallRows, ComparedRow
 from asd.dumps.compare.first_difference import Answer, Divergence
 from asd.dumps.compare.runs import Pair
 from asd.dumps.formats.slots import split_name
+from asd.errors import how_many
 from asd.exporters.pictures.markup import Html, name, number, tag
 from asd.exporters.report.document import document
 from asd.exporters.report.sections import section
 from asd.exporters.report.tables import Row, note, table
-from asd.exporters.report.words import counted
 
 _MOST_CALLS = 400  # calls that differ with all their rows; of further ones the page has the names
 _MOST_NAMES = 4000
@@ -54,7 +54,7 @@ def render(pair: Pair, calls: Sequence[CallRows], parents: Mapping[str, str | No
         tag("p", sentence, class_="lead"),
     ]
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(pair.verdicts.items()))
-    facts = f"{counted(pair.calls, 'call')}, {counted(pair.rows, 'row')} ({verdicts}), compared by {pair.mode}"
+    facts = f"{how_many(pair.calls, 'call')}, {how_many(pair.rows, 'row')} ({verdicts}), compared by {pair.mode}"
     found = pair.divergence
     first = next((call for call in calls if found is not None and found.call == call.name), None)
     return document(
@@ -139,7 +139,7 @@ def _modules(call: str, parents: Mapping[str, str | None]) -> list[str]:
 
 def _items(node: _Node, found: Divergence | None, budget: list[int]) -> Iterable[Html]:
     for part in node.parts.values():
-        words = f" {counted(part.count, 'call')}, {f'{part.differing:,} differ' if part.differing else 'alike'}"
+        words = f" {how_many(part.count, 'call')}, {f'{part.differing:,} differ' if part.differing else 'alike'}"
         told, budget[1] = tag("span", words, class_="note"), budget[1] - 1
         if not part.differing or (budget[1] < 0 and not part.has_first):
             yield tag("li", name(part.name), told, class_="differs" if part.differing else None)

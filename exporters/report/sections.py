@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from asd.errors import how_many
 from asd.event import Event
 from asd.exporters.pictures.chart import SPACE, mark
 from asd.exporters.pictures.markup import Html, name, number, tag, utc
 from asd.exporters.report.bundles import SavedBundle
 from asd.exporters.report.data import Rank, RunData, sort_of
 from asd.exporters.report.tables import Row, note, table
-from asd.exporters.report.words import counted
 
 _OPEN_RANKS, _MOST_RANKS, _MOST_EVENTS, _MOST_GRAVE, _MOST_BUNDLES = 24, 256, 300, 100, 40
 _MOST_OF_HOST = 26  # letters in a row of the events; the table of ranks has the whole name
@@ -92,7 +92,7 @@ def events_table(data: RunData, where: str) -> list[Html]:
     folders = {bundle.path.parts[-2:]: bundle for bundle in data.bundles}
     heads = ["Time", "Event", "Rank", "Device", "Step", "Checkpoint", "Value", "Limit", "What"]
     rows = [_event_row(data, data.events[i], folders, where) for i in sorted(kept)]
-    words = f"{counted(total, 'event')}, the newest last"
+    words = f"{how_many(total, 'event')}, the newest last"
     words += ": the first grave ones and the newest; the logs have the rest." if len(kept) < total else "."
     return [*note(words), *table(heads, rows)] if rows else []
 

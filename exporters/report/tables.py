@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from asd.errors import how_many
 from asd.exporters.pictures.markup import Html, name, number, tag
-from asd.exporters.report.words import counted
 
 
 class Row(NamedTuple):
@@ -33,7 +33,7 @@ def table(
 
 def fold(content: Sequence[Html], count: int, noun: str, left: int) -> list[Html]:
     """Returns content that can be unfolded, with its size in a line; `left` more are not in the page."""
-    words = f"{counted(count, f'more {noun}')}{f' ({left:,} left out)' if left else ''}"
+    words = f"{how_many(count, f'more {noun}')}{f' ({left:,} left out)' if left else ''}"
     return [tag("details", tag("summary", words), content)] if content else []
 
 

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
+from asd.errors import how_many
 from asd.exporters.pictures.markup import Html, name, number, tag
 from asd.exporters.pictures.values import Point, nearness, plot_values
 from asd.exporters.report.bundles import read_histories
 from asd.exporters.report.data import SORTS, Rank, RunData
 from asd.exporters.report.tables import Row, fold, note, table
-from asd.exporters.report.words import counted
 from asd.origin import Origin
 from asd.rundir.names import evidence_folder
 
@@ -47,7 +47,7 @@ def _figure(data: RunData, folder: str, rank: int, site: str, points: Sequence[P
     broken = sum(point.level == "first" for point in points)
     finite = [point.value for point in points if math.isfinite(point.value)]
     words = [
-        f"{counted(broken, *SORTS['first'])}" if broken else "",
+        f"{how_many(broken, *SORTS['first'])}" if broken else "",
         f"largest {number(max(finite))}" if finite else "no finite value",
         f"last {number(points[-1].value)}",
         f"limit {number(points[-1].limit)}" if math.isfinite(points[-1].limit) else "no limit yet",

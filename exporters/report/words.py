@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from asd.errors import and_more
+from asd.errors import and_more, how_many
 from asd.event import Event
 from asd.exporters.pictures.markup import number, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
@@ -38,7 +38,7 @@ def verdict_on(data: RunData) -> RunVerdict:
     steps = max((rank.last_step for rank in data.ranks), default=0)
     if checks:
         lead = f"No {'first-level ' if data.count('second') else ''}anomaly in {checks:,} checks of "
-        lead += f"{counted(len(data.ranks), 'rank')}{f', up to step {steps:,}' if steps else ''}."
+        lead += f"{how_many(len(data.ranks), 'rank')}{f', up to step {steps:,}' if steps else ''}."
     elif data.ranks and not more:
         lead = "Nothing was checked yet."
     elif data.ranks:
@@ -49,15 +49,6 @@ def verdict_on(data: RunData) -> RunVerdict:
     if not more:
         return RunVerdict("good" if checks else "unknown", "No anomaly" if checks else "Nothing checked", lead, more)
     return RunVerdict("warn", "Needs a look", f"{more[0]} {lead}", more[1:])
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Returns `count` with its noun.
-
-    >>> counted(2, "rank")
-    '2 ranks'
-    """
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _named(rank: Rank) -> str:
@@ -75,9 +66,9 @@ def _first_level(data: RunData) -> str:
     hit = [rank for rank in data.ranks if rank.count("first")]
     total, known = data.count("first"), [event for event in data.events if sort_of(event) == "first"]
     devices, runs = len({(rank.host, rank.device) for rank in hit}), len({rank.run for rank in hit})
-    where = "on " + (_listed(map(_named, hit)) if devices == 1 else counted(devices, "device"))
-    where += f" in {counted(runs, 'run')}" if runs > 1 else ""
-    lead = f"{counted(total, *SORTS['first'])} {where}"
+    where = "on " + (_listed(map(_named, hit)) if devices == 1 else how_many(devices, "device"))
+    where += f" in {how_many(runs, 'run')}" if runs > 1 else ""
+    lead = f"{how_many(total, *SORTS['first'])} {where}"
     if not known:
         return f"{lead}; {'its event is' if total == 1 else 'their events are'} not in the logs."
     order = {run: i for i, run in enumerate(data.runs)}
@@ -137,7 +128,7 @@ def _second_level(data: RunData) -> list[str]:
         return []
     where = _listed(_named(rank) for rank in data.ranks if rank.count("second"))
     return [
-        f"{counted(total, *SORTS['second'])}, which {'is a warning' if total == 1 else 'are warnings'}, on {where}."
+        f"{how_many(total, *SORTS['second'])}, which {'is a warning' if total == 1 else 'are warnings'}, on {where}."
     ]
 
 
@@ -195,7 +186,7 @@ def _problems(data: RunData) -> list[str]:
         said = _listed(f"“{reason[:200]}”" for reason, _ in reasons.most_common())
         where = _listed(_named(rank) for rank in data.ranks if rank.count("problem"))
         sentences.append(
-            f"The detector itself had {counted(total, 'problem')} on {where}{f': {said}' if said else ''}."
+            f"The detector itself had {how_many(total, 'problem')} on {where}{f': {said}' if said else ''}."
         )
     dropped: Counter[str] = Counter()
     for rank in data.ranks:
@@ -203,7 +194,7 @@ def _problems(data: RunData) -> list[str]:
             {sink: count for sink, count in (rank.status.dropped if rank.status else {}).items() if count > 0}
         )
     if dropped:
-        sinks = ", ".join(f"{sink} {counted(count, 'time')}" for sink, count in dropped.most_common())
+        sinks = ", ".join(f"{sink} {how_many(count, 'time')}" for sink, count in dropped.most_common())
         sentences.append(f"Not everything could be handed on; it failed in {sinks}.")
     return sentences
 
@@ -212,13 +203,14 @@ def _missing(data: RunData) -> list[str]:
     sentences = []
     missing = data.count("first") - sum(rank.events["first"] for rank in data.ranks)
     if 0 < missing < data.count("first"):
-        sentences.append(f"The events of {counted(missing, *SORTS['first'])} that were counted are not in the logs.")
+        sentences.append(f"The events of {how_many(missing, *SORTS['first'])} that were counted are not in the logs.")
     if data.unreadable:
-        sentences.append(f"{counted(len(data.unreadable), 'file')} could not be read to the end; they are named below.")
+        files = how_many(len(data.unreadable), "file")
+        sentences.append(f"{files} could not be read to the end; they are named below.")
     return sentences
 
 
 def _at_most(sentences: list[str], noun: str) -> list[str]:
     if len(sentences) <= _MOST_NAMED:
         return sentences
-    return [*sentences[:_MOST_NAMED], f"There are {counted(len(sentences) - _MOST_NAMED, 'more ' + noun)}."]
+    return [*sentences[:_MOST_NAMED], f"There are {how_many(len(sentences) - _MOST_NAMED, 'more ' + noun)}."]

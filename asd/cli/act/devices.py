@@ -5,14 +5,13 @@ import json
 import sys
 import time
 from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 
 from asd.cli.act.leading import check_leads
+from asd.cli.shared.aligned import aligned
 from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_run_dir, run_dir_of
-from asd.cli.shared.printable import aligned, printable
-from asd.errors import ConfigError
+from asd.errors import ConfigError, printable
 from asd.exporters.report.fleet import BY, Group, groups
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
@@ -21,6 +20,7 @@ from asd.handler.db.cases import Cases
 from asd.handler.db.fleet import Fleet
 from asd.handler.db.store import existing, state_file
 from asd.handler.device_record import DeviceRecord, device_records, policy_of
+from asd.records import time_text
 
 _EXAMPLES = """\
 Examples:
@@ -138,7 +138,7 @@ def _failure(each: DeviceRecord) -> str:
 
 
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else "-"
+    return time_text(seconds) if seconds else "-"
 
 
 def _row(each: DeviceRecord, *, replaced: bool) -> list[str]:

@@ -23,10 +23,9 @@ from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_l
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation import IsolationLog, open_isolator
 from asd.cli.shared.options import add_policy_arguments, read_policy
-from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
-from asd.errors import StateError
+from asd.errors import StateError, printable
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.act.clock import machine_uptime

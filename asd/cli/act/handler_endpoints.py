@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from asd.cli.shared.options import wrong
-from asd.cli.shared.printable import printable
-from asd.errors import ConfigError
+from asd.errors import ConfigError, printable
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
 

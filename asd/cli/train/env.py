@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from asd.cli.shared.aligned import aligned
 from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.options import add_run_dir, run_dir_of
-from asd.cli.shared.printable import aligned
 from asd.config import describe, unknown_variables
 from asd.errors import StateError, and_more
 from asd.exporters.run_files.liveness import Liveness

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from asd.cli.shared.aligned import aligned
 from asd.cli.shared.options import number, run_dir_of
-from asd.cli.shared.printable import aligned, printable
 from asd.cli.shared.progress import Bar
 from asd.config import Config
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError, StateError, printable
 from asd.rundir.recording import Recording
 from asd.tuning.proposal import Proposal, Replayed, propose
 

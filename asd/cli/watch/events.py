@@ -13,9 +13,9 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
+from asd.cli.shared.aligned import aligned
 from asd.cli.shared.options import add_run_dir, run_dir_of, whole_number
-from asd.cli.shared.printable import aligned, printable
-from asd.errors import StateError
+from asd.errors import StateError, printable
 from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files

@@ -20,7 +20,7 @@ from asd.dumps.compare.origin import Agrees, CallGraph, suffix_of
 from asd.dumps.compare.rounding import Rounding, pair_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import is_random, split_name
-from asd.errors import and_more
+from asd.errors import and_more, how_many
 
 
 class Answer(str, Enum):
@@ -90,11 +90,6 @@ class Divergence:
 def margin_of(apart: float, bound: float) -> str:
     """Returns a difference and its bound, as text."""
     return f"difference {apart:.2g}, rounding explains {bound:.2g}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Returns a number of things in words."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _bits(difference: BitDifference | None) -> str:
@@ -215,7 +210,7 @@ class FirstDifference:
         """Returns in words how many rows before a call are undecided; empty for none."""
         before = self._calls[: self._calls.index(first)]
         count = sum(row.same is None and row.tested is not None for call in before for row in call.rows)
-        return f"{counted(count, 'row')} before can't be told; " if count else ""
+        return f"{how_many(count, 'row')} before can't be told; " if count else ""
 
     def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[ComparedRow]]:
         """Leaves out additional outputs that no call uses: a kernel need not write them."""
@@ -253,7 +248,7 @@ class FirstDifference:
         agree, how = "agrees" if len(taken) == 1 else "agree", "bit for bit" if self._mode == "tensor" else "by CRC32"
         kind = _kind(call.name)
         shown = f", which {first.name} shows first" if kind == "module" and first is not call else ""
-        reason = f"its {counted(len(taken), 'input')} {agree} {how} and {differs}{shown}"
+        reason = f"its {how_many(len(taken), 'input')} {agree} {how} and {differs}{shown}"
         return self._divergence(call, wrong, kind, self._basis, reason)
 
     def _missing(self, call: CallRows, taken: list[ComparedRow]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from asd.dumps.formats.npy_file import TensorFile
+from asd.dumps.formats.statistics import without_bad
 
 UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
 """Words in place of a number: it cannot be computed; Inf or NaN are at different places; the shapes differ."""
@@ -141,7 +142,8 @@ class _Sums:
         n, b = _wide(ours, tested), _wide(theirs, trusted)
         sums = (_dot(n, b), _dot(n, n), _dot(b, b))
         if not np.isfinite(sums).all():
-            n, b = self._without_bad(n, b)
+            n, b, clashes = without_bad(n, b)
+            self._clash |= clashes > 0
             sums = (_dot(n, b), _dot(n, n), _dot(b, b))
         self._dot, self._ours, self._theirs = self._dot + sums[0], self._ours + sums[1], self._theirs + sums[2]
         distance = np.subtract(n, b, out=n)
@@ -154,13 +156,6 @@ class _Sums:
         self._max_relative = max(self._max_relative, float(relative.max()))
         self._thousandth += int(np.count_nonzero(relative < 0.001))
         self._five += int(np.count_nonzero(relative < 0.005))
-
-    def _without_bad(self, n: Any, b: Any) -> tuple[Any, Any]:
-        """Replaces Inf and NaN by 0: in both at one place they are no difference, else nothing can be measured."""
-        bad = ~(np.isfinite(n) & np.isfinite(b))
-        same = (np.isnan(n) & np.isnan(b)) | (n == b)
-        self._clash = self._clash or bool((bad & ~same).any())
-        return np.where(bad, 0.0, n), np.where(bad, 0.0, b)
 
     def metrics(self, size: int) -> Metrics:
         """Returns the metrics of all pieces together."""

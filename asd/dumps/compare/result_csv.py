@@ -7,11 +7,11 @@ from typing import Any
 
 from asd.dumps.compare.comparison import ComparedRow
 from asd.dumps.compare.first_difference import Divergence
+from asd.dumps.formats.new_file import cell_text
 from asd.dumps.formats.slots import Slot
 
 _Column = tuple[str, Callable[[ComparedRow], Any]]
 _NONE = "N/A"
-_FORMULA = "=+-@\t\r"
 
 
 def _of_slots(title: str, take: Callable[[Slot], Any], sides: tuple[str, str] = ("NPU", "Bench")) -> list[_Column]:
@@ -141,11 +141,5 @@ class ResultTable:
         cells = [take(row) for _, take in self._columns]
         if self._stacks is not None:
             cells.append(self._stacks.get(entry) if first else "None")
-        return [_safe(cell) for cell in (*cells, *(take(row) for _, take in self._end))]
-
-
-def _safe(cell: Any) -> Any:
-    """Returns `cell`, with a quote before a text that a spreadsheet would take for a formula."""
-    if type(cell) is str and cell and cell[0] in _FORMULA:
-        return f"'{cell}"
-    return _NONE if cell is None else cell
+        cells += [take(row) for _, take in self._end]
+        return [_NONE if cell is None else cell_text(cell) if type(cell) is str else cell for cell in cells]

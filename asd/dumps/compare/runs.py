@@ -11,14 +11,14 @@ from typing import Any
 
 from asd.dumps.compare.asked import differing
 from asd.dumps.compare.comparison import UNMATCHED, CallRows, compare_dumps, mode_of
-from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference, counted
+from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDifference
 from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError, StateError, how_many
 
 Draw = Callable[[Any, Sequence[CallRows], Mapping[str, str | None], str], str]
 """Called with a pair, its calls, the module around each, and the answer in words."""
@@ -98,10 +98,10 @@ class ComparisonOutcome:
             how = "CRC32s, and where they differ the statistics,"
         rest = [
             f"{unmatched} rows have no counterpart" if unmatched else "",
-            f"{counted(left, 'row')} could not be compared, first {why}" if left else "",
+            f"{how_many(left, 'row')} could not be compared, first {why}" if left else "",
             *dict.fromkeys(pair.explained for pair in self.pairs),
         ]
-        words = "; ".join(filter(None, [f"the {how} of {counted(compared, 'row')} were compared", *rest]))
+        words = "; ".join(filter(None, [f"the {how} of {how_many(compared, 'row')} were compared", *rest]))
         lead = "The runs do not part" if self.answer is Answer.DO_NOT_PART else "Can't tell whether the runs part"
         return f"{lead}: {words.rstrip('.')}."
 

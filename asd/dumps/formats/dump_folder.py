@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from asd.dumps.formats.json_file import json_members, open_text, read_json
-from asd.dumps.formats.slots import Entry, Slot, printable, read_entry, read_tensor, settings_in, split_name
-from asd.errors import ConfigError, StateError
+from asd.dumps.formats.slots import Entry, Slot, read_entry, read_tensor, settings_in, split_name
+from asd.errors import ConfigError, StateError, printable
 
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"rank(\d*)")

@@ -57,6 +57,11 @@ def move_aside(folder: Path) -> Path | None:
     return folder.rename(aside)
 
 
+def cell_text(text: str) -> str:
+    """Returns a cell of a table: with a quote before a text that a spreadsheet would take for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Yields a file to write; it appears at `path` when the block ends without an error, else not at all.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from asd.errors import StateError
+from asd.errors import StateError, printable
 
 STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
@@ -126,15 +126,6 @@ def is_random(name: str) -> bool:
     (True, False)
     """
     return _RANDOM.search(split_name(name)[0].rpartition(".")[2]) is not None
-
-
-def printable(text: str) -> str:
-    r"""Returns the text with what would move a terminal's cursor written as escapes.
-
-    >>> printable("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
 
 
 def read_entry(name: str, found: object) -> Entry:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
 _ROW, _PART = 256, 8192
 _SAFE = (1e-12, 1e15)  # largest magnitude of elements whose squares float32 holds
 
@@ -22,7 +23,7 @@ class Moments(NamedTuple):
     non_finite: int  # number of elements that are inf or nan
 
 
-def moments(array: np.ndarray[Any, Any]) -> Moments:
+def moments(array: Array) -> Moments:
     """Returns the moments of `array` by NumPy.
 
     Args:
@@ -46,7 +47,7 @@ def moments(array: np.ndarray[Any, Any]) -> Moments:
     return Moments(largest, smallest, total, squares, non_finite)
 
 
-def statistics(array: np.ndarray[Any, Any], *, high: bool = False) -> tuple[dict[str, Any], Moments]:
+def statistics(array: Array, *, high: bool = False) -> tuple[dict[str, Any], Moments]:
     """Returns the four fields of a tensor in `dump.json`, and the moments behind them.
 
     A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is rounded to
@@ -97,7 +98,7 @@ def _to_float32(value: float) -> float:
     return c_float(value).value  # unlike NumPy it warns of nothing, and is quick
 
 
-def crc32(array: np.ndarray[Any, Any]) -> str:
+def crc32(array: Array) -> str:
     """Returns the CRC-32 (as by zlib) of `array`'s bytes in C order, as eight lower-case hexadecimal digits.
 
     Args:
@@ -109,3 +110,17 @@ def crc32(array: np.ndarray[Any, Any]) -> str:
     """
     flat = np.ascontiguousarray(array).reshape(-1)
     return f"{zlib.crc32(flat.view(np.uint8).data):08x}"
+
+
+def without_bad(n: Array, b: Array, largest: float | None = None) -> tuple[Array, Array, int]:
+    """Replaces Inf and NaN by 0; returns also the number of those that only one has.
+
+    An Inf of `n` is none where `b` is beyond `largest`, with the same sign.
+    """
+    bad = ~(np.isfinite(n) & np.isfinite(b))
+    beyond = np.zeros_like(bad) if largest is None else np.isinf(n) & (np.abs(b) > largest) & (np.sign(n) == np.sign(b))
+    bad |= beyond
+    if not bad.any():
+        return n, b, 0
+    same = (np.isnan(n) & np.isnan(b)) | (n == b) | beyond
+    return np.where(bad, 0.0, n), np.where(bad, 0.0, b), int(np.count_nonzero(bad & ~same))

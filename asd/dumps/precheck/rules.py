@@ -14,9 +14,10 @@ inputs there, or on average in the tensor, if that is more: where large numbers 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from asd.dumps.formats.statistics import Array, without_bad
 
 RULES = ("rounding", "seed", "strict")
 _COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
@@ -32,8 +33,6 @@ _LARGEST = {
     "BFloat16": float.fromhex("0x1.fep127"),
 }
 _SMALLEST = {"Float64": 2.0**-1022, "Float32": 2.0**-126, "Float16": 2.0**-14, "BFloat16": 2.0**-126}
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def judge(
         shapes = f"the shape is {list(tested.shape)}, and that of the reference {list(reference.shape)}"
         return Judgement(float("nan"), float("inf"), float("inf"), passed=False, message=shapes)
     n, b = _wide(tested), _wide(reference)
-    n, b, clashes = _without_bad(n, b, _LARGEST.get(dtype))
+    n, b, clashes = without_bad(n, b, _LARGEST.get(dtype))
     with np.errstate(all="ignore"):
         dot, norms = float(np.dot(n, b)), float(np.sqrt(np.dot(n, n)) * np.sqrt(np.dot(b, b)))
         cosine = (_EPSILON + dot) / (_EPSILON + norms) if np.isfinite(norms) else float("nan")
@@ -126,14 +125,3 @@ def _wide(array: Array) -> Array:
     # float64 does not hold every int64.
     wide: Array = array.reshape(-1).astype(np.longdouble if array.dtype.kind in "iu" else np.float64)
     return wide
-
-
-def _without_bad(n: Array, b: Array, largest: float | None) -> tuple[Array, Array, int]:
-    """Replaces Inf and NaN that both have by 0; returns also the number of those that only one has."""
-    bad = ~(np.isfinite(n) & np.isfinite(b))
-    beyond = np.zeros_like(bad) if largest is None else np.isinf(n) & (np.abs(b) > largest) & (np.sign(n) == np.sign(b))
-    bad |= beyond
-    if not bad.any():
-        return n, b, 0
-    same = (np.isnan(n) & np.isnan(b)) | (n == b) | beyond
-    return np.where(bad, 0.0, n), np.where(bad, 0.0, b), int(np.count_nonzero(bad & ~same))

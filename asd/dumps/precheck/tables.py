@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from asd.dumps.formats.new_file import free_timestamp
+from asd.dumps.formats.new_file import cell_text, free_timestamp
 from asd.dumps.precheck.rules import Judgement
 
 _RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
@@ -18,7 +18,6 @@ PASS, ERROR, SKIP = "pass", "error", "SKIP"
 
 _RESULT_NAME, _DETAILS_NAME = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 _BOM = "\ufeff".encode()
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,4 @@ def _lines(rows: Iterable[list[str]]) -> bytes:
 
 
 def _text(message: str) -> str:
-    """Returns one line; a quote marks text that a spreadsheet would take for a formula."""
-    line = " ".join(message.split())[:500]
-    return f"'{line}" if line.startswith(_FORMULA) else line
+    return cell_text(" ".join(message.split())[:500])

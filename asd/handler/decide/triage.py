@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+from asd.errors import how_many
 from asd.event import Event
 from asd.handler.db.cases import Case, Cases, Cause, Ending
 from asd.handler.db.store import Store
@@ -82,7 +83,7 @@ class Triage:
         for device in set(counted.revoked):
             self._acquit(device, now)
         if counted.finding in _SOFTWARE:
-            span, more = self._policy.burst_seconds, _count(len(counted.revoked), "more strike")
+            span, more = self._policy.burst_seconds, how_many(len(counted.revoked), "more strike")
             why = _SOFTWARE[counted.finding].format(event=event, counted=counted, span=span, more=more)
             return self._say("software", event, now, why)
         is_passed = event.kind == "stress" and not event.verdict and bool(report.device)
@@ -112,7 +113,7 @@ class Triage:
         if not count.is_enough(self._policy.strikes, waiting=True):
             return self._say("strike", event, now)
         more = count.score + count.waiting  # above the strikes where there are earlier ones
-        has = _count(count.strikes, "strike") + f" of {self._policy.strikes}"
+        has = how_many(count.strikes, "strike") + f" of {self._policy.strikes}"
         has += f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
         unless = f"many devices of job {report.job} raise within {self._policy.settle_seconds:g} s"
         return self._say("waiting", event, now, f"it has {has}, and is isolated unless {unless}")
@@ -134,7 +135,7 @@ class Triage:
         last = max(found, key=lambda strike: (strike.time, strike.n), default=None)
         if last is None or self.strikes.is_stale(event := Event.from_json(text := self.strikes.event(last.n)), now):
             return None, count
-        why = f"it has {_count(policy.strikes, 'strike')} within {policy.window_seconds / 60:g} minutes"
+        why = f"it has {how_many(policy.strikes, 'strike')} within {policy.window_seconds / 60:g} minutes"
         if count.counting < policy.strikes:
             why = f"its strikes of the last months come to {count.score:.2f} of {policy.strikes}"
         rules = {strike.rule: strike.checkpoint for strike in found}
@@ -236,7 +237,3 @@ def _cause(event: Event, counted: Counted) -> tuple[Cause, str]:
         where = f"step {event.step} of {event.run}" if event.step else event.run
         return "replay", f"the replay of {where} found persistent hardware"
     return "strikes", ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from asd.isolator import Device
+from asd.records import time_text
 
 ACTIONS = {
     "duplicate": "the event was taken in before",
@@ -46,7 +46,7 @@ class Decision:
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
-        time = datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="milliseconds")
+        time = time_text(self.time, "milliseconds")
         device = self.device._asdict() if self.device else None
         told = {"time": time, "action": self.action, "device": device, "event": self.event_id, "reason": self.reason}
         return json.dumps(told, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Prepares texts for a terminal: escapes foreign texts, aligns rows."""
+"""Aligns rows for a terminal."""
 
 import shutil
 import sys
@@ -7,20 +7,6 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 _LEAST = 12  # characters of a column that is wrapped
-
-
-def printable(text: str) -> str:
-    r"""Returns `text` for one line: without line breaks and control sequences, which names may contain.
-
-    >>> printable("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
-        for letter in text
-    )
 
 
 def aligned(rows: Sequence[Sequence[str]], *, fits: bool = False) -> str:
