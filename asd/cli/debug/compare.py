@@ -38,15 +38,6 @@ compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/st
 exit codes: 0 done, with any answer; 1 a dump cannot be read or a result not be written; 2 wrong usage."""
 
 
-_GONE = ("-fm --fuzzy_match", "-cm --cell_mapping", "-am --api_mapping", "-dm --data_mapping")
-
-
-class _Gone(argparse.Action):
-    def __call__(self, _: Any, __: Any, values: Any, option: str | None = None) -> None:
-        instead = "nothing, as calls are aligned; --layer_mapping says which layers have other names"
-        raise ConfigError(str(option), values, f"it is gone: pass {instead}")
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd compare`."""
     parser.epilog = _EXAMPLES
@@ -59,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-lm", "--layer_mapping", metavar="FILE", help="names of the layers in the other framework")
     parser.add_argument("--rank", type=int, metavar="N", help="compare only this rank")
     parser.add_argument("--step", type=int, metavar="N", help="compare only this step")
-    for names in _GONE:
-        parser.add_argument(*names.split(), dest="gone", action=_Gone, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )

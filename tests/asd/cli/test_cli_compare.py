@@ -75,8 +75,7 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["nowhere.json", *(f"compare.json {more}" for more in ("-tp run", "-lm x.yaml", "-o compare.json", "--gradients"))]
-    + [f"compare.json {gone}" for gone in ("-fm", "--cell_mapping", "-am x.yaml", "-dm x.yaml")],
+    ["nowhere.json", *(f"compare.json {more}" for more in ("-tp run", "-lm x.yaml", "-o compare.json", "--gradients"))],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
     assert main(["compare", "-i", *arguments.split()]) == 2
