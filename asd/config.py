@@ -199,11 +199,7 @@ class Setting(NamedTuple):
 
 
 def describe(environ: Mapping[str, str]) -> list[Setting]:
-    """Returns the settings that `environ` gives, each with where it comes from and what it does.
-
-    Raises:
-        ConfigError: As `Config.from_env`.
-    """
+    """Returns the settings that `environ` gives, each with where it comes from and what it does."""
     given = _given_by(environ)
     config = Config(**given)
     empty = {variable.name for variable in VARIABLES if environ.get(variable.name) == ""}

@@ -36,7 +36,7 @@ Number = Annotated[float, Meta(description="a number, or one of the texts inf, -
 def read(
     text: str | bytes, kind: type[_T], name: str, valid: str, *, version: int, numbers: tuple[str, ...] = ()
 ) -> _T:
-    """Returns a record from its JSON text.
+    """Returns a record from its JSON text; raises StateError, which names the field.
 
     Args:
         text: JSON object with `version` and the fields of the record; unknown fields are ignored.
@@ -45,19 +45,12 @@ def read(
         valid: Source of valid records, for messages.
         version: The version that is known.
         numbers: Members with numbers that need not be finite, see `floats`.
-
-    Raises:
-        StateError: The text is not such an object; the message names the field.
     """
     return fill(kind, floats(_of_version(parse(text, name, valid), name, version), *numbers), name)
 
 
 def load_if_there(path: Path, name: str, valid: str, *, version: int | None = None) -> dict[str, Any] | None:
-    """Returns the JSON object in a file; None when there is no such file.
-
-    Raises:
-        StateError: The file cannot be read, is too large, or has other content.
-    """
+    """Returns the JSON object in a file; None when there is no such file."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -76,9 +69,6 @@ def load(path: Path, name: str, valid: str, *, version: int | None = None, most:
         valid: Source of valid files, for messages.
         version: The version that is known, which is removed from the object; None if it has none.
         most: Most bytes that it may have.
-
-    Raises:
-        StateError: The file cannot be read, is too large, or has other content.
     """
     try:
         text = read_regular(path, most, links=True)
@@ -101,11 +91,7 @@ def _of_version(data: dict[str, Any], name: str, version: int) -> dict[str, Any]
 
 
 def parse(text: str | bytes, name: str, valid: str) -> dict[str, Any]:
-    """Returns the JSON object in `text`.
-
-    Raises:
-        StateError: It has none; the message has `name` and `valid` as in `read`.
-    """
+    """Returns the JSON object in `text`."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -120,11 +106,7 @@ def _not(name: str) -> str:
 
 
 def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
-    """Returns a record from parsed JSON. The fields of a nested dataclass are among the others.
-
-    Raises:
-        StateError: A field is missing or wrong; the message has its name, its value and what is valid.
-    """
+    """Returns a record from parsed JSON. The fields of a nested dataclass are among the others."""
     if not isinstance(data, Mapping):
         raise StateError(f"{name} is {data!r:.80}; it must be an object.")
     parts = {field: fill(part, data, name) for field, part in _parts(kind).items()}  # type: ignore[arg-type]
@@ -197,12 +179,9 @@ def time_text(seconds: float, timespec: str = "seconds") -> str:
 
 
 def read_time(text: str) -> datetime:
-    """Parses a time in ISO 8601; Python 3.10 does not accept `Z` for UTC.
+    """Parses a time in ISO 8601, or raises ValueError; Python 3.10 does not accept `Z` for UTC.
 
     >>> read_time("2026-01-31T12:00:00Z").isoformat()
     '2026-01-31T12:00:00+00:00'
-
-    Raises:
-        ValueError: It is not such a time.
     """
     return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)

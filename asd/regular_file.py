@@ -8,13 +8,10 @@ from pathlib import Path
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o644, *, links: bool = False) -> int:
-    """Opens a regular file, and without `links` never through a symbolic link.
+    """Opens a regular file, and without `links` never through a symbolic link; an OSError names `path`.
 
     Otherwise anybody who may write into a folder could have other files of this user read or overwritten. Links before
     its last part are followed. `flags` are those of `os.open`, `mode` is that of a new file.
-
-    Raises:
-        OSError: It cannot be opened, or is no such file. The error names `path`.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW), mode)

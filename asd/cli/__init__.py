@@ -147,11 +147,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Returns the parser of one sub-command with its description and options, for documents and their checks.
-
-    Raises:
-        KeyError: There is no such command.
-    """
+    """Returns the parser of one sub-command with its description and options, for documents and their checks."""
     choices = next(
         action.choices for action in _parser(command)._actions if isinstance(action, argparse._SubParsersAction)
     )

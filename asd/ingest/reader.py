@@ -51,9 +51,6 @@ class Ingest:
         """Reads some lines and writes their events; returns whether more can be read now.
 
         Everything that was read is written before more is read, so that it can be called again after an OSError.
-
-        Raises:
-            OSError: The sink or the position cannot be written.
         """
         if self._unwritten:
             self._write()

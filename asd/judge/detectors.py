@@ -193,11 +193,7 @@ class Detectors:
 
     @classmethod
     def of(cls, config: Config, state: Mapping[str, Any]) -> Detectors:
-        """Makes the detectors that `state()` was made of.
-
-        Raises:
-            StateError: The state was saved with other settings, or is damaged.
-        """
+        """Makes the detectors that `state()` was made of."""
         judges = cls(config)
         detectors = older.renamed(state).get("detectors")
         if isinstance(detectors, Mapping) != judges.have_detectors:

@@ -283,14 +283,11 @@ class Monitor:
         }
 
     def restore(self, state: Mapping[str, Any], known: Sequence[str] = ()) -> None:
-        """Takes over what `state` returned.
+        """Takes over what `state` returned; a StateError leaves all unchanged.
 
         Args:
             state: From `state`.
             known: Names of the checkpoints of this network; if given, at least one must be in the state.
-
-        Raises:
-            StateError: The state is of another rule or another network, or is damaged. Nothing was changed then.
         """
         if state.get("rule") != self.config.rule:
             raise StateError(f"the saved state is of rule {state.get('rule')!r}; this run uses {self.config.rule!r}.")

@@ -128,11 +128,7 @@ class Status(FromOrigin):
 
     @classmethod
     def from_json(cls, text: str) -> Status:
-        """Reads what `to_json` wrote.
-
-        Raises:
-            StateError: The text is not such an object; the message names the field.
-        """
+        """Reads what `to_json` wrote; raises StateError, which names the field."""
         valid = "the JSON object a rank writes"
         status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
         known = fill(Protections, status.protections, "protections")

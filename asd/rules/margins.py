@@ -91,11 +91,7 @@ class Margin:
         return {"largest": list(self._largest), "count": self._count, "margin": self.bits}
 
     def restore(self, state: object) -> None:
-        """Continues from a saved state.
-
-        Raises:
-            StateError: A margin of this kind cannot have saved it. The margin is then unchanged.
-        """
+        """Continues from a saved state; a StateError leaves the margin unchanged."""
         what = "a fitted margin"
         values = saved_keys(what, state, ("largest", "count", "margin"))
         count = saved_count(what, "count", values["count"])

@@ -35,8 +35,7 @@ def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None
 
     Its folder is made; `flush` is that of `whole_file`.
 
-    Raises:
-        OSError: The disk is full or the folder cannot be written; the earlier file is kept. The error names `path`.
+    Its error names `path`, and leaves the earlier file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, flush=flush) as file:
@@ -53,9 +52,7 @@ def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Itera
         flush: Wait until it is on the disk. Without it, a power failure may leave an empty file, but a killed process
             does not.
 
-    Raises:
-        FileExistsError: Without `replace`: `path` exists; it is unchanged.
-        OSError: The disk is full or the folder cannot be written. The error names `path`.
+    An OSError names `path`; without `replace` a FileExistsError leaves it unchanged.
     """
     # Not tempfile: its files belong to one user alone, whatever the umask.
     beside = path.parent / f".{path.name}.{secrets.token_hex(8)}"
@@ -93,10 +90,6 @@ def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: boo
 
     The file is made if it does not exist, and opened by `open_regular`. `owner` tells others who has it;
     `by_process` is that of `lock`.
-
-    Raises:
-        HeldError: Another process holds it.
-        OSError: The file cannot be opened, or its file system has no locks.
     """
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, mode)
     held = False
@@ -120,8 +113,7 @@ def lock(descriptor: int, patience: float = 0.0, *, by_process: bool = False) ->
     With `by_process` the lock belongs to this process alone, not to its forked children; then closing any descriptor of
     the file releases it.
 
-    Raises:
-        OSError: Its file system has no locks.
+    A file system without locks is an OSError.
     """
     take = fcntl.lockf if by_process else fcntl.flock
     end, pause = time.monotonic() + patience, _SHORTEST_PAUSE

@@ -51,9 +51,6 @@ class Follower:
         lost: Files that vanished though there was known to be more to read, since this follower was made.
         unreadable: Files that can't be opened now, with the reason.
         unserved: Folders that had no turn yet, where the polls so far were not long enough for all.
-
-    Raises:
-        StateError: `state` is none.
     """
 
     def __init__(

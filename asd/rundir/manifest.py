@@ -130,11 +130,7 @@ def write_manifest(
 
 
 def taint(checkpoint_file: str | Path, step: int) -> None:
-    """Notes in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights.
-
-    Raises:
-        OSError: The manifest cannot be written.
-    """
+    """Notes in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights."""
     path = manifest_path(checkpoint_file)
     with contextlib.suppress(StateError):  # without a manifest the file is not trusted
         manifest = load_manifest(path)

@@ -92,10 +92,6 @@ class Recording:
 
     Attributes:
         settings: Settings in the last line.
-
-    Raises:
-        ConfigError: The folder holds no recorded values.
-        StateError: A file was not written by a run.
     """
 
     def __init__(self, run_dir: Path) -> None:

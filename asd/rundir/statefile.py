@@ -17,10 +17,6 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Reads a file of `save_state`.
-
-    Raises:
-        StateError: The file is missing, too large, not such a state, or of another version.
-    """
+    """Reads a file of `save_state`; raises StateError."""
     valid = "the JSON written with the checkpoint"
     return load(path, "state file", valid, version=VERSION, most=MAX_BYTES)

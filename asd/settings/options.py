@@ -45,11 +45,7 @@ OPTIONS = (
 
 
 def option_values(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields of `Config` that the options in `environ` set.
-
-    Raises:
-        ConfigError: An item is not a pair, a name is unknown, or a value is not valid; the message names it.
-    """
+    """Returns the fields of `Config` that the options in `environ` set."""
     given = _pairs(environ.get(ASD_OPTIONS, ""))
     return {
         option.field: option.value_of(given[option.name], f"{ASD_OPTIONS}: {option.name}")

@@ -101,9 +101,6 @@ class Variable(NamedTuple):
         Args:
             text: Text of the setting.
             name: Name of the setting in an error; its own `name` if not given.
-
-        Raises:
-            ConfigError: The text is not valid.
         """
         value = self.format.parse(text)
         if not self.format.accepts(value):

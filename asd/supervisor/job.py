@@ -76,13 +76,7 @@ class Job:
         self._restarts = 0  # after a crash or a hang
 
     def run(self) -> int:
-        """Runs the job to its end; returns its exit code.
-
-        Raises:
-            ConfigError: Another supervisor or fault handler uses this run directory, or ASD_RESUME_FROM is no file.
-            StateError: The record of an earlier supervisor is damaged.
-            OSError: The run directory cannot be written.
-        """
+        """Runs the job to its end; returns its exit code."""
         # The lease on the handler's database excludes any other supervisor or handler.
         node = self._settings.config.name_of_node()
         self._handling = OwnHandler(

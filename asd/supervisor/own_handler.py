@@ -76,10 +76,6 @@ class OwnHandler:
         devices: Devices of the job; kept up to date with isolated and suspected ones.
         publish: Receives the events `isolation` and `recovery`.
         published: Returns whether an event of this id was published before.
-
-    Raises:
-        ConfigError: Another supervisor or fault handler uses this run directory.
-        StateError: Its database cannot be used.
     """
 
     def __init__(
@@ -120,13 +116,10 @@ class OwnHandler:
             self._known |= found
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Passes events of an attempt to the handler, each once.
+        """Passes events of an attempt to the handler, each once; after a StateError they may be passed again.
 
         Args:
             events: Events from `asd.supervisor.cause.evidence`.
-
-        Raises:
-            StateError: The database cannot be written; the events may be passed again.
         """
         new = [event for event in events if event.id not in self._told]
         self._hosts |= {event.host for event in new}

@@ -31,11 +31,7 @@ def kept(words: Sequence[str]) -> list[str]:
 
 
 def resolve(command: Sequence[str], path: str) -> list[str]:
-    """Returns `command` with the program's absolute path; puts Python before a script, as `msrun` does.
-
-    Raises:
-        ConfigError: There is no such program.
-    """
+    """Returns `command` with the program's absolute path; puts Python before a script, as `msrun` does."""
     words = list(command)
     if words[0].endswith(".py") and not os.access(words[0], os.X_OK):
         words.insert(0, "python")

@@ -37,11 +37,7 @@ RATIO = Test("upper", "max(g²) over its running mean")
 
 
 def tests_of(config: Config) -> tuple[Test, ...]:
-    """Returns the tests of the rule in `config` that have thresholds.
-
-    Raises:
-        ConfigError: The rule has no thresholds in the two settings.
-    """
+    """Returns the tests of the rule in `config` that have thresholds."""
     takes = RULES[config.rule].takes
     if "upper" not in takes:
         able = ", ".join(name for name, rule in RULES.items() if "upper" in rule.takes)
@@ -179,9 +175,6 @@ def propose(
 
     All tests of a rule share the budget evenly: `first` first-level anomalies per check, `second` anomalies of either
     level. `source` returns all steps, from the beginning at every call.
-
-    Raises:
-        ConfigError: The rule has no thresholds to propose.
     """
     tests = tests_of(config)
     today = replay(source(), config)

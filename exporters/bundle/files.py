@@ -39,9 +39,6 @@ def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event
         config: The settings.
         monitor: Monitor with history, readings and status after the step.
         events: The events of the step, in the order of the backward pass; at least one.
-
-    Raises:
-        OSError: A file cannot be written.
     """
     _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in events))
     _write(folder / "values.csv", _values(_points(monitor, events)))

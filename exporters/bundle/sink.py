@@ -52,11 +52,7 @@ class Evidence:
         """Does nothing: a bundle needs all of a step, see `after_step`."""
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
-        """Writes the bundle of a step whose place was requested.
-
-        Raises:
-            OSError: The disk is full or cannot be written. No file is left then, and the step is counted as dropped.
-        """
+        """Writes the bundle of a step whose place was requested; after an OSError no file is there, and it is lost."""
         place, self._place = self._place, None
         if place is None:
             return

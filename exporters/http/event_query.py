@@ -36,11 +36,7 @@ class After(NamedTuple):
 
 
 def after(query: Query) -> After:
-    """Parses a query with `after`, which allows `limit` and `wait` only.
-
-    Raises:
-        QueryError: Another parameter, or a value that is not valid.
-    """
+    """Parses a query with `after`, which allows `limit` and `wait` only."""
     for name in query:
         if name not in _READING:
             raise QueryError(f"the parameter {name!r} cannot be combined with 'after'; only {', '.join(_READING)} can.")
@@ -61,9 +57,6 @@ def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
     Args:
         events: Events in any order; if two have the same time the later one counts as newer.
         query: The values of each parameter.
-
-    Raises:
-        QueryError: An unknown parameter or a value that is not valid.
     """
     for name in query:
         if name != "limit":

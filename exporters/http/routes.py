@@ -56,9 +56,6 @@ def start_server(
         port: 0..65535; 0 picks a free one.
         web_config: Certificates; None for plain HTTP.
         journal: Events for readers that want each once, with `/events?after=`; None without a journal.
-
-    Raises:
-        ConfigError: The address is not this machine's, or the port is in use or not allowed.
     """
     listener = listen(address, port, "the address to serve metrics on")
     of_metrics, of_events = Worker("asd-metrics"), Worker("asd-events")

@@ -151,11 +151,7 @@ class HttpServer:
 
 
 def listen(address: str, port: int, setting: str) -> socket.socket:
-    """Returns a socket that listens there; errors name `setting`.
-
-    Raises:
-        ConfigError: The address is not this machine's, or the port is in use or not allowed.
-    """
+    """Returns a socket that listens there; errors name `setting`."""
     host = address[1:-1] if address[:1] == "[" and address[-1:] == "]" else address
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if not host:

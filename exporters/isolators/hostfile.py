@@ -37,9 +37,6 @@ class HostFile:
     Args:
         hosts: The complete host list; it is never written.
         hosts_out: Where the list without is written; `hosts` with `.asd` at its end by default.
-
-    Raises:
-        ConfigError: An option is not valid, or no host list is given.
     """
 
     name = "hostfile"
@@ -62,11 +59,7 @@ class HostFile:
             return self._held(device, self._read())
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:  # noqa: ARG002 - the event has the reason
-        """Writes the list without the host of `device`, as `Isolator.isolate`.
-
-        Raises:
-            IsolationError: Also when somebody else took it out of the source, and when no host would be left.
-        """
+        """Writes the list without the host of `device`, as `Isolator.isolate`."""
         with self._sentences(device):
             found = self._read()
             held = self._held(device, found)

@@ -21,11 +21,7 @@ def seconds(name: str, value: object) -> float:
 
 
 def text(name: str, value: object, pattern: str, valid: str) -> str:
-    """Returns `value`, which must match `pattern` as a whole; `valid` describes the pattern.
-
-    Raises:
-        ConfigError: It does not match.
-    """
+    """Returns `value`, which must match `pattern` as a whole; `valid` describes the pattern."""
     if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
         raise ConfigError(f"the option {name}", value, valid)
     return value

@@ -86,11 +86,7 @@ def registered(shipped: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def message_text(message: object) -> str:
-    """Returns the JSON text of a valid message.
-
-    Raises:
-        ValueError: As `validate`, or the text has more than 1 MB.
-    """
+    """Returns the JSON text of a valid message."""
     text = msgspec.json.encode(_converted(message)).decode()
     if len(text) > _LARGEST:
         raise ValueError(f"a public fault message of {len(text)} bytes is too long; the limit is {_LARGEST}")
@@ -98,11 +94,7 @@ def message_text(message: object) -> str:
 
 
 def validate(message: object) -> None:
-    """Checks every rule of a message.
-
-    Raises:
-        ValueError: A rule is broken; the message names it and the field.
-    """
+    """Checks every rule of a message; raises ValueError, which names the rule and the field."""
     _converted(message)
 
 

@@ -47,9 +47,6 @@ class KubeLease:
         record: Record left by the holder.
         looked: Whether the server has answered who holds it.
         problem: Why it cannot be held now, in one sentence without a full stop; empty for no problem.
-
-    Raises:
-        ConfigError: `place` is not valid, or there is no usable configuration.
     """
 
     def __init__(

@@ -67,9 +67,6 @@ class PodTargets(_Pods):
         place: `NAMESPACE/LABEL=VALUE[,LABEL=VALUE...][:PORT]`; the port is 9464 when it is not given.
         api: The client, as in `_Pods`.
         clock: Seconds from any point in time.
-
-    Raises:
-        ConfigError: `place` is not valid, or there is no usable configuration.
     """
 
     def __init__(self, place: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -116,9 +113,6 @@ class JobPods(_Pods):
             trusted, as in `asd.mindspore.org/run@training,asd`, without it all.
         api: The client, as in `_Pods`.
         clock: Seconds from any point in time.
-
-    Raises:
-        ConfigError: The label is not valid, or there is no usable configuration.
     """
 
     def __init__(self, place: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -128,11 +128,7 @@ def svg(name: str, width: float, height: float, drawn: Iterable[Html], kind: str
 
 
 def save_picture(path: Path, title: str, width: float, height: float, drawn: Iterable[Html]) -> None:
-    """Writes a picture as an SVG file with `title` on top; it looks the same in every program.
-
-    Raises:
-        OSError: The file cannot be written. An earlier file is kept.
-    """
+    """Writes a picture as an SVG file with `title` on top; it looks the same in every program."""
     titles = wrapped(title, int(width / 8))
     top = 18.0 * len(titles) + 12
     light = dict(re.findall(r"(--[\w-]+): ([^;]+);", STYLE.partition("}")[0]))  # not every program knows variables

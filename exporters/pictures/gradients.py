@@ -13,9 +13,6 @@ def draw_similarities(folder: Path, result: RankSimilarity) -> None:
     Args:
         folder: Folder of the rank.
         result: Result of the rank.
-
-    Raises:
-        OSError: A picture cannot be written.
     """
     suspect = {each.parameter: each.step for each in result.suspects}
     steps = result.steps or [0]

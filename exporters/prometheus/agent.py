@@ -72,10 +72,6 @@ class Agent:
         left_out: Number of ranks of other machines that were skipped at the last poll.
         behind: Bytes of event logs that are still to be read, by run folder.
         last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
-
-    Raises:
-        ConfigError: There is no folder to follow.
-        StateError: Another agent uses the same state file.
     """
 
     def __init__(
@@ -281,11 +277,7 @@ class Agent:
         return replace(event, serial=names.vdie_id, device_number=number, hardware=names.hardware)
 
     def _begin(self, *, patient: bool = True) -> None:
-        """Opens the journal where it is not open, and begins where it ends.
-
-        Raises:
-            JournalInUseError: Another agent has it, and this one is not to wait.
-        """
+        """Opens the journal where it is not open, and begins where it ends."""
         if self.journal.is_open or not self._has_folder():
             return
         try:

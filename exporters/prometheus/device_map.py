@@ -70,9 +70,6 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
     Args:
         path: The JSON file.
         host: Machine of the map; devices of other machines keep their names. Empty: every machine.
-
-    Raises:
-        ConfigError: The file cannot be read or has other content; the message names the reason.
     """
     try:
         entries = msgspec.json.decode(read_regular(path, _MOST_BYTES, links=True), type=dict[_Number, _Entry])

@@ -82,14 +82,10 @@ class EventJournal:
         return self._db is not None
 
     def open(self) -> dict[str, Any] | None:
-        """Opens the file, and creates it if needed; a corrupt file is renamed.
+        """Opens the file, and creates it if needed; a corrupt file is renamed, one in use is a JournalInUseError.
 
         Returns:
             The last position given to `add`; None before.
-
-        Raises:
-            JournalInUseError: Another process has it.
-            StateError: It can't be opened.
         """
         with self._lock, self._guard():
             self._open()
@@ -100,9 +96,6 @@ class EventJournal:
         """Keeps events, together with what is known by now; all of it is on the disk once this returns.
 
         Events that were kept before are passed over.
-
-        Raises:
-            StateError: They can't be written, none of them.
         """
         rows, text = [(bytes.fromhex(event.id), _text(event)) for event in events], json.dumps(state)
         with self._lock, self._guard():
@@ -135,9 +128,6 @@ class EventJournal:
         Args:
             after: Cursors that the asker has; the one of this journal counts. Without it all events are new.
             limit: So many events at most; fewer when they are long.
-
-        Raises:
-            StateError: What there is can't be kept, or can't be read.
         """
         with self._lock, self._guard():
             if self.problem:
@@ -160,19 +150,11 @@ class EventJournal:
             return Page(events, f"{self._name}.{reached}", missed)
 
     def recent(self) -> list[Event]:
-        """Returns the last events, the oldest first; at most 1000, fewer when they are long.
-
-        Raises:
-            StateError: They can't be read.
-        """
+        """Returns the last events, the oldest first; at most 1000, fewer when they are long."""
         return list(self.last_events(_RECENT, _MOST_RECENT))
 
     def last_events(self, most: int, characters: int = _MOST_BYTES) -> Iterator[Event]:
-        """Yields at most this many of the last events, the oldest first; nothing else may use the journal meanwhile.
-
-        Raises:
-            StateError: They can't be read.
-        """
+        """Yields at most this many of the last events, the oldest first; nothing else may use the journal meanwhile."""
         with self._lock, self._guard():
             sized = "SELECT n, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
             query = f"SELECT text FROM event WHERE n >= (SELECT min(n) FROM ({sized}) WHERE size <= ?) ORDER BY n"

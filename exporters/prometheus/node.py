@@ -82,9 +82,6 @@ def serve_node(
         address: An IP address or host name of this machine; `0.0.0.0` or `::` for all of its addresses.
         port: 0..65535; 0 picks a free one.
         web_config: Certificates; None for plain HTTP.
-
-    Raises:
-        ConfigError: The address is none of this machine's, or the port is in use or not allowed.
     """
     registry = CollectorRegistry()
     registry.register(collector)

@@ -141,9 +141,6 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         run_dir: The folder of a run.
         now: Seconds since the epoch; the present when None.
         policy: What a strike is, and how long it counts; as the fault handler has it.
-
-    Raises:
-        StateError: There is no such folder.
     """
     if not run_dir.is_dir():
         raise StateError(f"the run folder {str(run_dir)!r} does not exist; pass the ASD_RUN_DIR of a run.")

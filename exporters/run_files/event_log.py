@@ -45,22 +45,15 @@ class EventLog:
         self._threads = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Appends `event`.
-
-        Raises:
-            OSError: The file cannot be written; at most a torn line was.
-        """
+        """Appends `event`."""
         self.append(event.to_json().encode(errors="backslashreplace") + b"\n", sync=event.level is Level.ERROR)
 
     def append(self, line: bytes, *, sync: bool = False) -> None:
-        """Appends one line, which ends with a line break.
+        """Appends one line, which ends with a line break; after an OSError at most a torn line was written.
 
         Args:
             line: With its line break.
             sync: Whether it is on the disk when the call returns.
-
-        Raises:
-            OSError: The file cannot be written; at most a torn line was.
         """
         if self._process != os.getpid():
             self._after_fork()
@@ -172,9 +165,6 @@ def read_events(path: Path, passed_over: list[str] | None = None) -> list[Event]
     Args:
         path: The file.
         passed_over: Receives the reason for each such line.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     events, reasons = [], passed_over if passed_over is not None else []
     *lines, torn = read_regular(path).split(b"\n")

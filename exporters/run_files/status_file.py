@@ -90,11 +90,7 @@ class StatusFile:
         self._due = self._due or event.level is Level.ERROR or (event.kind == "problem" and not self._failed)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
-        """Writes the file if it is due.
-
-        Raises:
-            OSError: It cannot be written; it is retried when it is due again.
-        """
+        """Writes the file if it is due; after an OSError it is retried when it is due again."""
         now = self.clock()
         self._shared.parts[self._number] = monitor.status
         status = Status.together(self._shared.parts.values())

@@ -48,11 +48,7 @@ class ValueRecorder:
             self._chunk.leave_out(_reason(event))
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
-        """Adds the step, if it is new.
-
-        Raises:
-            OSError: The values cannot be written; those of this line are lost.
-        """
+        """Adds the step, if it is new; after an OSError the values of this line are lost."""
         status = monitor.status
         if status is not self._status:  # another training of this process
             self._status, self._steps, self._refused = status, 0, 0

@@ -113,9 +113,6 @@ def use_device(device: str, mode: str) -> str:
 
     Returns:
         The device with its number.
-
-    Raises:
-        ConfigError: There is no such device here.
     """
     match = re.fullmatch(r"(CPU|GPU|Ascend)(?::(\d{1,4}))?", device, re.ASCII)
     if match is None:
@@ -141,9 +138,6 @@ def stress(seconds: float, tell: Callable[[float, int], None] | None = None) -> 
     Args:
         seconds: Duration; everything is computed at least twice.
         tell: Called with the seconds and the repetitions so far.
-
-    Raises:
-        UnsupportedError: The device supports none of the work, or MindSpore's own test does not run.
     """
     outcome, device, on_ascend = StressOutcome(), _device(), ms.get_context("device_target") == "Ascend"
     _repeat(device, seconds, outcome, tell or (lambda _seconds, _count: None))

@@ -85,11 +85,7 @@ def expect_bits(what: str, found: Sequence[np.ndarray], expected: Sequence[np.nd
 
 
 def try_bare(what: str, bare: Callable[..., Any], *given: Any) -> Any:
-    """Returns the result of the operator itself, without our checks; without it nothing can be tested.
-
-    Raises:
-        Absent: It cannot be computed here.
-    """
+    """Returns the result of the operator itself, without our checks; without it nothing can be tested."""
     try:
         return bare(*given)
     except Exception as error:

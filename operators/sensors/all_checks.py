@@ -97,9 +97,6 @@ class Checks(Part):
             optimizer: The optimizer.
             net: The training cell; it is searched for a reducer if none is given.
             reducer: What takes the mean of its gradients over the ranks.
-
-        Raises:
-            ConfigError: `reducer` is not one for this optimizer.
         """
         reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
         # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.

@@ -142,11 +142,7 @@ def cell_name(path: str) -> str:
 
 
 def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
-    """Compiles one regular expression or several; keeps those that are compiled already.
-
-    Raises:
-        ConfigError: One of them is not valid.
-    """
+    """Compiles one regular expression or several; keeps those that are compiled already."""
     try:
         return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:

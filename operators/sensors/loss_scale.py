@@ -26,9 +26,6 @@ class LossScale:
 
     Attributes:
         fixed: The scale where it never changes; None where it has to be read.
-
-    Raises:
-        ConfigError: `source` is not one of these, or a number that is not above 0.
     """
 
     def __init__(self, source: Any = None, *, dynamic: bool | None = None) -> None:

@@ -40,11 +40,7 @@ class Optimizers(nn.Cell):
 
 
 def as_one(optimizer: Any, known: nn.Cell | None) -> nn.Cell | None:
-    """Returns `optimizer`, or the `Optimizers` of a list; `known` where it has the same members.
-
-    Raises:
-        ConfigError: A list is empty or holds something else.
-    """
+    """Returns `optimizer`, or the `Optimizers` of a list; `known` where it has the same members."""
     if not isinstance(optimizer, (list, tuple, nn.CellList)):
         return optimizer
     members = tuple(optimizer)

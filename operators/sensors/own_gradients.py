@@ -31,9 +31,6 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
 
     Returns:
         The reducer; None where `net` has none.
-
-    Raises:
-        ConfigError: `given` is no reducer of as many gradients.
     """
     count = len(getattr(optimizer, "parameters", ()))
     trained = len(weights_in(net, optimizer)) if net is not None else count

@@ -31,12 +31,7 @@ def add_lease_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def read_lease(args: argparse.Namespace) -> KubeLease | None:
-    """Reads the option; None without it.
-
-    Raises:
-        ConfigError: It is not valid, or excluded by another option.
-        ModuleNotFoundError: lightkube is not installed.
-    """
+    """Reads the option; None without it."""
     if args.lease is None:
         return None
     if args.once:
@@ -47,11 +42,7 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
 
 
 def check_leads(store: Store) -> None:
-    """Raises if another handler acts, so that a command cannot change its decisions.
-
-    Raises:
-        StateError: Another one acts.
-    """
+    """Raises if another handler acts, so that a command cannot change its decisions."""
     holder = store.meta(LED_BY)
     if holder:
         raise StateError(f"the handler of {store.path} stands by; give this command where {holder} runs, which acts.")

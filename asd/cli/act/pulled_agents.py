@@ -54,12 +54,7 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_agents(args: argparse.Namespace) -> Agents | None:
-    """Reads the options; None without agents.
-
-    Raises:
-        ConfigError: A value is not valid.
-        UnsupportedError: PyYAML is needed and not installed.
-    """
+    """Reads the options; None without agents."""
     sources: list[TargetSource] = [_source(text) for text in args.agents]
     if not sources:
         for option, value in (("--agents-config", args.agents_config), ("--jobs", args.jobs)):

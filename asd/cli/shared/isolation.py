@@ -42,9 +42,6 @@ def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
         name: Name in `asd.exporters.isolators.make_isolator`; `local` is the isolator of `asd run --ranks`.
         options: Its options, each `K=V`.
         store: Store of the handler.
-
-    Raises:
-        ConfigError: There is no such isolator, or it does not have such an option.
     """
     settings: dict[str, str] = {}
     for option in options:

@@ -116,11 +116,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
 
 
 def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[int]:
-    """Returns the numbers of all devices of a job, the spares last; among the visible ones if only some are.
-
-    Raises:
-        ConfigError: They are not numbers, or too few.
-    """
+    """Returns the numbers of all devices of a job, the spares last; among the visible ones if only some are."""
     text = args.devices or environ.get("ASCEND_RT_VISIBLE_DEVICES") or ""
     wanted = args.ranks + (args.spares or 0)
     if not text:

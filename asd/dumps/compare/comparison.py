@@ -99,9 +99,6 @@ def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[C
         tested: The run under test.
         trusted: The trusted run.
         matching: Which calls belong together.
-
-    Raises:
-        StateError: Nothing can be compared; the sentence says why.
     """
     mode = mode_of(tested, trusted)
     if not matching.calls:
@@ -150,11 +147,7 @@ def _pairs(ours: Entry | None, theirs: Entry | None, matching: Matching) -> list
 
 
 def mode_of(tested: Dump, trusted: Dump) -> str:
-    """Returns the most exact comparison that both dumps allow: `tensor`, `md5` or `statistics`.
-
-    Raises:
-        StateError: A dump holds neither tensors nor statistics.
-    """
+    """Returns the most exact comparison that both dumps allow: `tensor`, `md5` or `statistics`."""
     for dump in (tested, trusted):
         if not dump.entries:
             raise StateError(f"{dump.path} holds no data of any operator (task {dump.task or 'unknown'!r}).")

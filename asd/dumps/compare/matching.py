@@ -85,11 +85,6 @@ def match_with(tested: Dump, trusted: Dump, layer: Path | None) -> Matching:
         trusted: The trusted run.
         layer: A yaml file: class of layer, then `name in MindSpore: name in PyTorch`; `TopLayer` at the top. None: what
             matches by itself.
-
-    Raises:
-        ConfigError: The file is no such mapping.
-        UnsupportedError: PyYAML is not installed.
-        OSError: The file can't be read.
     """
     if layer is None:
         return _match_names(tested, trusted)
@@ -100,13 +95,7 @@ def match_with(tested: Dump, trusted: Dump, layer: Path | None) -> Matching:
 
 
 def _read_yaml(path: Path) -> Any:
-    """Returns the content of a YAML file; no tag in it makes an object.
-
-    Raises:
-        ConfigError: It is too long or no YAML.
-        UnsupportedError: PyYAML is not installed.
-        OSError: It can't be read.
-    """
+    """Returns the content of a YAML file; no tag in it makes an object."""
     try:
         import yaml
     except ModuleNotFoundError:

@@ -123,11 +123,6 @@ def compare_runs(
         told: Called with every call that was compared.
         only: Step and rank to compare; None for all.
         draw: Returns the page about the pair that differs first; it is written beside its csv.
-
-    Raises:
-        ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
-        StateError: A dump can't be read; nothing is written for it.
-        OSError: A file can't be read or written.
     """
     if output.exists() and not output.is_dir():
         raise ConfigError("the output path", str(output), "it must be a folder, new or there already")

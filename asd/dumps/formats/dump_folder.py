@@ -50,9 +50,6 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
 
     Args:
         path: A dump.json, or the folder of a rank, of a step, or of a whole dump.
-
-    Raises:
-        ConfigError: There is no dump.
     """
     if path.is_file():
         return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
@@ -74,12 +71,7 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
 
 
 def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
-    """Returns the members of a dump.json: (`""`, name, value), and those of `data` as (`data`, name, value).
-
-    Raises:
-        StateError: The file is cut short or no dump.
-        OSError: It can't be read.
-    """
+    """Returns the members of a dump.json: (`""`, name, value), and those of `data` as (`data`, name, value)."""
     for where, name, value in json_members(path, "data"):
         yield where, printable(name) if where else name, value
 
@@ -91,10 +83,6 @@ def read_dump(path: Path, data_dir: Path | None = None, beside: Dump | None = No
         path: A dump.json.
         data_dir: Where its tensors are; default: `dump_tensor_data` beside it.
         beside: Dump of the other run: what is equal in both is held once.
-
-    Raises:
-        StateError: The file is cut short or no dump.
-        OSError: It can't be read.
     """
     if path.suffix == ".pkl":
         return _read_lines(path, data_dir)
@@ -189,12 +177,7 @@ def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | Non
 
 
 def stack_of(path: Path) -> dict[str, str]:
-    """Returns the call stack of every name, from either form of stack.json.
-
-    Raises:
-        StateError: The file is neither.
-        OSError: It can't be read.
-    """
+    """Returns the call stack of every name, from either form of stack.json."""
     found = read_json(path)
     if not isinstance(found, dict):
         raise StateError(f"{path} holds no call stacks: an object is needed.")
@@ -209,11 +192,7 @@ def stack_of(path: Path) -> dict[str, str]:
 
 
 def tensor_file(dump: Dump, slot: Slot) -> Path | None:
-    """Returns the path of a slot's tensor, or None when the dump has none.
-
-    Raises:
-        StateError: The name in the dump is not the bare name of a file, so it could lead elsewhere.
-    """
+    """Returns the path of a slot's tensor, or None when the dump has none."""
     name = slot.data_name
     if name is None:
         return None

@@ -30,23 +30,13 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def read_json(path: Path, longest: int = _LONGEST) -> object:
-    """Returns the one JSON value in a file.
-
-    Raises:
-        StateError: The file is longer than `longest` characters or is not JSON.
-        OSError: It cannot be read.
-    """
+    """Returns the one JSON value in a file; raises StateError, also where it has more than `longest` characters."""
     with _text(path, longest) as text:
         return text.value()
 
 
 def json_members(path: Path, inner: str) -> Iterator[tuple[str, str, object]]:
-    """Returns the members of the object in a file one by one: (`""`, name, value), and those of `inner` with its name.
-
-    Raises:
-        StateError: The file is too long, is not JSON, or is another value than an object with an object `inner`.
-        OSError: It cannot be read.
-    """
+    """Yields the members of the object in a file singly: (`""`, name, value), and those of `inner` with its name."""
     with _text(path, _LONGEST) as text:
         yield from text.members("", inner)
 

@@ -13,11 +13,7 @@ from asd.rundir.disk import whole_file
 
 
 def check_writable(folder: Path) -> None:
-    """Checks that a dump can be written below `folder`, which need not exist.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Checks that a dump can be written below `folder`, which need not exist."""
     above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not above.is_dir():
         raise ConfigError("dump_path", str(folder), f"{above} is not a folder; pass one that this user can write")
@@ -44,11 +40,7 @@ def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
 
 
 def move_aside(folder: Path) -> Path | None:
-    """Renames a folder with files of an earlier run to `<name>.earlier<k>` and returns that; None if empty.
-
-    Raises:
-        OSError: It cannot be renamed.
-    """
+    """Renames a folder with files of an earlier run to `<name>.earlier<k>` and returns that; None if empty."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     number = 1
@@ -66,9 +58,7 @@ def cell_text(text: str) -> str:
 def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Yields a file to write; it appears at `path` when the block ends without an error, else not at all.
 
-    Raises:
-        FileExistsError: `path` exists; it is unchanged.
-        OSError: The folder cannot be written or the disk is full.
+    A file that is there already is left unchanged: FileExistsError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, replace=False) as file:

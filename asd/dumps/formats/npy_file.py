@@ -53,11 +53,7 @@ class TensorFile:
         return self.size * self.dtype.itemsize
 
     def read(self, start: int, buffer: memoryview) -> None:
-        """Fills `buffer` with the elements' bytes from `start` on, in the order of the file.
-
-        Raises:
-            StateError: The file became shorter.
-        """
+        """Fills `buffer` with the elements' bytes from `start` on, in the order of the file."""
         done = 0
         while done < len(buffer):
             count = os.preadv(self._handle, [buffer[done:]], self._offset + start + done)
@@ -96,12 +92,7 @@ class TensorFile:
 
 
 class NpyFile(TensorFile):
-    """A `.npy` file.
-
-    Raises:
-        StateError: It is not an npy file of numbers, its header does not fit its size, or it would need unpickling.
-        OSError: It cannot be read; `FileNotFoundError` if it does not exist.
-    """
+    """A `.npy` file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -35,12 +35,7 @@ class Request:
 
 
 def read_request(path: Path) -> Request:
-    """Reads a compare.json; paths in it are relative to the current folder.
-
-    Raises:
-        ConfigError: It is not such a file, or names missing paths.
-        OSError: It cannot be read.
-    """
+    """Reads a compare.json; paths in it are relative to the current folder."""
     try:
         found = read_json(path, 1 << 20)
     except StateError as error:
@@ -51,11 +46,7 @@ def read_request(path: Path) -> Request:
 
 
 def parse_request(found: Mapping[str, object]) -> Request:
-    """Returns the request in the keys of a compare.json.
-
-    Raises:
-        ConfigError: A key is unknown or missing, or a path does not exist.
-    """
+    """Returns the request in the keys of a compare.json."""
     values: dict[str, Path] = {}
     for key, value in found.items():
         if key == _LOG:

@@ -129,11 +129,7 @@ def is_random(name: str) -> bool:
 
 
 def read_entry(name: str, found: object) -> Entry:
-    """Returns the entry that one member of `data` describes; keys it does not know are passed over.
-
-    Raises:
-        StateError: A part of it has another form than a dump has.
-    """
+    """Returns the entry that one member of `data` describes; keys it does not know are passed over."""
     if not isinstance(found, dict):
         raise StateError(f"the entry {name!r} is not an object.")
     slots: list[Slot] = []

@@ -45,12 +45,7 @@ _MOST_DIMENSIONS = 64
 
 
 class TorchFile(TensorFile):
-    """A `.pt` file with one tensor.
-
-    Raises:
-        StateError: It has other content, or is cut short.
-        OSError: It cannot be read.
-    """
+    """A `.pt` file with one tensor."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -49,11 +49,6 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
     """Returns the task of a dump, and its calls in the order in which they ended.
 
     A call that cannot be understood is included with its `problem`; calls of shapes and of modules are left out.
-
-    Raises:
-        StateError: The file is cut short, not a dump, or has a name that is not an API's.
-        ConfigError: It is a dump of PyTorch, or of parts of tensors.
-        OSError: It cannot be read.
     """
     task, has_data = "", False
     calls: dict[str, Call] = {}

@@ -75,11 +75,7 @@ class Tables:
 
     @classmethod
     def create(cls, folder: Path, now: datetime) -> Tables:
-        """Makes two new files with their headers; existing files are not overwritten.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Makes two new files with their headers; existing files are not overwritten."""
         folder.mkdir(parents=True, exist_ok=True)
         names = (_RESULT_NAME, _DETAILS_NAME)
         stamp = free_timestamp(folder, names, now)

@@ -20,9 +20,6 @@ class ConfigObject:
     Args:
         content: The object.
         where: Named in errors.
-
-    Raises:
-        ConfigError: It is no object.
     """
 
     def __init__(self, content: Any, where: str) -> None:

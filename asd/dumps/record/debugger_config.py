@@ -92,9 +92,6 @@ class DebuggerConfig:
         Args:
             path: The file.
             others: Values that take the place of those in the file.
-
-        Raises:
-            ConfigError: The file is missing, no JSON object, or has an unknown key or a wrong value.
         """
         try:
             content = json.loads(read_regular(path, MAX_BYTES, links=True).decode("utf-8-sig"))
@@ -113,9 +110,6 @@ class DebuggerConfig:
         Args:
             content: The object.
             where: Named in errors.
-
-        Raises:
-            ConfigError: It has an unknown key or a wrong value.
         """
         given = ConfigObject(content, where)
         task = _chosen(given, "task", (*TASKS, *_STANDS_FOR), "statistics", NOT_DONE)

@@ -63,9 +63,6 @@ def write_step(folder: Path, step: int, gradients: Mapping[str, Array], config: 
         step: Number of the step.
         gradients: Gradients by name of the parameter.
         config: Its level selects the files.
-
-    Raises:
-        OSError: They cannot be written.
     """
     if config.grad_level != "L0":
         directions = folder / f"step{step}"

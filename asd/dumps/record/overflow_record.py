@@ -27,9 +27,6 @@ class OverflowRecord:
             count: Number of the overflow, from 1.
             name: Name of the entry that overflowed.
             data: Parts of the entry as in `dump.json`.
-
-        Raises:
-            OSError: The file cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"Overflow_info_{self._started}_{count}.pkl"

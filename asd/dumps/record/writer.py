@@ -199,11 +199,7 @@ def _files_in(value: Any) -> Iterator[str]:
 
 
 def _save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
-    """Writes `array` to `<name>.npy` in `folder` and returns the name of the file; a name that is too long is cut.
-
-    Raises:
-        OSError: It can't be written; nothing is left of it.
-    """
+    """Writes `array` to `<name>.npy` in `folder` and returns the name of the file; a name that is too long is cut."""
     file_name = f"{name}.npy".replace("/", "_")
     if len(file_name.encode()) > _LONGEST_FILE_NAME:
         file_name = f"{name[:60]}.{crc32(np.frombuffer(name.encode(), np.uint8))}.npy".replace("/", "_")

@@ -7,11 +7,7 @@ from asd.handler.decide.hardware import KnownDevices
 
 
 def find_device(store: Store, host: str, device: str) -> int:
-    """Returns the number of a device that has a name such as `Ascend:3`.
-
-    Raises:
-        ConfigError: There is no such device.
-    """
+    """Returns the number of a device that has a name such as `Ascend:3`."""
     found = store.db.execute(  # the last one in that place: earlier ones were replaced
         "SELECT n FROM device WHERE host = ? AND name = ? "
         "ORDER BY n IN (SELECT device FROM cases WHERE closed IS NULL) DESC, last DESC, n DESC LIMIT 1",

@@ -45,11 +45,6 @@ class Store:
 
     Attributes:
         db: The connection. Everything that changes something happens within `transaction`.
-
-    Raises:
-        StateError: The file is corrupt, is something else, is of another version, or of an earlier one that a handler
-            still works on.
-        OSError: Its folder can't be made.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -52,11 +52,7 @@ class LogFeed:
         return sentences + [f"{number} {what}" for what, number in counts.items() if number]
 
     def step(self) -> list[Decision] | None:
-        """Takes in new events; None when there are none.
-
-        Raises:
-            StateError: The store can't be written; the same lines are read again the next time.
-        """
+        """Takes in new events; None when there are none. After a StateError the same lines are read again."""
         lines = self._follower.poll(_AT_ONCE)
         if not lines:
             return None

@@ -53,11 +53,7 @@ class _Group:
 
 
 def read_place(text: str, setting: str) -> tuple[str, int]:
-    """Returns host and port of `HOST:PORT`.
-
-    Raises:
-        ConfigError: It has another form; the message names `setting`.
-    """
+    """Returns host and port of `HOST:PORT`; an error names `setting`."""
     match = _PLACE.fullmatch(text)
     if match is None or not 1 <= int(match["port"]) <= 65535:
         raise ConfigError(setting, text, _FORM)

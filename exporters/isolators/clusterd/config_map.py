@@ -51,12 +51,7 @@ class FaultConfigMap:
         return SavedFaults(message, found["metadata"]["resourceVersion"])
 
     def write(self, message: dict[str, Any], before: SavedFaults) -> bool:
-        """Reports `message`; returns False if the ConfigMap was changed since `before`.
-
-        Raises:
-            KubeError: The server refused it, or ClusterD would refuse it.
-            ValueError: The message breaks a rule.
-        """
+        """Reports `message`; returns False if the ConfigMap was changed since `before`."""
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace, "labels": _LABEL}
         data = {_KEY: message_text(message)}
         try:
@@ -73,11 +68,7 @@ class FaultConfigMap:
         return True
 
     def separated(self, node: str) -> Collection[int]:
-        """Returns the chips of `node` that the device plugin lists as separated by hand.
-
-        Raises:
-            KubeError: The server gives no answer.
-        """
+        """Returns the chips of `node` that the device plugin lists as separated by hand."""
         found = self._get("kube-system", f"mindx-dl-deviceinfo-{node}")
         listed = ((found or {}).get("data") or {}).get("ManuallySeparateNPU", "")
         return {int(chip.group(1)) for chip in map(_CHIP.fullmatch, listed.split(",")) if chip}

@@ -30,11 +30,7 @@ def latest(message: Message | None, node: str, number: int) -> Mapping[str, Any]
 def with_occurrence(
     message: Message | None, node: str, number: int, *, reason: str, event_id: str, now: float
 ) -> tuple[dict[str, Any], str]:
-    """Returns the message with a new fault, and its id, which is unique.
-
-    Raises:
-        ValueError: One message cannot have so many isolated devices.
-    """
+    """Returns the message with a new fault, and its id, which is unique."""
     fault = {
         **{"faultId": f"asd-{uuid.uuid4().hex}", "faultType": "NPU", "faultCode": public_fault.CODE},
         **{"faultTime": _milliseconds(now), "assertion": "occur"},

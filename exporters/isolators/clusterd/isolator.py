@@ -28,9 +28,6 @@ class ClusterD:
         namespace: Namespace of the ConfigMap.
         config_map: Name of the ConfigMap.
         timeout: Longest time of a request, in seconds.
-
-    Raises:
-        ConfigError: An option is not valid.
     """
 
     name = "clusterd"
@@ -55,11 +52,7 @@ class ClusterD:
             return self._held(device, self._faults.read())
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
-        """Reports a fault of `device`, as `Isolator.isolate`.
-
-        Raises:
-            IsolationError: Also when the chip was separated by hand.
-        """
+        """Reports a fault of `device`, as `Isolator.isolate`."""
         node, number = self._place(device)
 
         def change(saved: SavedFaults) -> dict[str, Any] | None:

@@ -46,9 +46,6 @@ class KubeApi:
         kubeconfig: Path of a kubeconfig; without one the pod's service account, `KUBECONFIG` or `~/.kube/config`.
         context: A context of it; without one the current context.
         timeout: Seconds to wait for a connection, and for each part of an answer.
-
-    Raises:
-        ConfigError: There is no usable configuration.
     """
 
     def __init__(self, *, kubeconfig: str = "", context: str = "", timeout: float = 10.0) -> None:
@@ -77,13 +74,7 @@ class KubeApi:
 
     @contextlib.contextmanager
     def asking(self, what: str) -> Iterator[Client]:
-        """Yields a client for one request; errors in the block become sentences that begin with `what`.
-
-        Raises:
-            NotFoundError: There is no such object.
-            ConflictError: The object was changed meanwhile, or exists already.
-            KubeError: The server did not carry the request out, or its answer is not valid.
-        """
+        """Yields a client for one request; errors in the block become sentences that begin with `what`."""
         try:
             with self._connected() as client:
                 yield client
@@ -109,11 +100,7 @@ class KubeApi:
 
 @contextlib.contextmanager
 def refusals(isolator: str, device: Device) -> Iterator[None]:
-    """Converts errors in the block to errors of this isolator about `device`.
-
-    Raises:
-        IsolationError: The server refused, or its data about the device are not valid.
-    """
+    """Converts errors in the block to errors of this isolator about `device`."""
     try:
         yield
     except KubeError as error:
@@ -123,11 +110,7 @@ def refusals(isolator: str, device: Device) -> Iterator[None]:
 
 
 def as_dict(answer: Any) -> dict[str, Any]:
-    """Returns an object from the server as a plain dictionary.
-
-    Raises:
-        ValueError: It has no name or no version, which every object has.
-    """
+    """Returns an object from the server as a plain dictionary."""
     found = dict(answer.to_dict())
     metadata = found.get("metadata", {})
     if not metadata.get("name") or not metadata.get("resourceVersion"):

@@ -42,9 +42,6 @@ class Kubernetes:
         context: A context of it; without one the current context.
         effect: Effect of the taint: `NoSchedule` keeps new pods away, `NoExecute` ends those that run too.
         timeout: Seconds to wait for a connection, and for each part of an answer.
-
-    Raises:
-        ConfigError: An option is not valid.
     """
 
     name = "kubernetes"
@@ -63,11 +60,7 @@ class Kubernetes:
             return held_by(self._read(device), label(device))
 
     def host_since(self, device: Device) -> float | None:
-        """Returns the time the node of `device` was made, in seconds since the epoch; None without such a node.
-
-        Raises:
-            IsolationError: The server does not say.
-        """
+        """Returns the time the node of `device` was made, in seconds since the epoch; None without such a node."""
         with refusals(self.name, device), contextlib.suppress(NotFoundError):
             name = self._node(device)
             with self._api.asking(f"reading node {name}") as client:
@@ -76,11 +69,7 @@ class Kubernetes:
         return None
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
-        """Takes the node of `device` out, as `Isolator.isolate`.
-
-        Raises:
-            IsolationError: Also when somebody else has cordoned the node.
-        """
+        """Takes the node of `device` out, as `Isolator.isolate`."""
         name = label(device)
 
         def change(node: _Node) -> _Node | None:

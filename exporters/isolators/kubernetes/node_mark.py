@@ -24,11 +24,7 @@ Marks = dict[str, dict[str, str]]
 
 
 def marks_of(node: Node) -> Marks:
-    """Returns the devices for which we have isolated the node, each with `event` and `reason`.
-
-    Raises:
-        ValueError: The annotation is not ours.
-    """
+    """Returns the devices for which we have isolated the node, each with `event` and `reason`."""
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     if not text:
         return {}
@@ -44,11 +40,7 @@ def marks_of(node: Node) -> Marks:
 
 
 def held_by(node: Node, device: str) -> IsolationOwner:
-    """Returns the owner of the isolation of this device; free if we isolated the node for other devices only.
-
-    Raises:
-        ValueError: As `marks_of`.
-    """
+    """Returns the owner of the isolation of this device, or raises ValueError as `marks_of`."""
     marks = marks_of(node)
     if marks:
         return IsolationOwner.OURS if device in marks and _is_out(node) else IsolationOwner.FREE

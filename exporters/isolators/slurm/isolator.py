@@ -28,9 +28,6 @@ class Slurm:
         timeout: Seconds that one call of `scontrol` may take.
         scontrol: The program.
         conf: The `slurm.conf` to use; the usual one when it is empty.
-
-    Raises:
-        ConfigError: An option is not valid.
     """
 
     name = "slurm"
@@ -55,11 +52,7 @@ class Slurm:
         return self._read(device).held(label(device))
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:  # noqa: ARG002 - the event has the reason
-        """Drains the node of `device`, as `Isolator.isolate`.
-
-        Raises:
-            IsolationError: Also when somebody else holds the node.
-        """
+        """Drains the node of `device`, as `Isolator.isolate`."""
         state = self._read(device)
         held = state.held(label(device))
         if held is IsolationOwner.OTHERS:

@@ -106,11 +106,7 @@ class Check:
         return ApiResult(call.name, _status(forward), backward_status, "; ".join(dict.fromkeys(messages)), details)
 
     def _direction(self, job: _CheckJob, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
-        """Checks one direction; returns its rows and messages.
-
-        Raises:
-            NotCheckable: Nothing can be compared.
-        """
+        """Checks one direction; returns its rows and messages."""
         if run is _CheckJob.backward and not job.gradients:
             raise NotCheckable("the dump has no gradient of an output")
         messages = []

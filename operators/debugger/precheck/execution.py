@@ -22,9 +22,6 @@ def call_forward(function: Callable[..., Any], args: Any, kwargs: Any, convert: 
         args: Its arguments with a `Value` for each tensor.
         kwargs: Its keyword arguments.
         convert: Makes a tensor from a `Value`.
-
-    Raises:
-        NotCheckable: The call cannot run here.
     """
     try:
         output = function(*mapped(args, convert), **mapped(kwargs, convert))
@@ -46,9 +43,6 @@ def call_backward(
         kwargs: Its keyword arguments.
         convert: Makes a tensor from a `Value`.
         gradients: Gradients of the outputs, by their places.
-
-    Raises:
-        NotCheckable: The call cannot run here.
     """
     places = [place for place, leaf in leaves(args) if isinstance(leaf, Value) and leaf.dtype in FLOATING]
     wanted = list(gradients)

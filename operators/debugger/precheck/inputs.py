@@ -47,11 +47,7 @@ class Inputs:
         return np.random.default_rng([SEED, zlib.crc32(name.encode())])
 
     def value(self, described: Slot, random: np.random.Generator) -> Value:
-        """Returns the elements of a tensor.
-
-        Raises:
-            StateError: They can't be had; the sentence has no full stop.
-        """
+        """Returns the elements of a tensor; the sentence of a StateError has no full stop."""
         if described.dtype not in DTYPES:
             raise StateError(f"a tensor of the type {described.dtype[:40]!r} can't be made")
         if len(described.shape) > _MOST_DIMENSIONS or math.prod(described.shape) > LARGEST:

@@ -53,9 +53,6 @@ def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
     Args:
         label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`.
         attributes: Arguments that an operator was created with.
-
-    Raises:
-        NotCheckable: It cannot be re-run; the text has the reason.
     """
     prefix, _, rest = label.partition(".")
     name = rest.rpartition(".")[2]
