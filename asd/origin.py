@@ -18,21 +18,13 @@ Short = Annotated[str, Meta(max_length=64, description="a text of at most 64 cha
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Properties by which the devices of a fleet are sorted; empty where they are not known.
+    """Properties by which the devices of a fleet are sorted; empty where they are not known."""
 
-    Attributes:
-        model: Model of the chip, for example `Ascend 910B3`.
-        firmware: Version of its firmware.
-        driver: Version of its driver.
-        cann: Version of CANN of the training on it.
-        board: Position of its board in the node.
-    """
-
-    model: Short = ""
-    firmware: Short = ""
-    driver: Short = ""
-    cann: Short = ""
-    board: Short = ""
+    model: Short = ""  # model of the chip, for example `Ascend 910B3`
+    firmware: Short = ""  # version of its firmware
+    driver: Short = ""  # version of its driver
+    cann: Short = ""  # version of CANN of the training on it
+    board: Short = ""  # position of its board in the node
 
 
 UNKNOWN = Hardware()

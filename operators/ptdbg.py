@@ -78,18 +78,13 @@ def overflow_check(content: dict[str, Any]) -> None:
 
 
 class _Hooked:
-    """State set up by `register_hook`; one per process.
-
-    Attributes:
-        registered: Settings that it was called with.
-        steps: Dumps that have ended since.
-    """
+    """State set up by `register_hook`; one per process."""
 
     def __init__(self) -> None:
-        self.registered: DebuggerConfig | None = None
+        self.registered: DebuggerConfig | None = None  # settings that it was called with
         self.debugger: PrecisionDebugger | None = None
         self.net: nn.Cell | None = None
-        self.steps = 0
+        self.steps = 0  # dumps that have ended since
         self.on = False
 
     def use(self, config: DebuggerConfig) -> None:

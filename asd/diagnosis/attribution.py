@@ -17,20 +17,13 @@ class Seen(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """Rank at fault, as far as known.
+    """Rank at fault, as far as known."""
 
-    Attributes:
-        origin: The rank; None when it is unknown.
-        checkpoint: First checkpoint at which the origin broke a limit; empty without an origin.
-        followers: The other ranks that broke a limit.
-        reason: Reason of the result, in a few words.
-        shared: Whether the value came from several ranks, as a mean does; without an origin no device is named then.
-    """
-
-    origin: int | None
-    checkpoint: str
-    followers: tuple[int, ...]
-    reason: str
+    origin: int | None  # the rank; None when it is unknown
+    checkpoint: str  # first checkpoint at which the origin broke a limit; empty without an origin
+    followers: tuple[int, ...]  # the other ranks that broke a limit
+    reason: str  # reason of the result, in a few words
+    # whether the value came from several ranks, as a mean does; without an origin no device is named then
     shared: bool = False
 
     @property

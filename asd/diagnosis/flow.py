@@ -14,21 +14,14 @@ _NOBODY = Attribution(None, "", (), "no rank broke a limit")
 
 
 class RankReport(NamedTuple):
-    """Report of a rank to all others, after its replica group has compared its values.
+    """Report of a rank to all others, after its replica group has compared its values."""
 
-    Attributes:
-        checkpoint: First checkpoint at which it broke a limit; empty if it broke none.
-        position: Number of its sites that come before in the backward pass.
-        distance: Bits above the rest of the replica group; nan without another replica.
-        mean: First mean over the ranks that is wrong here and right on others; empty for none.
-        wrong: Number of wrong sites. Values that a sum brings from another rank are wrong on both, so among similar
-            ranks the origin has the most.
-    """
-
-    checkpoint: str = ""
-    position: int = 0
-    distance: float = math.nan
-    mean: str = ""
+    checkpoint: str = ""  # first checkpoint at which it broke a limit; empty if it broke none
+    position: int = 0  # number of its sites that come before in the backward pass
+    distance: float = math.nan  # bits above the rest of the replica group; nan without another replica
+    mean: str = ""  # first mean over the ranks that is wrong here and right on others; empty for none
+    # number of wrong sites. Values that a sum brings from another rank are wrong on both, so among similar ranks the
+    # origin has the most
     wrong: int = 0
 
     @property

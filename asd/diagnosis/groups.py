@@ -7,19 +7,14 @@ from asd.errors import and_more
 
 
 class Shard(NamedTuple):
-    """Shard of the network on one rank.
+    """Shard of the network on one rank."""
 
-    Attributes:
-        stage: Stage of a pipeline, from 0; data flow from lower to higher stages.
-        part: Name of its part of the stage's layers; any text.
-        replica: Index among the ranks with the same stage and part, from 0: ranks with the same index work on the same
-            batch. -1: by the order of ranks.
-        labels: Labels of its weights, one for each set with the same ranks. Empty where weights are not compared.
-    """
-
-    stage: int = 0
-    part: str = ""
+    stage: int = 0  # stage of a pipeline, from 0; data flow from lower to higher stages
+    part: str = ""  # name of its part of the stage's layers; any text
+    # index among the ranks with the same stage and part, from 0: ranks with the same index work on the same batch. -1:
+    # by the order of ranks
     replica: int = -1
+    # labels of its weights, one for each set with the same ranks. Empty where weights are not compared
     labels: tuple[str, ...] = ()
 
 

@@ -41,9 +41,6 @@ class FaultHandler:
             the clock, which may be set anew.
         leadership: Whether this handler is the one of several that acts, each with its store; None for a single one.
         hosts_of: Returns the hosts of a job, none where they are not known; None where every source is trusted.
-
-    Attributes:
-        backlog: Decisions that no event of the moment led to; `tick` returns them.
     """
 
     def __init__(
@@ -61,7 +58,7 @@ class FaultHandler:
         hosts_of: Callable[[str], Collection[str]] | None = None,
     ) -> None:
         self.store, self.policy = store, policy
-        self.backlog: list[Decision] = []
+        self.backlog: list[Decision] = []  # decisions that no event of the moment led to; `tick` returns them
         self._clock, self._uptime, self._from_beginning = clock, uptime, from_beginning
         self._lock = threading.RLock()
         whole_nodes = getattr(isolator, "whole_nodes", False)

@@ -10,21 +10,16 @@ _FLEET_SECONDS = 60.0
 
 
 class HandlerCounts:
-    """Counts as plain numbers, which another thread may read at any time.
-
-    Attributes:
-        numbers: Numbers by the name of their metric without `asd_handler_`, whose help describes them.
-        actions: Decisions by action; all of `asd.handler.model.decision.ACTIONS` are there.
-        agents: Whether each agent that is pulled from answers, by its address.
-        out: Devices that the scheduler has isolated, each as host and name.
-        fleet: Days in which devices were watched, and devices found faulty; looked up once a minute.
-    """
+    """Counts as plain numbers, which another thread may read at any time."""
 
     def __init__(self) -> None:
+        # numbers by the name of their metric without `asd_handler_`, whose help describes them
         self.numbers: dict[str, float] = {}
+        # decisions by action; all of `asd.handler.model.decision.ACTIONS` are there
         self.actions = dict.fromkeys(ACTIONS, 0)
-        self.agents: dict[str, bool] = {}
-        self.out: list[tuple[str, str]] = []
+        self.agents: dict[str, bool] = {}  # whether each agent that is pulled from answers, by its address
+        self.out: list[tuple[str, str]] = []  # devices that the scheduler has isolated, each as host and name
+        # days in which devices were watched, and devices found faulty; looked up once a minute
         self.fleet: tuple[list[Used], list[tuple[float, Used]]] = [], []
         self._looked = 0.0
 

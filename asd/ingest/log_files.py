@@ -30,14 +30,11 @@ class LogFiles:
             that has the name of a log counts.
 
     Packed files are passed over.
-
-    Attributes:
-        unreadable: Folders that could not be listed the last time, with the reason.
     """
 
     def __init__(self, places: Sequence[str]) -> None:
         self.places = places
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}  # folders that could not be listed the last time, with the reason
 
     def __call__(self) -> list[Path]:
         """Returns the files that are there now."""

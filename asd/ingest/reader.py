@@ -25,18 +25,13 @@ class Ingest:
         files: Returns the logs; called in every step.
         sink: Called with every new event; raises OSError when it cannot be written.
         run_dir: Folder of the sink's log and of the position in the logs.
-
-    Attributes:
-        events: Events written, by level: `first`, `second` and `normal`.
-        unexplained: Files that hold our fault code, of which nothing came.
-        follower: Reads the files, and knows what it could not read.
     """
 
     def __init__(
         self, files: Callable[[], Iterable[Path]], alarms: Alarms, sink: Callable[[Event], None], run_dir: Path
     ) -> None:
-        self.lines, self.events = 0, Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
-        self.unexplained: set[Path] = set()
+        self.lines, self.events = 0, Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))  # events written, by level
+        self.unexplained: set[Path] = set()  # files that hold our fault code, of which nothing came
         self._alarms, self._sink = alarms, sink
         self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir, "ingest")
         written = [path for path in event_files(run_dir) if path.name.startswith(self._log.name)]

@@ -16,14 +16,12 @@ class Allowance:
 
     Args:
         share: Share of the steps, 0..1.
-
-    Attributes:
-        moved: Bits by which thresholds are above the fitted ones: re-runs raise them, other steps lower them.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._steps = self._spent = 0
+        # bits by which thresholds are above the fitted ones: re-runs raise them, other steps lower them
         self.moved = 0.0
 
     def next_step(self) -> bool:

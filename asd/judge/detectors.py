@@ -48,17 +48,12 @@ class Detectors:
 
     Args:
         config: Names the rule and the detectors, with their thresholds.
-
-    Attributes:
-        feature: Feature that most verdicts of a checkpoint are about.
-        have_detectors: Whether sites share margins, or any detector is on: then `end_step` ends each step.
-        expected: By site, the value of an earlier attempt in the coming step: up to twice that value is
-            no first-level anomaly, unless it breaks the first absolute threshold.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._detectors = config.active_detectors
+        # whether sites share margins, or any detector is on: then `end_step` ends each step
         self.have_detectors = bool(self._detectors) or config.rule == Adaptive.name
         self._judges: dict[str, Rule] = {}
         self._kinds: dict[str, str] = {}
@@ -66,8 +61,10 @@ class Detectors:
         self._margins = {symbol: Margin(kind) for symbol, kind in KINDS.items()}
         self._bounds: dict[str, StateBound] = defaultdict(StateBound)
         self._together = Together()
+        # by site, the value of an earlier attempt in the coming step: up to twice that value is no first-level anomaly,
+        # unless it breaks the first absolute threshold
         self.expected: Mapping[str, float] = {}
-        self.feature: str = self._new(GRADIENT).feature
+        self.feature: str = self._new(GRADIENT).feature  # feature that most verdicts of a checkpoint are about
 
     def update(self, name: str, kind: str, value: float) -> Judged:
         """Returns the verdict on site `name` in this step."""

@@ -46,20 +46,6 @@ class Monitor:
         value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
         history: Number of values of each checkpoint that are kept in `history`.
         clock: Seconds since the epoch.
-
-    Attributes:
-        status: Counts so far.
-        protections: Checks that protect this training, and those that do not.
-        step: The last judged step.
-        readings: Readings of the checkpoints in that step.
-        loss_scale: Divisor of these readings.
-        sinks: Receivers of events.
-        clock: Seconds since the epoch.
-        alone: Whether it watches the only rank.
-        moved: Whether all sites have moved by one factor, for two steps or more.
-        judges: Rules and detectors; they know the limits of the next step.
-        reports: Makes events, for `publish`.
-        history: Per checkpoint the last `(step, value, limit, level)`.
     """
 
     def __init__(
@@ -74,24 +60,28 @@ class Monitor:
     ) -> None:
         self.config = config
         self.origin = origin
-        self.sinks = list(sinks)
+        self.sinks = list(sinks)  # receivers of events
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
+        # counts so far
         self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
         if origin.device.startswith("Ascend"):
             self.status.cann = cann_version()
-        self.protections = Protections()
-        self.step = self._step_before = 0
-        self.alone, self.moved = True, False
-        self.readings: Sequence[Reading] = ()
-        self.loss_scale = 1.0
+        self.protections = Protections()  # checks that protect this training, and those that do not
+        self.step = self._step_before = 0  # the last judged step, and the one before
+        self.alone = True  # whether it watches the only rank
+        self.moved = False  # whether all sites have moved by one factor, for two steps or more
+        self.readings: Sequence[Reading] = ()  # readings of the checkpoints in the last judged step
+        self.loss_scale = 1.0  # divisor of these readings
+        # per checkpoint the last (step, value, limit, level)
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
         self._earlier: Mapping[int, Mapping[str, Event]] = {}
         self._incident, self._incident_step = "", -1
-        self.judges = Detectors(config)
+        self.judges = Detectors(config)  # rules and detectors; they know the limits of the next step
         self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
+        # makes events, for `publish`
         self.reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
 
     def judge(

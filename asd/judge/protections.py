@@ -34,23 +34,18 @@ class Off(str):
 
 @dataclass
 class Protections:
-    """Protections of one training.
+    """Protections of one training."""
 
-    Attributes:
-        on: Active protections, each with a few words.
-        off: Protections that are inactive here, each with the reason; `missing` has those that a setting asks for.
-        since: Step after which a protection or setting came to its state, 0 for the start.
-        places: Number of checkpoints by each of `PLACES`.
-        missing: Protections that a setting asks for but that are inactive or incomplete, by setting, with the reasons.
-        unseen: Checkpoints without a value in the first step, by their kind, such as the gradient of the network's own
-            input, which is never computed, and layers without data.
-    """
-
-    on: _Texts = field(default_factory=dict)
+    on: _Texts = field(default_factory=dict)  # active protections, each with a few words
+    # protections that are inactive here, each with the reason; `missing` has those that a setting asks for
     off: _Texts = field(default_factory=dict)
+    # step after which a protection or setting came to its state, 0 for the start
     since: _Counts = field(default_factory=dict)
-    places: _Counts = field(default_factory=dict)
+    places: _Counts = field(default_factory=dict)  # number of checkpoints by each of `PLACES`
+    # protections that a setting asks for but that are inactive or incomplete, by setting, with the reasons
     missing: _Names = field(default_factory=dict)
+    # checkpoints without a value in the first step, by their kind, such as the gradient of the network's own input,
+    # which is never computed, and layers without data
     unseen: _Names = field(default_factory=dict)
     step: int = 0
     _told: set[tuple[str, str]] = field(default_factory=set, repr=False)

@@ -23,12 +23,10 @@ class Reports:
         rule: Name of the rule that judges.
         feature: Feature of most of its verdicts.
         clock: Seconds since the epoch.
-
-    Attributes:
-        among: Which of several steps that were judged together is meant, in words; empty where a step is judged alone.
     """
 
     def __init__(self, origin: Origin, rule: str, feature: str, clock: Callable[[], float]) -> None:
+        # which of several steps that were judged together is meant, in words; empty where a step is judged alone
         self.among = ""
         self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
 

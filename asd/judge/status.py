@@ -52,57 +52,35 @@ _Protections = Annotated[dict[str, Any], Meta(description="an object"), _Togethe
 
 @dataclass(slots=True, kw_only=True)
 class Status(FromOrigin):
-    """Counts of one rank since its process began.
+    """Counts of one rank since its process began."""
 
-    Attributes:
-        origin: Run, rank, host and device; these are attributes of the status too.
-        pid: Number of the process.
-        machine: Host name of the process, which in a container is not `host`; empty if unknown.
-        started: Time at which the training was attached, in seconds since the epoch.
-        written: Time of the last update, in seconds since the epoch.
-        active: Whether a training runs, from before its first step to its end.
-        unjudged: Whether updates are made without being judged.
-        step: The last judged step.
-        steps: Steps judged.
-        checks: Values judged.
-        non_finite: Values among them that were not finite.
-        anomalies: Anomalies of this rank itself by level, `first` and `second`.
-        refused: Updates refused.
-        healed: Steps with a rerun that counts, and flips of bits in memory that were put back.
-        problems: Problems of the detector itself.
-        dropped: Events and steps that a sink lost, by the sink's name.
-        evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
-        last_check: Time of the last judged value, in seconds since the epoch; 0 before the first.
-        step_seconds: Time from the end of each step to the end of the next, summed.
-        check_seconds: Host time of the detector within `step_seconds`, summed.
-        checkpoints: Last value and limit of each checkpoint; either may be `inf`, the value `nan`.
-        protections: Protections of the training, see `Protections`; empty before they are known.
-        cann: Version of CANN; empty without it.
-    """
-
-    origin: Origin
-    pid: Count = 0
+    origin: Origin  # run, rank, host and device; these are attributes of the status too
+    pid: Count = 0  # number of the process
+    # time at which the training was attached, in seconds since the epoch
     started: Annotated[Finite, _Together(min)] = 0.0
-    written: _Latest = 0.0
-    active: Annotated[Flag, _Together(max)] = False
-    unjudged: Annotated[Flag, _Together(max)] = False
-    step: Annotated[Count, _Together(max)] = 0
-    steps: _Sum = 0
-    checks: _Sum = 0
-    non_finite: _Sum = 0
+    written: _Latest = 0.0  # time of the last update, in seconds since the epoch
+    active: Annotated[Flag, _Together(max)] = False  # whether a training runs, from before its first step to its end
+    unjudged: Annotated[Flag, _Together(max)] = False  # whether updates are made without being judged
+    step: Annotated[Count, _Together(max)] = 0  # the last judged step
+    steps: _Sum = 0  # steps judged
+    checks: _Sum = 0  # values judged
+    non_finite: _Sum = 0  # values among them that were not finite
+    # anomalies of this rank itself by level, `first` and `second`
     anomalies: _Counts = field(default_factory=lambda: {"first": 0, "second": 0})
-    refused: _Sum = 0
-    healed: _Sum = 0
-    problems: _Sum = 0
-    dropped: _Counts = field(default_factory=dict)
-    evidence_dropped: _Sum = 0
-    last_check: _Latest = 0.0
-    step_seconds: _Seconds = 0.0
-    check_seconds: _Seconds = 0.0
+    refused: _Sum = 0  # updates refused
+    healed: _Sum = 0  # steps with a rerun that counts, and flips of bits in memory that were put back
+    problems: _Sum = 0  # problems of the detector itself
+    dropped: _Counts = field(default_factory=dict)  # events and steps that a sink lost, by the sink's name
+    evidence_dropped: _Sum = 0  # evidence that was not kept, because there was too much or it could not be written
+    last_check: _Latest = 0.0  # time of the last judged value, in seconds since the epoch; 0 before the first
+    step_seconds: _Seconds = 0.0  # time from the end of each step to the end of the next, summed
+    check_seconds: _Seconds = 0.0  # host time of the detector within `step_seconds`, summed
+    # last value and limit of each checkpoint; either may be `inf`, the value `nan`
     checkpoints: _Pairs = field(default_factory=dict)
+    # protections of the training, see `Protections`; empty before they are known
     protections: _Protections = field(default_factory=dict)
-    machine: Text = ""
-    cann: Short = ""
+    machine: Text = ""  # host name of the process, which in a container is not `host`; empty if unknown
+    cann: Short = ""  # version of CANN; empty without it
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
         """Counts one judged value."""

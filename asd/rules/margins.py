@@ -45,10 +45,6 @@ class Margin:
 
     Args:
         kind: Has the smallest margin and the first one.
-
-    Attributes:
-        bits: Current margin; only `refit` changes it, so that all sites of a step are judged alike.
-        look: Distance from which a value gets a second look; at most `bits` counts.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -56,8 +52,9 @@ class Margin:
         self._largest: list[float] = []
         self._count = 0
         self._pending = -inf  # the largest healthy distance of the running step
+        # current margin; only `refit` changes it, so that all sites of a step are judged alike
         self.bits = max(kind.first, kind.envelope)
-        self.look = inf
+        self.look = inf  # distance from which a value gets a second look; at most `bits` counts
 
     def add(self, distance: float) -> None:
         """Adds the distance of a healthy value above the ceiling of growth; `-inf` for no value."""

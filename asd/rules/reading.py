@@ -11,20 +11,14 @@ CHECKSUM, TWICE = SCORES
 
 
 class Reading(NamedTuple):
-    """Reading of one site in one step.
+    """Reading of one site in one step."""
 
-    Attributes:
-        checkpoint: Name of the site.
-        value: Statistic of the tensor in the worst call: by rule its L2 norm or its largest magnitude; for `SCORES` the
-            score. `inf` or `nan` when an element is, and when the norm is too large for float32.
-        order: Orders the sites of one step by their first check; smaller is earlier.
-        kind: One of the constants above.
-    """
-
-    checkpoint: str
+    checkpoint: str  # name of the site
+    # statistic of the tensor in the worst call: by rule its L2 norm or its largest magnitude; for `SCORES` the score.
+    # `inf` or `nan` when an element is, and when the norm is too large for float32
     value: float
-    order: int = 0
-    kind: str = GRADIENT
+    order: int = 0  # orders the sites of one step by their first check; smaller is earlier
+    kind: str = GRADIENT  # one of the constants above
 
     @property
     def finite(self) -> bool:

@@ -19,14 +19,10 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
 
 
 class HeldError(Exception):
-    """Raised when another process holds the lock.
-
-    Attributes:
-        owner: Text that the holder wrote about itself; `another` if none.
-    """
+    """Raised when another process holds the lock."""
 
     def __init__(self, owner: str) -> None:
-        self.owner = owner
+        self.owner = owner  # text that the holder wrote about itself; `another` if none
         super().__init__(owner)
 
 

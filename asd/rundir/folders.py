@@ -39,17 +39,12 @@ class RunFolders:
 
     Args:
         roots: Folders to search; they need not exist.
-
-    Attributes:
-        roots: Folders to search, each once.
-        found: Number of folders with files of ranks, at the last look.
-        unreadable: Folders that could not be read at the last look, with the reason.
     """
 
     def __init__(self, roots: Iterable[Path]) -> None:
-        self.roots = list(dict.fromkeys(roots))
-        self.found = 0
-        self.unreadable: dict[str, str] = {}
+        self.roots = list(dict.fromkeys(roots))  # folders to search, each once
+        self.found = 0  # number of folders with files of ranks, at the last look
+        self.unreadable: dict[str, str] = {}  # folders that could not be read at the last look, with the reason
         self._seen: dict[Path, _Seen] = {}
 
     def look(self) -> list[Path]:

@@ -45,12 +45,6 @@ class Follower:
         longest: Longer lines are passed over, in bytes.
         links: Whether symbolic links are followed; where strangers may make them, they lead to files that those may not
             read.
-
-    Attributes:
-        skipped: Lines passed over because they were too long, since this follower was made.
-        lost: Files that vanished though there was known to be more to read, since this follower was made.
-        unreadable: Files that can't be opened now, with the reason.
-        unserved: Folders that had no turn yet, where the polls so far were not long enough for all.
     """
 
     def __init__(
@@ -61,9 +55,9 @@ class Follower:
         longest: int = 1 << 20,
         links: bool = True,
     ) -> None:
-        self.skipped = 0
-        self.lost = 0
-        self.unreadable: dict[str, str] = {}
+        self.skipped = 0  # lines passed over because they were too long, since this follower was made
+        self.lost = 0  # files that vanished though there was known to be more to read, since this follower was made
+        self.unreadable: dict[str, str] = {}  # files that can't be opened now, with the reason
         self._files = files
         self._longest = longest
         self._links = links
@@ -72,6 +66,7 @@ class Follower:
         self._found: dict[str, tuple[Path, os.stat_result]] = {}
         self._waiting: _Folders = {}  # what is still to be looked at
         self._held: _Folders = {}
+        # folders that had no turn yet, where the polls so far were not long enough for all
         self.unserved: set[Path] = set()
 
     def poll(self, limit: int = 10_000, held: Collection[Path] = ()) -> list[Line]:

@@ -99,15 +99,11 @@ class LineBatch:
     Args:
         limit: So many lines are enough.
         longest: Longer lines are passed over, in bytes.
-
-    Attributes:
-        lines: Those that were read.
-        skipped: Lines passed over because they were too long.
     """
 
     def __init__(self, limit: int, longest: int) -> None:
-        self.lines: list[Line] = []
-        self.skipped = 0
+        self.lines: list[Line] = []  # those that were read
+        self.skipped = 0  # lines passed over because they were too long
         self._bytes = 0
         self._limit = limit
         self._longest = longest

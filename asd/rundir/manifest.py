@@ -57,19 +57,13 @@ class Manifest(FromOrigin):
 
 
 class Health:
-    """Health of the weights of a training.
-
-    Attributes:
-        tainted_from: First step whose weights may have a first-level anomaly in them; 0 for none.
-        proofs: Found `PROOFS` since the last verified manifest.
-        alone: Whether there are no other ranks, whose weights could be compared.
-        files: Latest checkpoints with a manifest, each with the last step before it.
-    """
+    """Health of the weights of a training."""
 
     def __init__(self, tainted_from: int = 0) -> None:
-        self.tainted_from = tainted_from
-        self.proofs: set[str] = set()
-        self.alone = False
+        self.tainted_from = tainted_from  # first step whose weights may have a first-level anomaly in them; 0 for none
+        self.proofs: set[str] = set()  # found `PROOFS` since the last verified manifest
+        self.alone = False  # whether there are no other ranks, whose weights could be compared
+        # latest checkpoints with a manifest, each with the last step before it
         self.files = deque[tuple[Path, int]](maxlen=_MOST_PLACES)
 
     def take_proofs(self) -> bool:

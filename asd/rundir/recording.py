@@ -88,11 +88,7 @@ class Chunk:
 
 
 class Recording:
-    """Recorded values of all ranks of a run.
-
-    Attributes:
-        settings: Settings in the last line.
-    """
+    """Recorded values of all ranks of a run."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -107,7 +103,7 @@ class Recording:
                 str(run_dir),
                 "it must be the folder of a run that recorded its values, as one with ASD_OPTIONS=record:1 does",
             )
-        self.settings: Config = settings
+        self.settings: Config = settings  # settings in the last line
 
     def steps(self, progress: Callable[[int], object] = lambda _: None) -> Iterator[RecordedStep]:
         """Yields all steps, rank after rank, in the order in which they were made.

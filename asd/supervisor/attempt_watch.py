@@ -32,18 +32,14 @@ class AttemptWatch:
     Args:
         hang_seconds: Least seconds to wait for a step of any rank, or for output before the first one; 0 for ever.
         tell: Receives each line that a rank prints, with its rank.
-
-    Attributes:
-        step: Last step that any rank has made in this attempt; 0 before the first.
-        ranks: Device of each rank with a status, under the name in the status.
     """
 
     def __init__(
         self, run_dir: Path, attempt: Attempt, folder: Path, hang_seconds: float, tell: Callable[[int, str], None]
     ) -> None:
         self.events: list[Event] = []
-        self.step = 0
-        self.ranks: dict[int, Device] = {}
+        self.step = 0  # last step that any rank has made in this attempt; 0 before the first
+        self.ranks: dict[int, Device] = {}  # device of each rank with a status, under the name in the status
         self._run, self._since = attempt.run, attempt.began - 1.0  # older events of its name are another's
         self._run_dir, self._devices, self._folder = run_dir, list(attempt.devices), folder
         self._hang_seconds, self._tell = hang_seconds, tell

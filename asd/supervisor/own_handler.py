@@ -40,16 +40,12 @@ class Devices:
 
     Args:
         known: All devices: the first `ranks` are used first, the rest are spares.
-
-    Attributes:
-        out: Isolated devices, each with the reason.
-        bench: Suspected devices, the latest last: used only if no other is left.
     """
 
     def __init__(self, known: Sequence[int], ranks: int) -> None:
         self.known, self.ranks = list(known), ranks
-        self.out: dict[int, str] = {}
-        self.bench: list[int] = []
+        self.out: dict[int, str] = {}  # isolated devices, each with the reason
+        self.bench: list[int] = []  # suspected devices, the latest last: used only if no other is left
 
     def choose(self) -> list[int]:
         """Returns the device of each rank for the next attempt, ascending; empty when there are too few.

@@ -48,17 +48,12 @@ def tests_of(config: Config) -> tuple[Test, ...]:
 
 
 class Scores:
-    """Scores of one test.
-
-    Attributes:
-        largest: The 64 largest scores above 0, in any order.
-        extreme: Largest score, and a text with its place.
-    """
+    """Scores of one test."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.largest: list[float] = []
-        self.extreme = 0.0, ""
+        self.largest: list[float] = []  # the 64 largest scores above 0, in any order
+        self.extreme = 0.0, ""  # largest score, and a text with its place
 
     def add(self, score: float, name: str, step: RecordedStep) -> None:
         """Adds one score, of checkpoint `name` in `step`."""

@@ -41,12 +41,6 @@ class KubeLease:
         api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
         identity: Name of this holder; by default this machine's name and a random part.
         clock: Seconds from any point in time; must be monotonic and count sleep too.
-
-    Attributes:
-        holder: Holder as last read; empty for none.
-        record: Record left by the holder.
-        looked: Whether the server has answered who holds it.
-        problem: Why it cannot be held now, in one sentence without a full stop; empty for no problem.
     """
 
     def __init__(
@@ -61,8 +55,9 @@ class KubeLease:
             raise ConfigError("--lease", place, "it must be NAMESPACE/NAME, for example asd/asd-handler")
         self.namespace, self.name = match.groups()
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self.holder = self.record = self.problem = ""
-        self.looked = False
+        self.holder = self.record = ""  # holder as last read, empty for none; and the record that it left
+        self.problem = ""  # why it cannot be held now, in one sentence without a full stop; empty for no problem
+        self.looked = False  # whether the server has answered who holds it
         self._api = api or KubeApi(timeout=_ANSWER_SECONDS)
         self._clock = clock
         self._left: str | None = None

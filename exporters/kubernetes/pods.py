@@ -31,14 +31,11 @@ class _Pods:
         what: Word for them in sentences.
         api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
         clock: Seconds from any point in time.
-
-    Attributes:
-        problem: Why the pods are not known now, in one sentence without a full stop; empty for no problem.
     """
 
     def __init__(self, what: str, api: KubeApi | None, clock: Callable[[], float]) -> None:
         self._what, self._api, self._clock, self._next = what, api or KubeApi(), clock, clock()
-        self.problem = ""
+        self.problem = ""  # why the pods are not known now, in one sentence without a full stop; empty for no problem
 
     def _listed(self, namespaces: Iterable[str], labels: dict[str, Any]) -> list[dict[str, Any]] | None:
         """Returns the pods; None while it is too early, or the server does not answer."""

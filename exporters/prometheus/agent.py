@@ -63,15 +63,6 @@ class Agent:
         checkpoints: Number of checkpoints per rank with series, those nearest to their limits.
         clock: Seconds since the epoch.
         monotonic: Seconds from any point in time; never goes back.
-
-    Attributes:
-        ledger: Totals of the events.
-        journal: The events, for a fault handler that pulls; in the state file.
-        problems: Numbers of problems, by reason, one of `PROBLEMS`.
-        alive: Returns whether the process of a status lives.
-        left_out: Number of ranks of other machines that were skipped at the last poll.
-        behind: Bytes of event logs that are still to be read, by run folder.
-        last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
     """
 
     def __init__(
@@ -95,11 +86,11 @@ class Agent:
         self.host = host
         self.checkpoints = checkpoints
         self.poll_interval = poll_interval
-        self.ledger = Ledger(policy, clock)
-        self.problems = dict.fromkeys(PROBLEMS, 0)
-        self.alive = Liveness()
-        self.left_out = 0
-        self.behind: dict[Path, int] = {}
+        self.ledger = Ledger(policy, clock)  # totals of the events
+        self.problems = dict.fromkeys(PROBLEMS, 0)  # numbers of problems, by reason, one of `PROBLEMS`
+        self.alive = Liveness()  # returns whether the process of a status lives
+        self.left_out = 0  # number of ranks of other machines that were skipped at the last poll
+        self.behind: dict[Path, int] = {}  # bytes of event logs that are still to be read, by run folder
         self._devices = devices
         self._clock = clock
         self._monotonic = monotonic
@@ -107,10 +98,11 @@ class Agent:
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files, self._reduced)
         self._statuses: list[Status] = []
         self._disk = ""
-        self.last_poll = 0.0
+        self.last_poll = 0.0  # when it last looked at the files, in seconds since the epoch; 0 before the first time
         self._last_sign = monotonic()
         self._polled = False
         self._warned: set[str] = set()
+        # the events, for a fault handler that pulls; in the state file
         self.journal = EventJournal(self.state_file, monotonic=monotonic)
         self._closed = ""  # why the journal is
         self._unkept: list[Event] = []

@@ -43,18 +43,14 @@ class EventJournal:
         path: The file, of this process alone.
         most_bytes: So much of them is kept.
         monotonic: Seconds from any point in time; never goes back.
-
-    Attributes:
-        problem: Why events can't be kept now, for who asks for them; empty when they can.
-        lost: Where a file that was corrupt is by now; empty for none.
-        fleet: JSON of this node's devices in training, for who pulls; empty before they are known.
     """
 
     def __init__(
         self, path: Path, most_bytes: int = _MOST_BYTES, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.path = path
-        self.lost = self.fleet = ""
+        self.lost = ""  # where a file that was corrupt is by now; empty for none
+        self.fleet = ""  # JSON of this node's devices in training, for who pulls; empty before they are known
         self._monotonic = monotonic
         self._read, self._asked = -1, 0.0
         self._state = "null"
@@ -64,7 +60,7 @@ class EventJournal:
         self._first = self._last = 0  # numbers of the oldest and of the newest event; 0 when there is none
         self._db: sqlite3.Connection | None = None
         self._lock = threading.Lock()
-        self.problem = ""
+        self.problem = ""  # why events can't be kept now, for who asks for them; empty when they can
 
     @property
     def last(self) -> int:

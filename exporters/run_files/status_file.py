@@ -27,14 +27,10 @@ _numbers = itertools.count()
 
 
 class _Shared:
-    """Common state of the monitors of this process that write one file, as the two of a GAN do.
-
-    Attributes:
-        parts: The status of each monitor.
-    """
+    """Common state of the monitors of this process that write one file, as the two of a GAN do."""
 
     def __init__(self, path: Path) -> None:
-        self.parts: dict[int, Status] = {}
+        self.parts: dict[int, Status] = {}  # the status of each monitor
         self._path = path.with_name(f".{path.name}.lock")
         self._descriptor = self._process = 0  # a process that was forked off does not have the lock
 

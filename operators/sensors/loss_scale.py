@@ -23,9 +23,6 @@ class LossScale:
         source: A number, a Tensor or Parameter that holds one, an object with `scale_value` such as
             `mindspore.amp.DynamicLossScaler`, or None for 1.
         dynamic: Whether the scale is found by overflowing; None to tell it from the type of `source`.
-
-    Attributes:
-        fixed: The scale where it never changes; None where it has to be read.
     """
 
     def __init__(self, source: Any = None, *, dynamic: bool | None = None) -> None:
@@ -35,6 +32,7 @@ class LossScale:
             raise ConfigError("loss_scale", type(source).__name__, valid)
         self._holder = holder
         self.dynamic = dynamic if dynamic is not None else _is_dynamic(source)
+        # the scale where it never changes; None where it has to be read
         self.fixed = None if isinstance(holder, Tensor) else self.read()
         if not self.read() > 0:
             raise ConfigError("loss_scale", self.read(), valid)

@@ -54,9 +54,6 @@ class Leading:
     Args:
         lease: The Lease; None where this handler is the only one.
         wake: Called in another thread when this handler begins to act.
-
-    Attributes:
-        waiting: Why the acting handler is not known yet; empty when it is.
     """
 
     def __init__(self, lease: KubeLease | None, wake: Callable[[], None]) -> None:
@@ -64,7 +61,7 @@ class Leading:
         self._wake = wake
         self._acted: bool | None = None
         self._said = ""
-        self.waiting = ""
+        self.waiting = ""  # why the acting handler is not known yet; empty when it is
 
     @contextlib.contextmanager
     def held(self, stop: threading.Event) -> Iterator[bool]:

@@ -105,15 +105,12 @@ class FirstDifference:
         matching: Which calls belong together.
         mode: `tensor`, `md5` or `statistics`.
         carried: The most that was taken for rounding in the step before.
-
-    Attributes:
-        explained: What was taken for rounding or left out, in words; empty when nothing was.
-        carried: The most that was taken for rounding, for the next step.
     """
 
     def __init__(self, tested: Dump, trusted: Dump, matching: Matching, mode: str, carried: float = 0.0) -> None:
         self._tested, self._trusted, self._mode, self._moved = tested, trusted, mode, matching.moved
-        self.explained, self.carried = "", carried
+        self.explained = ""  # what was taken for rounding or left out, in words; empty when nothing was
+        self.carried = carried  # the most that was taken for rounding, for the next step
         self._calls: list[CallRows] = []
         self._types = ""
         self._alike = tested.framework == trusted.framework

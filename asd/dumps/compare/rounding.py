@@ -104,19 +104,15 @@ class Rounding:
         calls: Each call with the rows of what it computed from.
         carried: The most that was taken for rounding in the step before, which the weights may differ by, enlarged.
         reduced: Whether products of float32 may have been computed in TF32 or HF32 on one side; None: not known.
-
-    Attributes:
-        carried: The most that was taken for rounding.
-        largest: The row that comes nearest to its bound, None where all are equal.
-        unclear: Rows that TF32 or HF32 would explain and rounding does not, where the precision is unknown.
     """
 
     def __init__(
         self, calls: Iterable[tuple[CallRows, Sequence[ComparedRow]]], carried: float, *, reduced: bool | None
     ) -> None:
-        self.carried, self._reduced = carried, reduced
-        self.largest: ComparedRow | None = None
+        self.carried, self._reduced = carried, reduced  # the most that was taken for rounding
+        self.largest: ComparedRow | None = None  # row that comes nearest to its bound, None where all are equal
         self._nearest = 0.0
+        # rows that TF32 or HF32 would explain and rounding does not, where the precision is unknown
         self.unclear: list[ComparedRow] = []
         self._handed_on: set[int] = set()
         self._weights = carried

@@ -24,21 +24,13 @@ _parsing = threading.Lock()  # NumPy parses a header as Python, which in Python 
 
 
 class TensorFile:
-    """Tensor in a file, as one run of elements.
+    """Tensor in a file, as one run of elements."""
 
-    Attributes:
-        path: The file.
-        dtype: NumPy's type of the elements as stored; `uint16` for bfloat16.
-        shape: Sizes of the dimensions.
-        fortran: Whether the first index varies fastest.
-        is_bfloat16: Whether the elements are the bit patterns of bfloat16.
-    """
-
-    path: Path
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran = False
-    is_bfloat16 = False
+    path: Path  # the file
+    dtype: np.dtype[Any]  # NumPy's type of the elements as stored; `uint16` for bfloat16
+    shape: tuple[int, ...]  # sizes of the dimensions
+    fortran = False  # whether the first index varies fastest
+    is_bfloat16 = False  # whether the elements are the bit patterns of bfloat16
     _handle = -1
     _offset = 0
 

@@ -42,48 +42,34 @@ _API = re.compile(
 
 @dataclass(frozen=True)
 class DebuggerConfig:
-    """Choice of what is recorded, and where it is written.
+    """Choice of what is recorded, and where it is written."""
 
-    Attributes:
-        dump_path: Folder that the dumps are written below.
-        task: `statistics`, `tensor` (also writes the tensors), `overflow_check`, or `grad_probe`: what
-            `PrecisionDebugger.monitor` records. `md5` in a file stands for `statistics` with that `summary_mode`,
-            `structure` and `exception_dump` for `statistics`.
-        level: `L0` modules, `L1` APIs and operators, `mix` both.
-        rank: Ranks to record, from 0; empty: all.
-        step: Steps to record, from 0; empty: all.
-        scope: Empty, or the first and the last entry to record.
-        names: The key `list`: entries whose name contains one of these; with `mix` also all that runs inside a module
-            whose name does.
-        data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
-        md5: Whether the CRC-32 of each tensor is recorded.
-        tensor_list: Tensors of entries whose name contains one of these are written although the task is `statistics`.
-        high: `precision` is `high`: Mean and Norm of float16 in float32.
-        overflow_nums: Overflows after which training ends; -1: never.
-        check_mode: `all`, `aicore` or `atomic`.
-        enabled: The key `dump_enable`: whether a step is recorded; a file is read again when it changed. None: always.
-        grad_level: Of the gradients, `L0`: statistics with a CRC, `L1`: statistics and directions.
-        param_list: Parameters whose gradients are recorded; an optimizer may have only some of them. Empty: all.
-        not_done: Keys of the file that have no effect here, with the reasons.
-    """
-
-    dump_path: Path
+    dump_path: Path  # folder that the dumps are written below
+    # `statistics`, `tensor` (also writes the tensors), `overflow_check`, or `grad_probe`: what
+    # `PrecisionDebugger.monitor` records. `md5` in a file stands for `statistics` with that `summary_mode`, `structure`
+    # and `exception_dump` for `statistics`
     task: str = "statistics"
-    level: str = "L1"
-    rank: frozenset[int] = frozenset()
-    step: frozenset[int] = frozenset()
-    scope: tuple[str, ...] = ()
+    level: str = "L1"  # `L0` modules, `L1` APIs and operators, `mix` both
+    rank: frozenset[int] = frozenset()  # ranks to record, from 0; empty: all
+    step: frozenset[int] = frozenset()  # steps to record, from 0; empty: all
+    scope: tuple[str, ...] = ()  # empty, or the first and the last entry to record
+    # the key `list`: entries whose name contains one of these; with `mix` also all that runs inside a module whose name
+    # does
     names: tuple[str, ...] = ()
+    # a part of `forward`, `backward`, `input`, `output`; a missing pair counts as both
     data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
-    md5: bool = False
+    md5: bool = False  # whether the CRC-32 of each tensor is recorded
+    # tensors of entries whose name contains one of these are written although the task is `statistics`
     tensor_list: tuple[str, ...] = ()
-    high: bool = False
-    overflow_nums: int = 1
-    check_mode: str = "all"
+    high: bool = False  # `precision` is `high`: Mean and Norm of float16 in float32
+    overflow_nums: int = 1  # overflows after which training ends; -1: never
+    check_mode: str = "all"  # `all`, `aicore` or `atomic`
+    # the key `dump_enable`: whether a step is recorded; a file is read again when it changed. None: always
     enabled: bool | None = None
-    grad_level: str = "L1"
+    grad_level: str = "L1"  # of the gradients, `L0`: statistics with a CRC, `L1`: statistics and directions
+    # parameters whose gradients are recorded; an optimizer may have only some of them. Empty: all
     param_list: tuple[str, ...] = ()
-    not_done: tuple[str, ...] = ()
+    not_done: tuple[str, ...] = ()  # keys of the file that have no effect here, with the reasons
 
     @classmethod
     def read(cls, path: str | Path, **others: Any) -> DebuggerConfig:

@@ -33,9 +33,6 @@ class DumpWriter:
         config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
         environment: Version and device that it is computed with: sound runs of one are equal bit for bit.
         problem: Called once with a sentence when nothing more can be written.
-
-    Attributes:
-        optimizer: Settings of the optimizers that ran in the step.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class DumpWriter:
         self._data: dict[str, Any] = {}
         self._stacks: dict[str, tuple[str, ...]] = {}
         self._parents: dict[str, str | None] = {}
-        self.optimizer: dict[str, Any] = {}
+        self.optimizer: dict[str, Any] = {}  # settings of the optimizers that ran in the step
         self.failed = False
         self._guarded(self._open)
 

@@ -53,9 +53,6 @@ class Executor:
 
     An event for which `publish` raises stays. `already` knows whether one of an id was published before, which a
     handler that was killed in between does not. Where `may_act` returns False, the rest of the cases waits.
-
-    Attributes:
-        failed_tries: Number of requests that the scheduler did not carry out.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class Executor:
         self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
         self._rests_until = 0.0
-        self.failed_tries = 0
+        self.failed_tries = 0  # number of requests that the scheduler did not carry out
 
     @property
     def name(self) -> str:

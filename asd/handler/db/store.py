@@ -42,9 +42,6 @@ class Store:
 
     Args:
         path: The file; None keeps everything in memory.
-
-    Attributes:
-        db: The connection. Everything that changes something happens within `transaction`.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -53,7 +50,7 @@ class Store:
         self._known: dict[str, str | None] = {}  # what the present transaction has read of the values under names
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        self.db = self._open()
+        self.db = self._open()  # the connection. Everything that changes something happens within `transaction`
         if self._version() < VERSION:
             try:
                 self._take_over()

@@ -5,13 +5,10 @@ from asd.handler.model.policy import BREAKER_SECONDS, Policy
 
 
 class Breaker:
-    """Counts isolations. Used within a transaction.
-
-    Attributes:
-        nodes: Names of the known nodes, by source: the nodes with faults do not show how many nodes there are.
-    """
+    """Counts isolations. Used within a transaction."""
 
     def __init__(self, store: Store, policy: Policy) -> None:
+        # names of the known nodes, by source: the nodes with faults do not show how many nodes there are
         self.nodes: dict[str, frozenset[str]] = {}
         self._store, self._policy = store, policy
 

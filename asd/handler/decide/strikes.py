@@ -109,15 +109,12 @@ class Strikes:
 
     `hosts_of` returns the hosts of a job, none where they are not known. Without it, every source of events is trusted
     about every job.
-
-    Attributes:
-        written: Characters that were written since this was set to 0.
     """
 
     def __init__(self, store: Store, policy: Policy, hosts_of: Callable[[str], Collection[str]] | None = None) -> None:
         self._store, self._policy, self._hosts_of = store, policy, hosts_of
         self.hardware = KnownDevices(store)
-        self.written = 0
+        self.written = 0  # characters that were written since this was set to 0
 
     def read(self, event: Event, now: float) -> EventReport:
         """Finds what an event is about, and records that its device was heard of."""

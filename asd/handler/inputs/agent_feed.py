@@ -30,10 +30,6 @@ class AgentFeed:
 
     Args:
         wake: Is called, in another thread, when there is something to take in.
-
-    Attributes:
-        refused: Events so far that their agent may not tell.
-        missed: Events that agents had dropped before they were fetched.
     """
 
     def __init__(
@@ -43,7 +39,9 @@ class AgentFeed:
         access: Callable[[], Access],
         wake: Callable[[], None],
     ) -> None:
-        self.events = self.refused = self.missed = 0
+        self.events = 0
+        self.refused = 0  # events so far that their agent may not tell
+        self.missed = 0  # events that agents had dropped before they were fetched
         self._handler, self._sources = handler, sources
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)

@@ -21,19 +21,15 @@ class LogFeed:
 
     Args:
         run_dirs: Folders of runs, or what holds them; they need not be there yet.
-
-    Attributes:
-        bad_lines: Lines so far that were no events.
-        not_believed: Number of lines that report a release and were written by a user who may not release devices.
-        cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
 
     def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path]) -> None:
         self._handler = handler
         self.folders = RunFolders(run_dirs)
         self._strangers: dict[str, str] = {}
-        self.bad_lines = self.not_believed = self.events = 0
-        self.cursor_problem = ""
+        self.bad_lines = self.events = 0  # lines so far that were no events, and that were
+        self.not_believed = 0  # lines that report a release and were written by a user who may not release devices
+        self.cursor_problem = ""  # why the logs are read from their beginning; empty when they are not
         self._follower = self._resume()
 
     @property

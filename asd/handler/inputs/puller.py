@@ -50,10 +50,6 @@ class Puller:
         access: How to speak to agents; asked before every request.
         cursors: How far the agent of a node was read; called in another thread.
         wake: Is called when there is something to take in, in another thread.
-
-    Attributes:
-        batches: Answers that are not taken in yet, the oldest first.
-        states: State of each agent, by its address.
     """
 
     def __init__(
@@ -63,8 +59,8 @@ class Puller:
         cursors: Callable[[str], Sequence[str]],
         wake: Callable[[], None],
     ) -> None:
-        self.batches: deque[Batch] = deque()
-        self.states: dict[str, AgentState] = {}
+        self.batches: deque[Batch] = deque()  # answers that are not taken in yet, the oldest first
+        self.states: dict[str, AgentState] = {}  # state of each agent, by its address
         self.failures, self.looked = 0, False
         self._sources, self._access, self._cursors = sources, access, cursors
         self._wake = wake

@@ -18,16 +18,11 @@ _REFUSALS = {400, 401, 403, 404, 405, 406, 410, 413, 415, 422}
 
 
 class KubeError(Exception):
-    """Raised for a request that the server did not carry out.
-
-    Attributes:
-        reason: Reason as text, without a full stop.
-        retry: Whether a retry may help.
-    """
+    """Raised for a request that the server did not carry out."""
 
     def __init__(self, reason: str, *, retry: bool) -> None:
-        self.reason = reason
-        self.retry = retry
+        self.reason = reason  # reason as text, without a full stop
+        self.retry = retry  # whether a retry may help
         super().__init__(reason)
 
 

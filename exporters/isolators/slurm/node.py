@@ -71,12 +71,10 @@ class SlurmJobs:
     Args:
         squeue: The program.
         clock: Seconds from any point in time.
-
-    Attributes:
-        problem: What keeps it from knowing the jobs now, in one sentence without a full stop; empty for nothing.
     """
 
     def __init__(self, squeue: str = "squeue", clock: Callable[[], float] = time.monotonic) -> None:
+        # what keeps it from knowing the jobs now, in one sentence without a full stop; empty for nothing
         self.problem = ""
         self._command = [squeue, "--noheader", "--states=all", "--format=%A|%N"]
         self._clock, self._next = clock, clock()

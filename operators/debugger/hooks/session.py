@@ -43,20 +43,16 @@ class Session:
     Args:
         config: Selects what is recorded.
         recording: Where it goes.
-
-    Attributes:
-        after_call: Called after each call when it is recorded; what it raises reaches the network's caller.
-        busy: Whether a hooked API runs or a tensor is read: calls inside are not the network's.
-        entries: How many were recorded.
     """
 
     def __init__(self, config: DebuggerConfig, recording: StepRecording) -> None:
         self.config = config
         self.recording = recording
         self.selection = Selection(config)
+        # called after each call when it is recorded; what it raises reaches the network's caller
         self.after_call: Callable[[], None] = lambda: None
-        self.busy = False
-        self.entries = 0
+        self.busy = False  # whether a hooked API runs or a tensor is read: calls inside are not the network's
+        self.entries = 0  # how many were recorded
         self._thread = threading.get_ident()
         self._calls: Counter[str] = Counter()
         self._running: list[tuple[str, str]] = []

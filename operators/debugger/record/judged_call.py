@@ -36,19 +36,13 @@ _ACCUMULATES = re.compile(
 
 @dataclass
 class JudgedCall:
-    """Values of one call, forward or backward, as far as they matter for an overflow.
+    """Values of one call, forward or backward, as far as they matter for an overflow."""
 
-    Attributes:
-        inputs: Trouble of each input, see `trouble`.
-        outputs: Trouble of each output.
-        largest_input: Largest magnitude of an input; inf and nan count as inf.
-        weights: Trouble of the inputs that are trained parameters and not finite; it is in `inputs` too.
-    """
-
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    largest_input: float = 0.0
+    inputs: list[str] = field(default_factory=list)  # trouble of each input, see `trouble`
+    outputs: list[str] = field(default_factory=list)  # trouble of each output
+    largest_input: float = 0.0  # largest magnitude of an input; inf and nan count as inf
     largest_output: float = 0.0
+    # trouble of the inputs that are trained parameters and not finite; it is in `inputs` too
     weights: list[str] = field(default_factory=list)
 
 

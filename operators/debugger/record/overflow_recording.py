@@ -31,14 +31,10 @@ _INPUTS = ("input_args", "input_kwargs", "input", "parameters")
 
 
 class OverflowCounter:
-    """Counter of the overflows of a training, which it ends after enough of them.
-
-    Attributes:
-        count: Overflows so far.
-    """
+    """Counter of the overflows of a training, which it ends after enough of them."""
 
     def __init__(self, config: DebuggerConfig) -> None:
-        self.count = 0
+        self.count = 0  # overflows so far
         self._config = config
         self._pending: OverflowDetected | None = None
 

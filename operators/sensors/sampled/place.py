@@ -31,17 +31,14 @@ class Place:
         products: The form of each attribute that is a product.
         repeats: Whether its whole call is made twice.
         problem: Called with what went wrong.
-
-    Attributes:
-        calls: How many of its next calls are checked.
-        is_called: Whether Python ever called it.
-        sites: Where the scores go.
     """
 
     def __init__(
         self, name: str, cell: nn.Cell, products: Mapping[str, Form], *, repeats: bool, problem: Callable[[str], Any]
     ) -> None:
-        self.calls, self.is_called, self.sites = 0, False, list[Site]()
+        self.calls = 0  # how many of its next calls are checked
+        self.is_called = False  # whether Python ever called it
+        self.sites = list[Site]()  # where the scores go
         self._cell, self._problem = cell, problem
         self._score, self._differs = ProductScore(), Differs()
         self._products = {}
