@@ -176,12 +176,6 @@ def test_a_harmed_npy_is_told_in_one_sentence(folder, harm):
     assert len(str(caught.value)) < 500
 
 
-def test_a_pipe_in_place_of_a_tensor_keeps_nobody_waiting(folder):
-    os.mkfifo(folder / "pipe.npy")
-    with pytest.raises(OSError, match="no regular file"):
-        NpyFile(folder / "pipe.npy")
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
 @pytest.mark.parametrize("turn", [np.ascontiguousarray, np.asfortranarray])
 def test_a_file_of_torch_is_read_without_torch(folder, dtype, turn):

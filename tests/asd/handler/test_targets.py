@@ -1,7 +1,6 @@
 """Where the agents are: files in Prometheus' `file_sd` form."""
 
 import json
-import os
 
 import pytest
 
@@ -43,13 +42,6 @@ def test_a_file_names_agents_and_their_nodes_which_are_called_as_the_host_withou
 def test_a_file_that_is_not_valid_is_refused_with_a_sentence(tmp_path, content, sentence):
     with pytest.raises(ConfigError, match=sentence):
         FileTargets(written(tmp_path, content))
-
-
-@pytest.mark.parametrize("make", [str, os.mkfifo])
-def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path, make):
-    make(tmp_path / "agents.json")
-    with pytest.raises(ConfigError, match=r"agents\.json"):
-        FileTargets(tmp_path / "agents.json")
 
 
 def test_a_change_that_is_not_valid_leaves_the_agents_as_they_were_until_it_is_mended(tmp_path):

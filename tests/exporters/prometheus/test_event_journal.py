@@ -107,15 +107,6 @@ def test_a_corrupt_file_gets_another_name_and_a_new_journal_is_begun(journal):
     assert [path.name for path in journal.path.parent.glob("*.corrupt-*")] != []
 
 
-def test_a_link_in_its_place_is_not_followed(journal, tmp_path):
-    target = tmp_path / "precious"
-    target.write_text("precious")
-    journal.path.symlink_to(target)
-    with pytest.raises(StateError, match="symbolic link"):
-        journal.add([event(1)])
-    assert target.read_text() == "precious"
-
-
 def test_a_second_process_can_not_use_it(journal):
     journal.add([event(1)])
     with pytest.raises(StateError, match="in use"):
