@@ -39,17 +39,13 @@ class Call(NamedTuple):
 
 
 class Walk:
-    """Notes each function of the package that is called inside, once, in order.
-
-    Attributes:
-        calls: What was called.
-        rooms: The folders that the way goes through; one that it comes back to stands there again.
-    """
+    """Notes each function of the package that is called inside, once, in order."""
 
     def __init__(self, package: Path) -> None:
         self._inside, self._root = f"{package}{os.sep}", package.parent
         self._seen: set[CodeType] = set()
-        self.calls: list[Call] = []
+        self.calls: list[Call] = []  # what was called
+        # the folders that the way goes through; one that it comes back to stands there again
         self.rooms: list[str] = []
 
     def __enter__(self) -> Walk:

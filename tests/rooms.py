@@ -16,19 +16,13 @@ SLACK = 50
 
 
 class Room(NamedTuple):
-    """Folders or files that are counted together.
-
-    Attributes:
-        name: What it is called.
-        places: Its folders and files from the root of the checkout. A place inside another's is not counted there.
-        most: The most lines it may have, but for `SLACK`.
-        budget: The lines it is to have in version 1.0.
-    """
+    """Folders or files that are counted together."""
 
     name: str
+    # its folders and files from the root of the checkout. A place inside another's is not counted there
     places: tuple[str, ...]
-    most: int
-    budget: int
+    most: int  # the most lines it may have, but for `SLACK`
+    budget: int  # the lines it is to have in version 1.0
 
     @property
     def bound(self) -> int:

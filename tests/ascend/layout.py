@@ -4,49 +4,29 @@ from typing import Any, NamedTuple
 
 
 class Layout(NamedTuple):
-    """One of them.
+    """One of them."""
 
-    Attributes:
-        parallel: MindSpore's parallel mode.
-        ranks: How many.
-        rank: Which one compiles.
-        data, tensor, stages: Into how many parts batch, weights and layers are divided.
-        optimizer: Level of the parallel optimizer, such as `level1`; empty for none.
-        type: What is computed in.
-        experts: Into how many parts the experts of a mixture are divided.
-        sequence: Whether norms are divided by the sequence, over the ranks of a tensor.
-        accumulate: How many micro-batches a step adds the gradients of, without stages.
-        flash: Whether attention is one operator.
-        recompute: Whether each layer is recomputed in the backward pass.
-        select: Whether some operators of each layer are.
-        inline: Whether each micro-batch has a graph of its own.
-        own: Whether mindformers' own cells make the step, with its clipping and loss scale, of its newer models.
-        wrapped: Whether an `AutoParallel` cell says how the network is divided, and not the context.
-        search: How MindSpore searches for strategies in `auto_parallel`.
-        dynamic_scale: Whether there is a dynamic loss scale.
-        sunk: Which graph of a training with sunk data is compiled last, `fetch` or `rerun`; empty without.
-    """
-
-    parallel: str = "stand_alone"
-    ranks: int = 1
-    rank: int = 0
-    data: int = 1
-    tensor: int = 1
-    stages: int = 1
-    experts: int = 1
-    sequence: bool = False
-    accumulate: int = 1
-    flash: bool = False
-    optimizer: str = ""
-    type: str = "bfloat16"
-    recompute: bool = False
-    select: bool = False
-    inline: bool = False
+    parallel: str = "stand_alone"  # MindSpore's parallel mode
+    ranks: int = 1  # how many
+    rank: int = 0  # which one compiles
+    data: int = 1  # into how many parts the batch is divided
+    tensor: int = 1  # the same of the weights
+    stages: int = 1  # the same of the layers
+    experts: int = 1  # into how many parts the experts of a mixture are divided
+    sequence: bool = False  # whether norms are divided by the sequence, over the ranks of a tensor
+    accumulate: int = 1  # how many micro-batches a step adds the gradients of, without stages
+    flash: bool = False  # whether attention is one operator
+    optimizer: str = ""  # level of the parallel optimizer, such as `level1`; empty for none
+    type: str = "bfloat16"  # what is computed in
+    recompute: bool = False  # whether each layer is recomputed in the backward pass
+    select: bool = False  # whether some operators of each layer are
+    inline: bool = False  # whether each micro-batch has a graph of its own
+    # whether mindformers' own cells make the step, with its clipping and loss scale, of its newer models
     own: bool = False
-    wrapped: bool = False
-    search: str = ""
-    dynamic_scale: bool = False
-    sunk: str = ""
+    wrapped: bool = False  # whether an `AutoParallel` cell says how the network is divided, and not the context
+    search: str = ""  # how MindSpore searches for strategies in `auto_parallel`
+    dynamic_scale: bool = False  # whether there is a dynamic loss scale
+    sunk: str = ""  # which graph of a training with sunk data is compiled last, `fetch` or `rerun`; empty without
 
     @property
     def micro_batches(self) -> int:

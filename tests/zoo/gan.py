@@ -26,12 +26,7 @@ class _OfDiscriminator(nn.Cell):
 
 
 class Gan:
-    """The generator is the one that is struck; its monitor is the first.
-
-    Attributes:
-        networks: Both.
-        optimizers: Theirs.
-    """
+    """The generator is the one that is struck; its monitor is the first."""
 
     def __init__(self, training: Any) -> None:
         self._training = training

@@ -30,25 +30,16 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 class Kind(NamedTuple):
-    """One kind of training.
+    """One kind of training."""
 
-    Attributes:
-        network: Makes the network.
-        loss: Makes the loss of its output and the labels.
-        batch: Makes one batch.
-        optimizer: Makes the optimizer of some parameters.
-        style: Name of a style of `trainings`.
-        scale: Constant loss scale.
-        writer: Makes what a program writes between steps, a function of the step's number, the loss, the
-            optimizer and the monitors.
-    """
-
-    network: Callable[[], nn.Cell]
-    loss: Callable[[], nn.Cell]
-    batch: Callable[[np.random.Generator], Batch]
-    optimizer: Callable[[Any], nn.Cell]
-    style: str = "cell"
-    scale: float = 1.0
+    network: Callable[[], nn.Cell]  # makes the network
+    loss: Callable[[], nn.Cell]  # makes the loss of its output and the labels
+    batch: Callable[[np.random.Generator], Batch]  # makes one batch
+    optimizer: Callable[[Any], nn.Cell]  # makes the optimizer of some parameters
+    style: str = "cell"  # name of a style of `trainings`
+    scale: float = 1.0  # constant loss scale
+    # makes what a program writes between steps, a function of the step's number, the loss, the optimizer and the
+    # monitors
     writer: Callable[[], Callable[[int, Any, Any, Any], None]] | None = None
 
 

@@ -26,11 +26,7 @@ class _Log(logging.Handler):
 
 
 class Watched(Training):
-    """A training with monitors, and what they said.
-
-    Attributes:
-        log: Lines of the log that say that something is wrong or not active.
-    """
+    """A training with monitors, and what they said."""
 
     def __init__(self, kind: str, precision: str, environ: dict[str, str], fault: Fault | None = None) -> None:
         self._events: dict[StepMonitor, list[Event]] = {}
@@ -39,7 +35,7 @@ class Watched(Training):
         logger.addHandler(log)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        self.log = log.lines
+        self.log = log.lines  # lines of the log that say that something is wrong or not active
         with tempfile.TemporaryDirectory() as folder:
             config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **environ})
 

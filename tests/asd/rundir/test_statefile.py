@@ -95,17 +95,6 @@ def test_what_is_saved_is_loaded(tmp_path_factory, state):
     assert repr(load_state(path)) == repr(state)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b'{"version": 1, "rule": "thres', "corrupt"), (b'{"rule": "x"}', "version None"), (b"PK\x03\x04 a", "corrupt")],
-)
-def test_a_file_that_is_no_state_is_named_with_the_reason(tmp_path, content, reason):
-    path = tmp_path / "model.ckpt.asd-rank0.json"
-    path.write_bytes(content)
-    with pytest.raises(StateError, match=f"{path} .*{reason}"):
-        load_state(path)
-
-
 @given(data=st.binary(max_size=60), cut=st.integers(0, 400))
 def test_no_damage_causes_another_error(tmp_path_factory, data, cut):
     path = tmp_path_factory.getbasetemp() / "damaged.json"

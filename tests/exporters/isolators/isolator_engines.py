@@ -35,18 +35,13 @@ getattr(isolator, action)(Device(*device), *(("why", "e" * 32) if action == "iso
 
 
 class Engine:
-    """What is common: an isolator by name with options.
-
-    Attributes:
-        failures: Ways in which the engine fails, and whether trying again may help.
-        refuses_strangers: Whether a host that the engine does not know is an error.
-        least_deaths: So many changes an action has at least, before each of which a process may be killed.
-    """
+    """What is common: an isolator by name with options."""
 
     name = "none"
+    # ways in which the engine fails, and whether trying again may help
     failures = {}  # noqa: RUF012 - never changed
-    refuses_strangers = True
-    least_deaths = 1
+    refuses_strangers = True  # whether a host that the engine does not know is an error
+    least_deaths = 1  # so many changes an action has at least, before each of which a process may be killed
 
     def __init__(self, **options):
         self.options = options
