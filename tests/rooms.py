@@ -1,6 +1,6 @@
 """Counts the lines of each room beside its bound: `make size`.
 
-The bound of a room is its budget; a room above its budget has what it had when it was last counted, and only shrinks.
+The bound of a room is what it had when it was last counted, and only shrinks; its budget is what it is to come to.
 """
 
 import sys
@@ -33,31 +33,31 @@ class Room(NamedTuple):
 RERUN = ("operators/rerun", "operators/sensors/sampled", "operators/selftest")
 DRILL = ("operators/drill", "asd/injection.py", "asd/drill", "asd/cli/train/drill.py", "exporters/report/drill.py")
 ROOMS = (
-    Room("asd", ("asd",), 1705, 1700),
-    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3300, 3300),
-    Room("asd/rundir", ("asd/rundir",), 1500, 1500),
-    Room("asd/handler", ("asd/handler",), 3633, 3400),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 1984, 1900),
-    Room("asd/dumps", ("asd/dumps",), 5000, 5000),
-    Room("asd/cli", ("asd/cli",), 2800, 2800),
+    Room("asd", ("asd",), 1687, 1700),
+    Room("asd/rules, judge, diagnosis", ("asd/rules", "asd/judge", "asd/diagnosis"), 3218, 3300),
+    Room("asd/rundir", ("asd/rundir",), 1395, 1500),
+    Room("asd/handler", ("asd/handler",), 3578, 3400),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 1954, 1900),
+    Room("asd/dumps", ("asd/dumps",), 4768, 5000),
+    Room("asd/cli", ("asd/cli",), 2757, 2800),
     Room("operators", ("operators",), 7350, 7000),
     Room("operators/rerun and the like", RERUN, 3625, 3600),
     Room("drills", DRILL, 2010, 1200),
-    Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2987, 3000),
+    Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2929, 3000),
     Room(
         "exporters of files",
         tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
-        2600,
+        2421,
         2600,
     ),
-    Room("exporters of the network", ("exporters",), 4200, 4200),
-    Room("tests", ("tests",), 38010, 36000),
-    Room("benchmarks", ("benchmarks",), 5500, 5500),
+    Room("exporters of the network", ("exporters",), 3776, 4200),
+    Room("tests", ("tests",), 38009, 36000),
+    Room("benchmarks", ("benchmarks",), 5425, 5500),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""
 BUDGET_SOURCE = 40_100
-MOST_SOURCE, MOST_FILES = 42_370, 360
+MOST_SOURCE, MOST_FILES = 41_569, 360
 """Lines and files of source when they were last counted, which only shrink; in version 1.0 the budget and 360 files."""
 
 
