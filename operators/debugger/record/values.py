@@ -121,9 +121,11 @@ def _is_number(value: Any) -> bool:
 def _code_of(function: Any) -> str:
     """Returns a check sum of the code of a function, without lines, names of files and comments."""
 
-    def parts(code: types.CodeType) -> tuple[Any, ...]:
-        inner = [parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
-        return code.co_code, code.co_names, inner[isinstance(code.co_consts[0], str) :]  # a docstring is the first
+    def parts(part: Any) -> Any:
+        if not isinstance(part, types.CodeType):  # the order of a set is another one in each process
+            return sorted(map(repr, part)) if isinstance(part, frozenset) else part
+        has_text = any(isinstance(each, str) for each in part.co_consts[:1])  # a docstring is the first
+        return part.co_code, part.co_names, [*map(parts, part.co_consts)][has_text:]
 
     code = getattr(function, "__code__", None)
     return "" if code is None else f"{zlib.crc32(repr(parts(code)).encode()):08x}"

@@ -114,6 +114,22 @@ def test_functions_operators_and_modules_are_recorded_together_in_pynative(tmp_p
     assert "__add__" not in Tensor.__dict__
 
 
+IN_SET = "x * (2 if x.ndim in {0, 8} else 3)"
+
+
+@pytest.mark.parametrize("codes", [["[each(x) for each in (abs, abs)]"], [IN_SET, IN_SET.replace("0, 8", "8, 0")]])
+def test_the_check_sum_of_a_modules_code_needs_no_constant_and_is_one_for_each_order_of_a_set(codes, tmp_path):
+    sums = set()
+    for folder, code in zip((tmp_path / "one", tmp_path / "other"), codes, strict=False):
+        net = type("Net", (nn.Cell,), {"construct": eval(f"lambda self, x: {code}")})()
+        debugger = PrecisionDebugger(task="statistics", level="L0", dump_path=folder)
+        debugger.start(net)
+        net(batches(1)[0])
+        debugger.stop()
+        sums.add(dump_of(folder)[0]["data"]["Cell.model.Net.forward.0"]["attributes"]["construct"])
+    assert len(sums) == 1
+
+
 def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_path, caplog):
     config = {"task": "tensor", "level": "L0", "dump_path": str(tmp_path / "dump"), "step": [0]}
     (tmp_path / "dump").mkdir()
