@@ -117,7 +117,7 @@ class FirstDifference:
         self._other = self._differing()
         ours, theirs = tested.environment, trusted.environment
         whole = all(key in each for each in (ours, theirs) for key in ENVIRONMENT)
-        self._exact = whole and ours == theirs and (ours["device"] == "CPU" or ours["deterministic"] == "ON")
+        self._exact = whole and ours == theirs and (ours["device"] == "CPU" or ours["deterministic"].startswith("ON"))
         self._reduced = None if not whole else any(ours[key] != theirs[key] for key in ("device", "chip", "precision"))
         self._basis = "bits" if self._exact and not self._other else "rounding"
 

@@ -164,6 +164,16 @@ def test_communication_is_its_own_kind(tmp_path):
     assert (found.call, found.kind) == ("Distributed.all_reduce.0.forward", "communication")
 
 
+def test_bits_decide_on_ascend_where_mindspore_set_a_variable_to_repeat_itself(tmp_path):
+    def write(dump, wrong):
+        x = np.arange(4, dtype=np.float32)
+        dump.forward("Mint.add.0.forward", [x], [x + 1 + 1e-7 * wrong])
+
+    machine = dumps.MACHINE.replace("CPU", "Ascend").replace("=OFF", "=ON HCCL_DETERMINISTIC:true")
+    found = dumps.outcome_of(tmp_path, write, head={**dumps.HERE, "environment": machine}).pairs[0].divergence
+    assert (found.call, found.kind) == ("Mint.add.0.forward", "operator")
+
+
 def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
     dumps.write_network(tmp_path / "run", arrays)
     changed = {**arrays, "a": arrays["a"] + 5}
