@@ -23,7 +23,6 @@ _KEYS = {
     "parameters": "parameters",
     "output": "output",
 }
-_SCALARS = {"int", "float", "bool", "str", "slice", "complex", "ellipsis", "mindspore.dtype", "torch.dtype"}
 _DIRECTIONS = ("forward", "backward", "parameters_grad")
 _RANDOM = re.compile(
     r"random|^rand|dropout|bernoulli|multinomial|^uniform_?$|^uniform(int|real)$|(log|standard|truncated)_?normal"
@@ -156,7 +155,7 @@ def settings_in(found: object) -> dict[str, str] | None:
 def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) -> None:
     if isinstance(value, dict):
         kind = value.get("type")
-        if isinstance(kind, str) and ("shape" in value or kind in _SCALARS):
+        if isinstance(kind, str) and ("shape" in value or "value" in value):
             slots.append(read_tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state))
             return
         items: Iterable[tuple[object, object]] = value.items()

@@ -174,6 +174,15 @@ def test_bits_decide_on_ascend_where_mindspore_set_a_variable_to_repeat_itself(t
     assert (found.call, found.kind) == ("Mint.add.0.forward", "operator")
 
 
+def test_a_number_of_numpy_is_an_argument(tmp_path):
+    def write(dump, wrong):
+        x = np.arange(4, dtype=np.float32)
+        dump.forward("Tensor.__truediv__.0.forward", [x, np.float64(8 + wrong)], [x / 8])
+
+    found = dumps.outcome_of(tmp_path, write).pairs[0].divergence
+    assert (found.kind, found.rows) == ("argument", ("Tensor.__truediv__.0.forward.input.1",))
+
+
 def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
     dumps.write_network(tmp_path / "run", arrays)
     changed = {**arrays, "a": arrays["a"] + 5}
