@@ -58,6 +58,8 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
         file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))
     ]
     for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
+        if ".earlier" in str(file.relative_to(path)):  # what an earlier run left, and the writer moved aside
+            continue
         parts = file.resolve().parts
         key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
         if key in found:

@@ -251,7 +251,8 @@ def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arr
         bend(name)(changed)
         dumps.write_network(tmp_path / f"golden/step3/rank{rank}", arrays)
         dumps.write_network(tmp_path / f"run/step3/{'proc' if rank == 2 else 'rank'}{rank}", changed)
-    dumps.write_network(tmp_path / "run/step4/rank0", arrays)
+    for name in ("step4/rank0", "step3/rank0.earlier1", "step3/rank0.earlier2"):  # the last two were moved aside
+        dumps.write_network(tmp_path / "run" / name, arrays)
     outcome = compared(tmp_path)
     assert [(pair.step, pair.rank) for pair in outcome.pairs] == [(3, 0), (3, 1), (3, 2)]
     assert [pair.files[0].name[:26] for pair in outcome.pairs] == [f"compare_result_step3_rank{r}" for r in range(3)]
