@@ -60,8 +60,8 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
         if ".earlier" in str(file.relative_to(path)):  # what an earlier run left, and the writer moved aside
             continue
-        parts = file.resolve().parts
-        key = (_number(_STEP, parts[-3]), _rank(file.resolve().parent))
+        place = path.resolve() / file.relative_to(path)  # a link below the path counts by its own name
+        key = (_number(_STEP, place.parts[-3]), _rank(place.parent))
         if key in found:
             raise ConfigError(
                 "the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one of the two"

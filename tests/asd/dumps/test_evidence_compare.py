@@ -253,6 +253,8 @@ def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arr
         dumps.write_network(tmp_path / f"run/step3/{'proc' if rank == 2 else 'rank'}{rank}", changed)
     for name in ("step4/rank0", "step3/rank0.earlier1", "step3/rank0.earlier2"):  # the last two were moved aside
         dumps.write_network(tmp_path / "run" / name, arrays)
+    (linked := tmp_path / "golden/step3/rank1").rename(tmp_path / "rank0")
+    linked.symlink_to(tmp_path / "rank0")  # the folder of another machine
     outcome = compared(tmp_path)
     assert [(pair.step, pair.rank) for pair in outcome.pairs] == [(3, 0), (3, 1), (3, 2)]
     assert [pair.files[0].name[:26] for pair in outcome.pairs] == [f"compare_result_step3_rank{r}" for r in range(3)]
