@@ -158,8 +158,8 @@ class _Sums:
         if self._clash:
             message = "Inf or NaN stand at different places"
             return Metrics.without_numbers(NOT_A_NUMBER, message, same_bits=same_bits, difference=self._difference)
-        factor = float(self._dot / self._theirs) if self._theirs else None
-        beside = self._ours / self._theirs - factor**2 if factor is not None else 0.0
+        factor = self._dot / self._theirs if self._theirs else None
+        beside = self._ours / self._theirs - factor * factor if factor is not None else 0.0
         return Metrics(
             self._cosine() if size > 1 else UNSUPPORTED,
             float(np.sqrt(self._squares)),
@@ -169,7 +169,7 @@ class _Sums:
             self._five / self._seen,
             same_bits=same_bits,
             difference=self._difference,
-            factor=factor,
+            factor=None if factor is None else float(factor),
             beside=math.sqrt(max(0.0, beside)),
         )
 

@@ -126,6 +126,7 @@ def test_huge_and_tiny_doubles_keep_a_cosine(folder):
     huge, tiny = np.array([3e300, 4e300]), np.array([3e-160, 4e-160])
     assert compare(folder, huge, huge[::-1].copy()).cosine == pytest.approx(0.96)
     assert compare(folder, tiny, tiny * 2).cosine == 1.0  # both below epsilon
+    assert compare(folder, np.array([1e300, 1.0]), np.array([1.0, 1.0])).factor == 5e299
 
 
 def test_bfloat16_bits_equal_the_float32_of_the_same_values(folder):
