@@ -79,6 +79,7 @@ class Metrics:
     # factor by which the trusted tensor comes nearest to the tested one; None if no factor does
     factor: float | None = None
     beside: float = 0.0  # distance of that multiple from the tested tensor, relative to the trusted one
+    scale: tuple[float, float] = (0.0, 0.0)  # root mean square, largest magnitude of the trusted finite elements
 
     @classmethod
     def without_numbers(
@@ -125,7 +126,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self._dot = self._ours = self._theirs = self._squares = 0.0
-        self._max_abs = self._max_relative = 0.0
+        self._max_abs = self._max_relative = self._largest = 0.0
         self._thousandth = self._five = self._seen = 0
         self._clash = False
         self._difference: BitDifference | None = None
@@ -146,6 +147,7 @@ class _Sums:
         np.abs(distance, out=distance)
         self._max_abs = max(self._max_abs, float(distance.max()))
         np.abs(b, out=b)
+        self._largest = max(self._largest, float(b.max()))
         b[b == 0] = _EPSILON
         relative = np.divide(distance, b, out=distance)
         self._max_relative = max(self._max_relative, float(relative.max()))
@@ -171,6 +173,7 @@ class _Sums:
             difference=self._difference,
             factor=None if factor is None else float(factor),
             beside=math.sqrt(max(0.0, beside)),
+            scale=(float(np.sqrt(self._theirs / size)), self._largest),
         )
 
     def _cosine(self) -> Number:

@@ -182,6 +182,8 @@ class Rounding:
         if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
             return math.inf
         found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
+        if metrics is not None and _is_float(row):  # statistics with Inf or NaN are no scale
+            scale = max(scale[0], metrics.scale[0]), max(scale[1], metrics.scale[1])
         apart = difference_of(row.tested, row.trusted, scale, *found)
         # Different check sums with equal statistics: something differs, by an unknown amount.
         return None if apart == 0.0 and row.tested.md5 is not None is not row.trusted.md5 else apart

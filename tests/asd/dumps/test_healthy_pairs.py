@@ -55,6 +55,20 @@ def test_three_operators_against_the_fused_one_name_nobody(tmp_path, frameworks)
         assert (found.kind, found.rows) == ("rows", ("Functional.linear.0.forward.input.0",))
 
 
+@pytest.mark.parametrize("bad", [-np.inf, np.nan])
+@pytest.mark.parametrize(("off", "is_sound"), [(1e-7, True), (1e-2, False)])
+def test_what_differs_beside_inf_and_nan_at_equal_places_is_measured_by_the_finite_elements(
+    tmp_path, bad, off, is_sound
+):
+    def write(dump, other):
+        x = noise(8, 8)
+        y = (x * (1 + off * other * noise(8, 8, seed=1))).astype(np.float32)
+        masked = np.where(np.tri(8, dtype=bool), y, np.float32(bad))
+        dump.forward("Mint.mul.0.forward", [x], [masked]).forward("Tensor.to.0.forward", [masked], [masked])
+
+    assert (outcome_of(tmp_path, write, head={}).answer is Answer.DO_NOT_PART) is is_sound
+
+
 def network(dump, wrong):
     x = noise(4, 8)
     dump.forward("Mint.add.0.forward", [x], [x + 1]).forward("Mint.mul.0.forward", [x + 1], [x * 2 + wrong])
