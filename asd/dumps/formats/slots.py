@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from operator import attrgetter
@@ -30,7 +31,7 @@ _RANDOM = re.compile(
     r"|choice_?with_?mask|^shuffle$",
     re.IGNORECASE,
 )
-_DEEPEST = 20
+_DEEPEST, _LONGEST = 20, 200
 _NUMBERS = struct.Struct("4d")
 _CRC = re.compile("[0-9a-f]{8}")
 
@@ -149,7 +150,13 @@ def settings_in(found: object) -> dict[str, str] | None:
     """Returns settings as texts; None if they are not an object."""
     if not isinstance(found, dict):
         return None
-    return {printable(str(key)): printable(str(value)[:200]) for key, value in found.items()}
+    return {printable(str(key)): _text(value) for key, value in found.items()}
+
+
+def _text(value: object) -> str:
+    """Returns a value as text; a long one is cut, with a check sum of all of it."""
+    text = printable(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... CRC32 {zlib.crc32(text.encode()):08x}"
 
 
 def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) -> None:
@@ -175,7 +182,7 @@ def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     value = found.get("value")
     number = value if _is_number(value) else None
     dtype = f"<class {kind!r}>" if "." not in kind else kind
-    return Slot.of(SlotForm(suffix, state, dtype, scalar=printable(str(value)[:200])), (number,) * 4)
+    return Slot.of(SlotForm(suffix, state, dtype, scalar=_text(value)), (number,) * 4)
 
 
 def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:

@@ -174,10 +174,12 @@ def test_bits_decide_on_ascend_where_mindspore_set_a_variable_to_repeat_itself(t
     assert (found.call, found.kind) == ("Mint.add.0.forward", "operator")
 
 
-def test_a_number_of_numpy_is_an_argument(tmp_path):
+@pytest.mark.parametrize("value", [np.float64(8), "8" * 300])
+def test_a_number_of_numpy_and_a_long_text_are_arguments(tmp_path, value):
     def write(dump, wrong):
         x = np.arange(4, dtype=np.float32)
-        dump.forward("Tensor.__truediv__.0.forward", [x, np.float64(8 + wrong)], [x / 8])
+        other = value + type(value)(1)
+        dump.forward("Tensor.__truediv__.0.forward", [x, other if wrong else value], [x / 8])
 
     found = dumps.outcome_of(tmp_path, write).pairs[0].divergence
     assert (found.kind, found.rows) == ("argument", ("Tensor.__truediv__.0.forward.input.1",))
