@@ -35,7 +35,7 @@ Examples:
 compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
                "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": false}
 
-exit codes: 0 done, with any answer; 1 a dump cannot be read or a result not be written; 2 wrong usage."""
+exit codes: 0 done, with any answer; 1 nothing can be compared or a result not be written; 2 wrong usage."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -130,15 +130,20 @@ def compare_runs(
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
-    done, drawn = [], None
+    done, drawn, failed = [], None, ""
     for (key, files), name in zip(pairs.items(), names, strict=True):
         target = output / f"{name.format(stamp)}.csv"
-        pair, calls, parents = _compare_pair(request, layer, told, Pair(*key), files, target, carried)
+        try:
+            pair, calls, parents = _compare_pair(request, layer, told, Pair(*key), files, target, carried)
+        except StateError as error:  # such as a rank that a scope leaves nothing on
+            notes.append(f"{_words(key).capitalize()} is not compared: {error}")
+            failed = str(error)
+            continue
         done.append(pair)
         if drawn is None or ComparisonOutcome(done, []).first is pair:
             drawn = pair, calls, parents
     if not any(pair.is_compared for pair in done):
-        why = next((pair.left_out for pair in done if pair.left_out), "no row is on both sides")
+        why = next((pair.left_out for pair in done if pair.left_out), failed or "no row is on both sides")
         raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
     _across_steps(done)
     _across_ranks(done)
