@@ -15,7 +15,7 @@ from asd.dumps.compare.first_difference import ROWS, Answer, Divergence, FirstDi
 from asd.dumps.compare.matching import match_with
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.formats.dump_folder import find_dumps, read_dump, stack_of
-from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.dumps.formats.new_file import check_writable, free_timestamp, new_file
 from asd.dumps.formats.request import Request
 from asd.dumps.formats.slots import split_name
 from asd.errors import ConfigError, StateError, how_many
@@ -124,8 +124,7 @@ def compare_runs(
         only: Step and rank to compare; None for all.
         draw: Returns the page about the pair that differs first; it is written beside its csv.
     """
-    if output.exists() and not output.is_dir():
-        raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
+    check_writable(output, "the output path")
     pairs, notes = _both(*(_chosen(find_dumps(path), path, only) for path in (request.tested, request.trusted)))
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())

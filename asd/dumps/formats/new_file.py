@@ -12,15 +12,15 @@ from asd.errors import ConfigError
 from asd.rundir.disk import whole_file
 
 
-def check_writable(folder: Path) -> None:
-    """Checks that a dump can be written below `folder`, which need not exist."""
+def check_writable(folder: Path, name: str = "dump_path") -> None:
+    """Checks that files can be written below `folder`, which need not exist; `name` is that of the setting."""
     above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not above.is_dir():
-        raise ConfigError("dump_path", str(folder), f"{above} is not a folder; pass one that this user can write")
+        raise ConfigError(name, str(folder), f"{above} is not a folder; pass one that this user can write")
     try:  # permissions are not enough: root has them in /proc too
         os.rmdir(tempfile.mkdtemp(prefix=".asd-", dir=above))
     except OSError as error:
-        raise ConfigError("dump_path", str(folder), f"this user can't write in {above} ({error.strerror})") from error
+        raise ConfigError(name, str(folder), f"this user can't write in {above} ({error.strerror})") from error
 
 
 def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:

@@ -75,7 +75,8 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["nowhere.json", *(f"compare.json {more}" for more in ("-tp run", "-lm x.yaml", "-o compare.json", "--gradients"))],
+    ["nowhere.json", "compare.json -o /proc/nothing"]
+    + [f"compare.json {more}" for more in ("-tp run", "-lm x.yaml", "-o compare.json", "--gradients")],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
     assert main(["compare", "-i", *arguments.split()]) == 2
