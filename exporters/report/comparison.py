@@ -17,6 +17,7 @@ from asd.exporters.report.tables import Row, note, table
 
 _MOST_CALLS = 400  # calls that differ with all their rows; of further ones the page has the names
 _MOST_NAMES = 4000
+_DEEPEST = 50  # modules within one another that the tree shows
 _TONES = {
     Answer.WRONG_OPERATOR: ("bad", "✖", "An operator computed wrongly"),
     Answer.ASKED_DIFFERENTLY: ("warn", "!", "The runs were asked for different things"),
@@ -130,11 +131,12 @@ def _differs(row: ComparedRow) -> bool:
 
 def _modules(call: str, parents: Mapping[str, str | None]) -> list[str]:
     """Returns the modules around a call, from the outermost on; its own for that of a module."""
-    base = split_name(call)[0].split(".")
-    if base[0] not in ("Cell", "Module"):
-        around = parents.get(call)
-        return _modules(around, parents) if around else []
-    return base[1:-1] or base[1:]
+    for _ in range(_DEEPEST):  # a foreign file may lead in circles
+        base = split_name(call)[0].split(".")
+        if base[0] in ("Cell", "Module"):
+            return (base[1:-1] or base[1:])[:_DEEPEST]
+        call = parents.get(call) or ""
+    return []
 
 
 def _items(node: _Node, found: Divergence | None, budget: list[int]) -> Iterable[Html]:

@@ -57,6 +57,11 @@ def test_calls_of_functions_stand_in_the_module_around_them():
     ]
 
 
+@pytest.mark.parametrize("name", ["Mint.add.0.forward", f"Cell{1500 * '.a'}.Dense.forward.0"])
+def test_modules_around_one_another_or_a_thousand_deep_make_a_page(name):
+    assert opened(page([call(name, bad=True)], name, {name: name}))
+
+
 @pytest.mark.parametrize(("difference", "differs"), [(1e-7, False), (1e-3, True)])
 def test_a_row_that_rounding_explains_is_alike(difference, differs):
     root = page([call("Cell.fc.Dense.forward.0", bad=True, verdict="Yes", difference=difference, bound=1e-6)])
