@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import zlib
@@ -31,7 +32,7 @@ _RANDOM = re.compile(
     r"|choice_?with_?mask|^shuffle$",
     re.IGNORECASE,
 )
-_DEEPEST, _LONGEST = 20, 200
+_DEEPEST, _LONGEST, _SIZES, _MOST = 20, 200, 64, 1 << 63
 _NUMBERS = struct.Struct("4d")
 _CRC = re.compile("[0-9a-f]{8}")
 
@@ -190,11 +191,9 @@ def read_tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
     get = found.get
     shape = found["shape"]
     values = (get("Max"), get("Min"), get("Mean"), get("Norm"))
-    if not isinstance(shape, list):
+    sizes = shape if isinstance(shape, list) and len(shape) <= _SIZES else [None]
+    if not all(type(size) is int and 0 <= size < _MOST for size in sizes) or math.prod(sizes) >= _MOST:
         raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
-    for size in shape:
-        if type(size) is not int or size < 0:
-            raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
     for value in values:
         if type(value) is not float and value is not None and not _is_number(value):
             raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")

@@ -307,6 +307,8 @@ def test_both_forms_of_stacks_tell_the_same(tmp_path, arrays):
         ("[]", "is not an object"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": "x"}]}', "a list of sizes"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": [-1]}]}', "a list of sizes"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": [1' + "0" * 400 + "]}]}", "a list of sizes"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": [' + "9999999, " * 59 + "9]}]}", "a list of sizes"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": "x"}]}', "not a number"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": 1' + "0" * 400 + "}]}", "not a number"),
         ('{"output": [7]}', "may stand"),
