@@ -62,6 +62,8 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
             task = str(value)
     if not has_data and not task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
+    if has_data and not calls:
+        raise StateError(f"{path} holds modules and no call of an API or operator: dump it at L1 or mix.")
     # A call from before the recording has no forward pass to re-run.
     return task, [call for call in calls.values() if call.forward and not _is_of_shapes(call)]
 
@@ -86,11 +88,11 @@ def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
 
 
 def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
-        raise StateError(f"{path}: {name[:80]!r} is not the name of a call.")
     label, direction, number = split_name(name)
     if not direction or label.startswith("Cell."):
         return
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise StateError(f"{path}: {name[:80]!r} is not the name of a call.")
     key = f"{label}.{number or 0}"
     call = calls.setdefault(key, Call(key, label))
     if direction == "forward":

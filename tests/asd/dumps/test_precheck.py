@@ -68,6 +68,13 @@ def test_a_name_that_is_none_of_an_api_is_refused(tmp_path):
         read_calls(write_dump(tmp_path, {"__import__('os').0.forward": {}}))
 
 
+def test_modules_are_passed_over_whatever_their_names_and_are_not_all_of_a_dump(tmp_path):
+    module = {"Cell.conv-1.Conv2d.forward.0": {}}
+    assert len(read_calls(write_dump(tmp_path, {**module, "Mint.mul.0.forward": {}}))[1]) == 1
+    with pytest.raises(StateError, match="L1 or mix"):
+        read_calls(write_dump(tmp_path, module))
+
+
 def test_the_limits_of_the_seeds_rule_are_strict():
     reference = np.array([1.0, 1.0])
     assert judge(np.array([1.5, 1.5]), reference, "Float64", abs_limit=0.50001).passed
