@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asd.cli.shared.progress import Bar
+from asd.cli.shared.stopping import quiet
 from asd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> list[ApiResult]:
+    quiet()
     from asd.operators.debugger.precheck.check import Check
 
     check = Check(path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit)

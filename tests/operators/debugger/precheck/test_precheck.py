@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 
 import mindspore as ms
 import numpy as np
@@ -121,6 +122,12 @@ def test_an_api_whose_kernel_is_not_here_is_still_checked_by_its_dumped_output(t
     assert result["MintFunctional.gelu.1"]["Forward Test Success"] == "error"
     assert [name for name, row in result.items() if row["Forward Test Success"] != "pass"] == ["MintFunctional.gelu.1"]
     assert "only the dumped output is checked" in result["Mint.sort.0"]["Message"]
+
+
+def test_an_interrupt_ends_the_command_at_once_as_within_mindspore_it_would_abort_it(tmp_path, capsys):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    check(Recorder(tmp_path / "dump").write(), capsys)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is not signal.default_int_handler
 
 
 def test_a_loss_has_a_reference_of_its_own(tmp_path, capsys):
