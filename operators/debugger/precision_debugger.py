@@ -40,8 +40,8 @@ class PrecisionDebugger:
     Everything is recorded, forward and backward, and not a bit changes of what the network computes. Compiled graphs
     are not recorded: graph mode, and functions under `ms.jit`.
 
-    A failure to write ends the recording, never the training. An exception leaves the files of what was computed; a
-    process that is killed in a step, as Ctrl-C does, leaves the tensors of that step alone.
+    A failure to record or write ends the recording, never the training. An exception leaves the files of what was
+    computed; a process that is killed in a step, as Ctrl-C does, leaves the tensors of that step alone.
 
     Args:
         config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`, `NPURunConfig` or

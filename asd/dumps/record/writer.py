@@ -2,8 +2,8 @@
 
     <dump_path>/step{N}/rank{R}/dump.json, stack.json, construct.json, dump_tensor_data/*.npy
 
-Tensors are written as they come, the three JSON files when the step ends, dump.json last. A full disk or a folder that
-can't be written ends the recording, not the training.
+Tensors are written as they come, the three JSON files when the step ends, dump.json last. A full disk, a folder that
+can't be written or a value without a form in JSON ends the recording, not the training.
 """
 
 import json
@@ -150,9 +150,9 @@ class DumpWriter:
                 return None
             try:
                 return act(*arguments)
-            except OSError as error:
+            except Exception as error:  # of whatever kind: the training goes on
                 self.failed = True
-                reason = error.strerror or str(error).rstrip(".")
+                reason = getattr(error, "strerror", None) or str(error).rstrip(".")
                 self._problem(f"the dump in {self.folder} ends here, the training continues: {reason}.")
                 return None
 

@@ -144,6 +144,9 @@ class Session:
         before, self.busy = self.busy, True
         try:
             yield
+        except Exception as error:  # of whatever kind: the training goes on
+            set_session(None)
+            _LOG.error("the record of this step ends here, the training continues: %r.", error)
         finally:
             self.busy = before
 

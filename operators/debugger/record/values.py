@@ -45,10 +45,9 @@ def leaves(value: Any, path: Path | None = None) -> Iterator[tuple[Path, Any]]:
 
 def _scalar(value: Any) -> Any:
     """Returns a value that is neither tensor nor array, as JSON; null for what the format has no form for."""
-    if isinstance(value, (bool, int, float, str)):
-        return {"type": type(value).__name__, "value": value}
-    if isinstance(value, np.generic):
-        return {"type": type(value).__name__, "value": value.item()}
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, (bool, int, float, str)):
+        return {"type": type(value).__name__, "value": plain}
     if isinstance(value, slice):
         bounds = [part if isinstance(part, int) else None for part in (value.start, value.stop, value.step)]
         return {"type": "slice", "value": bounds}

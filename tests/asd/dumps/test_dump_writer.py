@@ -112,6 +112,14 @@ def test_a_value_that_is_filled_up_later_stays_as_it_was_for_the_caller(tmp_path
     assert empty == []
 
 
+def test_a_value_without_a_form_in_json_ends_the_dump_and_not_the_training(tmp_path):
+    said = []
+    writer = DumpWriter(tmp_path, DebuggerConfig.of({}), problem=said.append)
+    writer.value("Mint.add.0.forward", "output", [], 1j)
+    writer.finish()
+    assert ["the training continues" in each for each in said] == [True]
+
+
 def test_the_dump_of_an_earlier_run_is_kept_aside(tmp_path):
     for _ in range(2):
         writer = DumpWriter(tmp_path / "rank0", DebuggerConfig.of({}))

@@ -130,6 +130,31 @@ def test_the_check_sum_of_a_modules_code_needs_no_constant_and_is_one_for_each_o
     assert len(sums) == 1
 
 
+class Holds(nn.Cell):
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def construct(self, x, number):
+        return x + 1
+
+
+class Mute:
+    __str__ = None
+
+
+@pytest.mark.parametrize("held", [{}, {Mute(): 1}])
+def test_what_has_no_form_in_a_dump_ends_no_training(held, tmp_path, caplog):
+    net, debugger = Holds(held), PrecisionDebugger(task="statistics", level="L0", dump_path=str(tmp_path))
+    with caplog.at_level(logging.ERROR, "asd"):
+        debugger.start(net)
+        net(batches(1)[0], np.complex64(1j))
+        debugger.stop()
+    assert ["the training continues" in said for said in caplog.messages] == [True] * len(held)
+    entry = dump_of(tmp_path)[0]["data"]["Cell.model.Holds.forward.0"]
+    assert held or entry["input_args"][1] is None
+
+
 def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_path, caplog):
     config = {"task": "tensor", "level": "L0", "dump_path": str(tmp_path / "dump"), "step": [0]}
     (tmp_path / "dump").mkdir()
