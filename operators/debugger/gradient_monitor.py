@@ -84,7 +84,7 @@ class GradientMonitor:
         if not self.config.wants(rank, "rank"):
             return
         self._guarded(self._begin, self._folder)
-        _attach(optimizer, self._take)
+        _attach(optimizer, self._take, lambda: not self._failed and self.config.wants(self._step, "step"))
 
     def _begin(self, folder: Path) -> None:
         aside = move_aside(folder)
@@ -92,9 +92,9 @@ class GradientMonitor:
             _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)
 
     def _take(self, gradients: list[np.ndarray]) -> None:
-        """Takes the gradients of one step."""
+        """Takes the gradients of one step; none of one that is not recorded."""
         step, self._step = self._step, self._step + 1
-        if self._failed or not self.config.wants(step, "step"):
+        if not gradients:
             return
         chosen = self.config.param_list or self._names
         named = {name: each for name, each in zip(self._names, gradients, strict=True) if name in chosen}
@@ -109,13 +109,13 @@ class GradientMonitor:
             _LOG.error("the record of gradients in %s ends here, the training continues: %s.", self._folder, reason)
 
 
-def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None]) -> None:
+def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None], is_wanted: Callable[[], bool]) -> None:
     base = type(optimizer)
 
     class Monitored(base):  # type: ignore[valid-type, misc]
         def __call__(self, gradients, *args, **kwargs):
             before = _refused()
-            arrays = [_array(gradient) for gradient in gradients]
+            arrays = [_array(gradient) for gradient in gradients] if is_wanted() else []
             result = super().__call__(gradients, *args, **kwargs)
             if _refused() == before:
                 take(arrays)

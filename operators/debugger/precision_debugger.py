@@ -85,6 +85,7 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._compiled: CompiledFunctions | None = None
         self._counter = OverflowCounter(self.config)
+        self._monitor: GradientMonitor | None = None
 
     def start(self, model: nn.Cell | Sequence[nn.Cell] | None = None) -> None:
         """Begins to record, if the current step and this rank are wanted.
@@ -181,7 +182,8 @@ class PrecisionDebugger:
         Raises:
             ConfigError: The task is another one, or as `GradientMonitor.monitor`.
         """
-        GradientMonitor(self.config).monitor(optimizer)
+        self._monitor = self._monitor or GradientMonitor(self.config)
+        self._monitor.monitor(optimizer)
 
     def _end(self) -> None:
         """Writes an unfinished step at the end of the process; an overflow was reported before."""

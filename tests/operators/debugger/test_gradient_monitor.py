@@ -13,7 +13,9 @@ from mindspore import Parameter, Tensor, nn
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
 from asd.operators import PrecisionDebugger, guard
+from asd.operators.debugger import gradient_monitor
 from asd.operators.debugger.gradient_monitor import GradientMonitor
+from asd.operators.debugger.record.values import to_array
 from asd.operators.gate import slots
 
 STEPS = 3
@@ -97,6 +99,8 @@ def test_the_debugger_records_gradients_with_the_task_grad_probe(clean, tmp_path
     optimizer = nn.SGD(net.trainable_params(), 0.1)
     debugger = PrecisionDebugger(config_path=str(config))
     debugger.monitor(optimizer)
+    with pytest.raises(ConfigError, match="one monitor records one optimizer"):
+        debugger.monitor(nn.SGD(net.trainable_params(), 0.1))
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
     debugger.start(net)
     step(*batches()[:2]).asnumpy()
@@ -108,11 +112,14 @@ def test_the_debugger_records_gradients_with_the_task_grad_probe(clean, tmp_path
         PrecisionDebugger(config_path=str(config)).monitor(optimizer)
 
 
-def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tmp_path):
+def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tmp_path, monkeypatch):
+    copied = []
+    monkeypatch.setattr(gradient_monitor, "to_array", lambda gradient: to_array(copied.append(gradient) or gradient))
     probe = {"grad_level": "L0", "param_list": ["second.bias"]}
     train({"task": "grad_probe", "dump_path": str(tmp_path / "d"), "step": [1], "grad_probe": probe})
     assert [file.name for file in (tmp_path / "d" / "rank0").iterdir()] == ["grad_summary_1.csv"]
     assert list(rows(tmp_path / "d" / "rank0" / "grad_summary_1.csv")) == ["second.bias"]
+    assert len(copied) == 4  # of one step
 
 
 def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
