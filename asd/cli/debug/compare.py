@@ -112,7 +112,7 @@ def _compare_gradients(args: argparse.Namespace) -> int:
         print(json.dumps({"sentence": sentence, "ranks": facts}, indent=1))
         return 0
     for each in results:
-        print(f"rank {each.rank}: {len(each.rows) - 1} parameters, {len(each.steps)} steps\n  {each.file}")
+        print(f"rank {each.rank}: {len(each.parameters)} parameters, {len(each.steps)} steps\n  {each.file}")
     print(sentence)
     return 0
 

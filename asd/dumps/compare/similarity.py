@@ -12,7 +12,7 @@ import numpy as np
 from asd.dumps.formats.json_file import open_text
 from asd.dumps.formats.new_file import new_file
 from asd.dumps.formats.npy_file import NpyFile
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError, StateError, and_more
 
 _FIRST_LIMIT, _LARGEST_FALL = 0.97, 0.03
 _RANK, _STEP = re.compile(r"rank(\d{1,7})"), re.compile(r"step(\d{1,7})|grad_summary_(\d{1,7})\.csv")
@@ -43,6 +43,8 @@ class RankSimilarity:
     suspects: list[Suspect] = field(default_factory=list)
     # first step whose statistics differ at all, and the first parameter there; None if equal
     first_difference: tuple[int, str] | None = None
+    parameters: set[str] = field(default_factory=set)  # names of those that both runs have
+    alone: set[str] = field(default_factory=set)  # names of those that one run alone has
     file: Path = Path()  # path of the table
 
 
@@ -69,7 +71,7 @@ class GradComparator:
 
         Raises:
             ConfigError: The runs have no rank or no step in common, or a result exists already.
-            StateError: A file is not a gradient monitor's, or the shapes differ.
+            StateError: A file is not a gradient monitor's, the shapes differ, or a rank has no parameter in common.
             OSError: A file cannot be read or written.
         """
         runs = [_steps_of(Path(path)) for path in (path1, path2)]
@@ -100,6 +102,8 @@ class GradComparator:
     def sentence(results: list[RankSimilarity]) -> str:
         """Returns where the runs part, in one sentence."""
         suspects = sorted(each for result in results for each in result.suspects)
+        alone = len({name for result in results for name in result.alone})
+        rest = f"; {alone} parameters are in one run only" if alone else ""
         if suspects:
             first = suspects[0]
             others = sum(each.step == first.step for each in suspects) - 1
@@ -107,18 +111,18 @@ class GradComparator:
             more = f"; {others} more part in that step" if others else ""
             return (
                 f"The runs part at step {first.step}: the gradient of {first.parameter} on rank {first.rank} has a "
-                f"similarity of {first.similarity:.4f}{before}{more}."
+                f"similarity of {first.similarity:.4f}{before}{more}{rest}."
             )
         differences = sorted((*result.first_difference, result.rank) for result in results if result.first_difference)
         if differences:
             step, parameter, rank = differences[0]
             return (
                 f"The runs do not part by the rule of directions; their gradients first differ at step {step}, in "
-                f"{parameter} on rank {rank}."
+                f"{parameter} on rank {rank}{rest}."
             )
         steps = {step for result in results for step in result.steps}
         ranks = ", ".join(str(result.rank) for result in results)
-        return f"The gradients of both runs are the same, as far as recorded: ranks {ranks}, {len(steps)} steps."
+        return f"The gradients of both runs are the same, as far as recorded: ranks {ranks}, {len(steps)} steps{rest}."
 
 
 def _steps_of(path: Path) -> dict[int, set[int]]:
@@ -138,16 +142,26 @@ def _steps_of(path: Path) -> dict[int, set[int]]:
 def _compare_rank(rank: int, steps: list[int], one: Path, other: Path) -> RankSimilarity:
     rows: dict[str, list[float | None]] = {}
     totals = [[0, 0] for _ in steps]
+    both, either = set[str](), set[str]()
+    parted: list[tuple[int, str]] = []
     for place, step in enumerate(steps):
+        ours, theirs = (_read_summary(path / _SUMMARY.format(step)) for path in (one, other))
+        shared = [name for name in ours if name in theirs]
+        # In the columns of both: the levels have different ones.
+        parted += [(step, name) for name in shared if ours[name] | theirs[name] != theirs[name] | ours[name]]
+        both, either = both.union(shared), either.union(ours, theirs)
         names = [{file.stem for file in (path / f"step{step}").glob("*.npy")} for path in (one, other)]
         for name in sorted(names[0] & names[1]):
             same, size = _alike(*(path / f"step{step}" / f"{name}.npy" for path in (one, other)))
             rows.setdefault(name, [None] * len(steps))[place] = _share(same, size)
             totals[place] = [totals[place][0] + same, totals[place][1] + size]
+    both = both or set(rows)  # a step that was cut short has no table
+    if not both:
+        raise StateError(f"{one} and {other} have no parameter in common: {and_more(sorted(either)) or 'nothing'}.")
     rows = dict(sorted(rows.items()))
     suspects = [each for name, values in rows.items() if (each := _suspect(rank, name, steps, values)) is not None]
     rows["summary"] = [_share(*total) if total[1] else None for total in totals]
-    return RankSimilarity(rank, steps, rows, sorted(suspects), _first_difference(steps, one, other))
+    return RankSimilarity(rank, steps, rows, sorted(suspects), parted[0] if parted else None, both, either - both)
 
 
 def _alike(one: Path, other: Path) -> tuple[int, int]:
@@ -180,16 +194,7 @@ def _suspect(rank: int, name: str, steps: list[int], values: list[float | None])
     return None
 
 
-def _first_difference(steps: list[int], one: Path, other: Path) -> tuple[int, str] | None:
-    for step in steps:
-        tables = [_read_summary(path / _SUMMARY.format(step)) for path in (one, other)]
-        for name, values in tables[0].items():
-            if name in tables[1] and tables[1][name] != values:
-                return step, name
-    return None
-
-
-def _read_summary(path: Path) -> dict[str, list[str]]:
+def _read_summary(path: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
     with open_text(path) as file:
@@ -199,7 +204,7 @@ def _read_summary(path: Path) -> dict[str, list[str]]:
             raise StateError(f"{path} is no table of gradients: {error}.") from None
     if not rows or rows[0][:1] != ["param_name"] or any(len(row) != len(rows[0]) for row in rows):
         raise StateError(f"{path} is no table of gradients: its columns begin with param_name, in every row as many.")
-    return {row[0]: row[1:] for row in rows[1:]}
+    return {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[1:]}
 
 
 def _table(result: RankSimilarity) -> bytes:

@@ -101,6 +101,15 @@ def test_only_ranks_and_steps_of_both_runs_are_compared(tmp_path):
     assert "are the same" in GradComparator.sentence(results)
 
 
+def test_levels_meet_in_the_columns_of_both_and_parameters_of_one_run_are_counted(tmp_path):
+    gradient = np.ones(4, np.float32)
+    one = write_run(tmp_path / "a", [{"w": gradient, "a": gradient}] * 2, "L0")
+    other = write_run(tmp_path / "b", [{"w": gradient, "b": gradient}] * 2)
+    results = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert GradComparator.sentence(results).endswith("ranks 0, 2 steps; 2 parameters are in one run only.")
+    assert results[0].parameters == {"w"}
+
+
 def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
     gradient = np.ones(10, np.float32)
     one = write_run(tmp_path / "a", [{"w/x": gradient}] * 2)
@@ -125,6 +134,7 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
     one = write_run(tmp_path / "a", [{"w": gradient}])
     shapes = write_run(tmp_path / "shapes", [{"w": np.ones(5, np.float32)}])
     ranks = write_run(tmp_path / "ranks", [{"w": gradient}], rank=3)
+    names = write_run(tmp_path / "names", [{"net.w": gradient}])
     pickled = write_run(tmp_path / "pickled", [{"w": gradient}])
     np.save(pickled / "rank0" / "step0" / "w.npy", np.array([{}], object), allow_pickle=True)
     broken = write_run(tmp_path / "broken", [{"w": gradient}])
@@ -133,6 +143,7 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
         (tmp_path / "none", 2, "it must be the folder"),
         (shapes, 1, "the runs have not the same parameters"),
         (ranks, 2, "one in common is needed"),
+        (names, 1, "have no parameter in common: net.w, w."),
         (pickled, 1, "unpickled"),
         (broken, 1, "is no table of gradients"),
     ]:
