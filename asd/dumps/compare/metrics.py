@@ -127,7 +127,7 @@ class _Sums:
     def __init__(self) -> None:
         self._dot = self._ours = self._theirs = self._squares = 0.0
         self._max_abs = self._max_relative = self._largest = 0.0
-        self._thousandth = self._five = self._seen = 0
+        self._thousandth = self._five = self._seen = self._parts = 0
         self._clash = False
         self._difference: BitDifference | None = None
 
@@ -153,6 +153,7 @@ class _Sums:
         self._max_relative = max(self._max_relative, float(relative.max()))
         self._thousandth += int(np.count_nonzero(relative < 0.001))
         self._five += int(np.count_nonzero(relative < 0.005))
+        self._parts += len(relative)  # a complex number has two
 
     def metrics(self, size: int) -> Metrics:
         """Returns the metrics of all pieces together."""
@@ -167,8 +168,8 @@ class _Sums:
             float(np.sqrt(self._squares)),
             self._max_abs,
             self._max_relative,
-            self._thousandth / self._seen,
-            self._five / self._seen,
+            self._thousandth / self._parts,
+            self._five / self._parts,
             same_bits=same_bits,
             difference=self._difference,
             factor=None if factor is None else float(factor),

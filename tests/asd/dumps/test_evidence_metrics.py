@@ -114,6 +114,7 @@ def test_every_type_of_number_is_compared(folder, dtype):
     found = compare(folder, ours, theirs)
     assert found.max_abs == (1.0 if dtype == "?" else 2.0)
     assert found.difference.count == 1
+    assert found.thousandth < 1
     assert compare(folder, theirs, theirs).same_bits is True
 
 
