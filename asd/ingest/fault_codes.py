@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from asd import fault_code
-from asd.ingest.fields import labelled, number
+from asd.ingest.fields import labelled, whole
 from asd.ingest.log_line import LogFinding
 from asd.verdict import Level
 
@@ -28,9 +28,9 @@ def of_plugin(_text: str, match: re.Match[str]) -> list[LogFinding]:
 
 def _plugin_device(said: dict[str, str]) -> str:
     card, chip, logic = (said.get(name, "") for name in ("cardid", "deviceid", "logicid"))
-    if logic.isdecimal():
+    if logic.isdecimal() and len(logic) < 7:
         return f"Ascend:{int(logic)}"
-    if not (card.isdecimal() and chip.isdecimal()):
+    if not (card.isdecimal() and chip.isdecimal() and len(card + chip) < 7):
         return ""
     # How many chips a card has is not said, and a wrong device is worse than none.
     return f"Ascend card {int(card)} chip {int(chip)}" if int(chip) else f"Ascend:{int(card)}"
@@ -64,9 +64,9 @@ def of_health(_text: str, match: re.Match[str]) -> list[LogFinding]:
 
 def of_scrape(_text: str, match: re.Match[str]) -> list[LogFinding]:
     """Reads a series of npu-exporter, whose value is the code as a decimal number."""
-    value, device = number(match["value"]) or 0.0, _ID.search(match["labels"])
+    device = _ID.search(match["labels"])
     name = f"Ascend:{int(device[1])}" if device else ""
-    return [_of_code(code, name) for code in _known(f"{int(min(value, 2.0**53)):08X}")]
+    return [_of_code(code, name) for code in _known(f"{whole(match['value']):08X}")]
 
 
 def of_config_map(text: str, _match: re.Match[str]) -> list[LogFinding]:

@@ -55,5 +55,5 @@ def labelled(label: re.Pattern[str], text: str) -> dict[str, str]:
     ends = [match.start() for match in found[1:]] + [len(text)]
     return {
         match[1].lower(): text[match.end() : end].strip(" \t\"'\\}]").rstrip(",").removesuffix(".").strip()
-        for match, end in zip(found, ends, strict=True)
+        for match, end in zip(found, ends, strict=False)  # without a label there is an end alone
     }

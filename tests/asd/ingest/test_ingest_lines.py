@@ -180,6 +180,9 @@ def test_a_line_is_understood_however_it_is_dressed(name):
         "device fault, nodeName:n1, assertion:Occur, cardID:2, deviceID:0, faultCodes:8C084E00, faultLevelName:"
         "RestartBusiness, alarmRaisedTime:2023-11-21 05:36:53",
         'the keyword is "accuracy sensitivity feature abnormal"',
+        "WARN: this may be a device fault, run the checksum test",
+        *(f"checksum: device fault, {name}:{'9' * 5000}, deviceID:1" for name in ("logicID", "cardID")),
+        *(f'npu_chip_info_error_code{{id="0"}} {value}' for value in ("NaN", "-Inf", "+Inf")),
         V3_INFO,
         *V2_INFO,
         "",
