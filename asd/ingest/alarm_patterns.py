@@ -101,7 +101,7 @@ _NAME = re.compile(
 _TRACES = _compiled("strike happened|will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
 _STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
-_RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
+_RANK = r"\s*(?:[:=]\s*)?\[?(?P<rank>\d{1,9})\b"
 
 _TABLE: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], list[LogFinding]]], ...] = (
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.

@@ -91,7 +91,7 @@ _PLUGIN_LABEL = re.compile(
     re.IGNORECASE,
 )
 _CODE = _compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
-_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,3}?\s*[:=]?\s*[\[(\"']?\s*(?:0x)?([0-9a-f]{8,10})\b")
+_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,40}?(?:0x)?([0-9a-f]{8,10})\b")
 _NODE = _compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
 _SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
 _STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")

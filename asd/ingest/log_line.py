@@ -20,7 +20,7 @@ _LONGEST = 1 << 14  # characters of one alarm with everything around it
 _BEFORE = 1 << 12  # of these, so many may stand before the first word
 _BREAK = re.compile(r"[\r\n]|\\n")
 _COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
-_HEADER = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]\s*[\w.-]*\s*\(", re.IGNORECASE)
+_HEADER = re.compile(r"(?i)\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]\s*(?:[\w.-]+\s*)?\(")
 _TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]", re.IGNORECASE)
 _LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)(?![\w.])", re.IGNORECASE)
 _OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)

@@ -321,6 +321,7 @@ def test_a_name_too_long_for_a_record_is_cut(text):
     [
         *("Node Type=0x40;", "device fault, nodeName:", "StrikeRecord{name: ", "silent_check_v3.cc val=", "a="),
         *("event_id=", "[rank", " ", "silentcheck " + "9" * 50000, "[ERROR] X(1 silentcheck"),
+        *(f"sensor {begin}{' ' * 16000}" for begin in ("event_id", "strikes out on rank", "[ERROR]")),
     ],
 )
 def test_a_line_of_a_megabyte_takes_no_time(piece):
