@@ -55,8 +55,9 @@ class Alarms:
         ranks = (finding.rank, rank_of_path(line.path), -1)
         now = self._clock()
         when = finding.time if 0 < finding.time < _LAST else _read_time(message, now)
-        # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
-        place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
+        # A file may have inode and first line of one that was deleted, and a line with a time may be in a copy as well.
+        digest = hashlib.sha256(line.text.encode(errors="replace")).hexdigest()[:16]
+        place = digest if when is not None else f"{line.key}:{digest[:8]}"
         key = f"{place}+{number}" if number else place
         device = finding.device or self._npus.get(line.path) or device_of_path(line.path) or "unknown"
         rank = next(rank for rank in ranks if rank is not None)

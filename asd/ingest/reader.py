@@ -77,6 +77,9 @@ class Ingest:
         while self._pending:
             if self._pending[0].id not in self._known:
                 self._sink(self._pending[0])
+                if len(self._known) > 1 << 18:  # beyond that readers of the log alone pass over what they know
+                    self._known.clear()
+                self._known.add(self._pending[0].id)
                 self.events[LEVEL_NAMES[self._pending[0].level]] += 1
             self._pending.popleft()
         state = self.follower.state()

@@ -1,6 +1,7 @@
 """Following logs: every alarm once, whatever happens to the files, to the event log and to the process."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,13 @@ class Story:
             self.world.log.rename(self.world.logs / f"device-1.log.{self.written}")
             self.append()
 
+    def copy(self):
+        """Copies the log and empties it, as copytruncate of logrotate does."""
+        if self.world.log.exists():
+            shutil.copy(self.world.log, self.world.logs / f"device-1.log.{self.written}")
+            self.world.log.write_text("")
+            self.append()
+
     def read(self):
         self.reader.step(limit=2)
 
@@ -147,7 +155,7 @@ class Story:
             pass
 
 
-@given(st.lists(st.sampled_from(["append", "rename", "read", "restart", "crash"]), max_size=25))
+@given(st.lists(st.sampled_from(["append", "rename", "copy", "read", "restart", "crash"]), max_size=25))
 def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_factory, what):
     story = Story(World(tmp_path_factory.mktemp("world")))
     for action in what:
