@@ -109,7 +109,11 @@ class _IngestJob:
 
     def _append(self, event: Event) -> None:
         self._log(event)
-        print(event.sentence(), flush=True)
+        try:
+            print(event.sentence(), flush=True)
+        except OSError as error:  # as on a full disk; the event itself is written, once
+            if isinstance(error, BrokenPipeError):
+                raise
 
     def _complain(self) -> None:
         for path, reason in {**self._files.unreadable, **self.ingest.follower.unreadable}.items():

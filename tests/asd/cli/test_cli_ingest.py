@@ -112,8 +112,8 @@ def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capsys):
     assert (pipe.startswith(f"asd ingest: {tmp_path}/pipe.log: "), long[:19]) == (True, "asd ingest: 1 lines")
 
 
-def start(*options):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+def start(*options, **pipes):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **pipes}
     return subprocess.Popen([sys.executable, "-m", "asd", "ingest", *options], **pipes)
 
 
@@ -129,6 +129,13 @@ def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, lo
         out, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (0, "")
     assert out.startswith("2 files, 2 lines, 2 new events")
+
+
+def test_where_what_it_prints_finds_no_room_each_event_is_written_once(tmp_path, log):
+    log.write_text(first(1) + second(2))
+    with open("/dev/full", "w") as full, start("--once", str(log), "--run-dir", "out", stdout=full) as process:
+        process.communicate(timeout=20)
+    assert [event.step for event in written(tmp_path / "out")] == [1, 2]
 
 
 def test_when_nobody_reads_what_it_prints_it_ends_and_doubles_nothing(tmp_path, log):
