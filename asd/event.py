@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from datetime import timezone
+from datetime import datetime, timezone
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -233,5 +233,5 @@ def _when(value: Any) -> float:
     with contextlib.suppress(ValueError, TypeError, AttributeError, OverflowError):
         found = read_time(value)
         if found.tzinfo is not None:
-            return found.astimezone(timezone.utc).timestamp()  # a time that UTC can't name can't be written either
+            return datetime.fromtimestamp(found.timestamp(), timezone.utc).timestamp()  # as it is written
     raise StateError(f"event field time is {value!r:.80}; it must be a time such as 2026-01-31T12:00:00+00:00.")

@@ -191,6 +191,7 @@ def test_no_junk_in_a_field_causes_another_error(field, junk):
         ("time", "2026-01-31T12:00:00"),
         ("time", "0001-01-01T00:00:00+14:00"),
         ("time", "9999-12-31T23:59:59-14:00"),
+        ("time", "9999-12-31T23:59:59.999999+00:00"),
         ("specversion", "0.3"),
         ("data", []),
         ("step", "x"),
