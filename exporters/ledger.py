@@ -109,7 +109,7 @@ class Ledger:
             level = LEVEL_NAMES[event.level]
             counts = self._counts(event.origin)
             counts.anomalies[level] += 1
-            counts.last_anomaly = event.time
+            counts.last_anomaly = max(counts.last_anomaly, event.time)
             counts.last_events[level] = identity, event.time
         elif event.kind == "replay":
             if event.verdict:
