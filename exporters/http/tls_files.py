@@ -73,7 +73,8 @@ class _TlsFile(WatchedFile[_Settings]):
             ) from error
         try:
             content = yaml.safe_load(self.path.read_text(encoding="utf-8"))
-            return msgspec.convert({} if content is None else content, kind)
+            # An empty file that had certificates is being written.
+            return msgspec.convert({} if content is None and not self.files else content, kind)
         except OSError as error:
             raise self._wrong(f"it can't be read: {error.strerror or error}") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:

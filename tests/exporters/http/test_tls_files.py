@@ -146,12 +146,13 @@ def test_a_new_certificate_is_used_without_a_restart_and_a_broken_file_leaves_th
     os.replace(new / "server.key", folder / "server.key")
     assert ask(server, client_context(stranger))[0].status == 200
     assert refused(server, client_context(authority))
-    (folder / "web.yml").write_text("tls_server_config: {}")
-    assert ask(server, client_context(stranger))[0].status == 200
+    for text in ("tls_server_config: {}", ""):
+        (folder / "web.yml").write_text(text)
+        assert ask(server, client_context(stranger))[0].status == 200
     (folder / "web.yml").unlink()
     assert ask(server, client_context(stranger))[0].status == 200
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 3  # a key that is not the certificate's, a part without a certificate, no file
+    assert len(said) == 4  # a key that is not the certificate's, a part without a certificate, nothing, no file
 
 
 def test_a_new_authority_of_clients_is_used_and_the_old_one_forgotten(serve, folder, authority, stranger):
