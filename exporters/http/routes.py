@@ -177,8 +177,10 @@ class _Events(_Route):
     async def _after(self, journal: Any, wanted: event_query.After) -> bytes:
         """Returns the events after a cursor, and the next position; waits if there is none and the query allows it."""
         end = time.monotonic() + wanted.wait_seconds
-        while not journal.has_after(wanted.cursors) and time.monotonic() < end:
+        self.server.clients.wait_for(self.stream)  # where all places are taken, the longest waiter gives up its own
+        while not (journal.has_after(wanted.cursors) or self.stream.closed()) and time.monotonic() < end:
             await asyncio.sleep(_GLANCE_SECONDS)
+        self.server.clients.answer(self.stream)
         page = await self.work(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         headers = {CURSOR_HEADER: page.cursor, CLOCK_HEADER: f"{time.time():.3f}", "X-ASD-Missed": str(page.missed)}
         for name, value in {**headers, FLEET_HEADER: journal.fleet, "Connection": "keep-alive"}.items():

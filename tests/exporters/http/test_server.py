@@ -24,6 +24,7 @@ from asd import ConfigError, Event
 from asd.exporters.http import server as server_module
 from asd.exporters.http import worker as worker_module
 from asd.exporters.http.routes import start_server
+from asd.exporters.prometheus.event_journal import EventJournal
 from tests.support.events import event_maker
 
 event = event_maker()
@@ -287,19 +288,22 @@ def test_a_client_that_never_reads_loses_its_place_and_holds_up_nobody(endpoint,
         assert received < 20_000_000
 
 
-def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endpoint, monkeypatch):
+@pytest.mark.parametrize("begun", [b"GET /metrics HT", b"GET /events?after=&wait=60 HTTP/1.1\r\nHost: node\r\n\r\n"])
+def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(endpoint, monkeypatch, tmp_path, begun):
     monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 600.0)
-    server = endpoint.start()
+    journal = EventJournal(tmp_path / "journal.sqlite")
+    server = endpoint.start(journal=journal)
     place = (server.address, server.port)
-    with contextlib.ExitStack() as stack:
+    with contextlib.closing(journal), contextlib.ExitStack() as stack:
         slow = []
         for _ in range(server_module._MOST_CLIENTS):
             slow.append(stack.enter_context(socket.create_connection(place, timeout=20)))
-            slow[-1].sendall(b"GET /metrics HT")
+            slow[-1].sendall(begun)
         for _ in range(2):
             assert endpoint.ask("/metrics")[0].status == 200  # in at most 20 s
         assert slow[0].recv(1) == b""
-        slow[-1].sendall(b"TP/1.1\r\nHost: node\r\n\r\n")  # and who came last has kept its place
+        slow[-1].sendall(b"TP/1.1\r\nHost: node\r\n\r\n" * begun.endswith(b"HT"))
+        journal.add([event()])  # and who came last has kept its place
         assert slow[-1].recv(12) == b"HTTP/1.1 200"
 
 
