@@ -115,11 +115,7 @@ def _refusal(events: Sequence[Event], *, followed: bool) -> str:
 
 def _others(data: RunData, hit: Sequence[Rank], first: Event) -> str:
     others = [rank for rank in data.ranks if rank not in hit and rank.run == first.run and rank.checks]
-    if not others:
-        return ""
-    if any(rank.events["second"] for rank in others):
-        return "; no other rank broke a first-level limit"
-    return "; no other rank was affected" if len(others) > 1 else "; the other rank was not affected"
+    return "; no other rank broke a first-level limit" if others else ""
 
 
 def _second_level(data: RunData) -> list[str]:
