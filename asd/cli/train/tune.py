@@ -1,7 +1,7 @@
 """Proposes thresholds for a budget of false alarms, from the feature values that a run has recorded.
 
 A run records its values with ASD_OPTIONS=record:1. The real rules judge them again: with the thresholds of the run, and
-with the proposed ones. Steps that were flagged or refused are left out, because they are not healthy. The tail beyond
+without thresholds. Steps that were flagged or refused are left out, because they are not healthy. The tail beyond
 the largest value is extrapolated.
 """
 
@@ -68,10 +68,10 @@ def _text(run_dir: Path, config: Config, proposal: Proposal) -> str:
         "",
         aligned([("test", "judged", "largest", "where", "proposed"), *_rows(proposal)]),
         "",
-        f"Raised on these values:  today's thresholds {_count(today)};  the proposed ones {_count(proposal.proposed)}.",
+        f"Raised on the values:  today's thresholds {_count(today)};  without thresholds {_count(proposal.proposed)}.",
     ]
     if proposal.proposed.first or proposal.proposed.second:
-        lines.append("  What those raise, thresholds decide nothing about: the rule's own margins, or endless values.")
+        lines.append("  No thresholds prevent the latter: they come from the rule's own margins, or infinite values.")
     lines += ["", *(f"export {_VARIABLES[setting]}={high},{low}" for setting, (high, low) in proposal.pairs.items())]
     few = dict.fromkeys(test.setting for test in proposal.proposed.scores if test.setting not in proposal.pairs)
     return "\n".join([*lines, *(f"# {_VARIABLES[setting]} stays: too few values for a proposal" for setting in few)])

@@ -34,4 +34,5 @@ def test_it_prints_lines_that_a_shell_takes_and_that_the_settings_accept(run_dir
     assert set(exports) == {"NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH"}
     assert Config.from_env(exports).upper[0] < 1_000_000
     assert "1,200 values of 4 checkpoints" in printed
+    assert "-level;  without thresholds " in printed
     assert "layer3, rank 0, step" in printed
