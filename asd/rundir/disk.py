@@ -5,6 +5,7 @@ half of either. A lock is a file that is held open: it ends with the process, ho
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -16,6 +17,7 @@ from typing import IO
 from asd.regular_file import open_regular
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
+_NO_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class HeldError(Exception):
@@ -73,12 +75,16 @@ def whole_file(path: Path, *, replace: bool = True, flush: bool = True) -> Itera
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Waits until a file, or the names in a folder, are on the disk; for a folder only where that is possible."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC or not path.is_dir():
+            raise
 
 
 def take_lock(path: Path, owner: str = "", *, mode: int = 0o644, by_process: bool = False) -> int:

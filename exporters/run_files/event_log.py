@@ -125,7 +125,7 @@ class EventLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = open_regular(self._name, flags | os.O_CREAT)
             for path in (self.path, *made):
-                _sync_folder(path.parent)
+                sync(path.parent)
         status = os.fstat(self._descriptor)
         self._identity = status.st_dev, status.st_ino
         self._end = 0
@@ -190,17 +190,6 @@ def _lock(descriptor: int) -> bool:
 def _unlock(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Syncs the folder, so that a new file in it survives a power cut, if the file system can do it."""
-    try:
-        sync(folder)
-    except PermissionError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, *_NO_LOCKS):
-            raise
 
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}

@@ -75,6 +75,12 @@ def test_no_descriptor_is_left_of_a_lock_that_was_not_had(tmp_path, monkeypatch)
     os.close(held)
 
 
+def test_a_folder_is_not_synced_where_its_file_system_cannot_do_it_and_a_file_is_an_error_there(tmp_path):
+    disk.sync(tmp_path / "/proc/self")
+    with pytest.raises(OSError, match="Invalid argument"):
+        disk.sync(tmp_path / "/proc/self/stat")
+
+
 def test_a_file_takes_the_place_of_another_only_where_it_may(tmp_path):
     path = tmp_path / "a"
     write_whole(path, "old")
