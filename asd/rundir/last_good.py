@@ -62,9 +62,7 @@ def last_good(
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
     search = _Search(places, distrusted or {}, runs, since)
     skipped, spare = list(search.unreadable), None
-    for manifest, path in search.newest_first(rank):
-        if only_step is not None and manifest.step != only_step:
-            continue
+    for manifest, path in search.newest_first(rank, only_step):
         flaw = "it is not verified"
         if spare is None or manifest.verified:  # else not all of it is read
             flaw = search.flaw(manifest, path) or (search.missing(manifest) if together else "")
@@ -124,11 +122,14 @@ class _Search:
                 self.unreadable.append(f"{path} is skipped: {error}")
         self.known = [item for item in self.known if runs is None or item[0].run in runs]  # not what others have left
 
-    def newest_first(self, rank: int | None) -> list[tuple[Manifest, Path]]:
-        """Sorts by step; within a step `rank` comes first, then the lowest rank, then the one written last."""
-        return sorted(
-            self.known, key=lambda item: (item[0].step, item[0].rank == rank, -item[0].rank, item[0].time), reverse=True
-        )
+    def newest_first(self, rank: int | None, only_step: int | None) -> list[tuple[Manifest, Path]]:
+        """Sorts by when a run wrote a step last; within a step `rank` comes first, then the lowest rank."""
+        last = {(each.run, each.step): each.time for each, _ in sorted(self.known, key=lambda item: item[0].time)}
+        known = [item for item in self.known if only_step in (None, item[0].step)]
+        known.sort(key=lambda item: (item[0].rank == rank, -item[0].rank, item[0].time), reverse=True)
+        if only_step is None:
+            known.sort(key=lambda item: last[item[0].run, item[0].step], reverse=True)
+        return known
 
     def flaw(self, manifest: Manifest, path: Path) -> str:
         """Returns why this one cannot be used, without a full stop; empty when it can."""

@@ -87,6 +87,12 @@ def test_after_a_permanent_fault_the_last_checkpoint_comes_first_that_proofs_ver
     assert last_good([save(tmp_path, 8, health), newer.parent], verified=True).path == newest
 
 
+def test_what_a_later_run_in_the_folder_wrote_comes_before_more_steps_of_an_earlier_one(tmp_path):
+    save(tmp_path / "old", 1000, run="old")
+    new = [save(tmp_path / "new", step) for step in (400, 600)]
+    assert [last_good(tmp_path, distrusted=each).path for each in ({"job": 600}, {})] == new
+
+
 def test_a_refused_or_healed_anomaly_is_clean(tmp_path):
     health = Health()
     health.add(anomaly(3))
@@ -175,11 +181,11 @@ def test_nothing_at_all_means_to_begin_anew(tmp_path):
 
 
 def test_ranks_that_write_a_checkpoint_each_resume_from_a_step_that_all_have(tmp_path):
-    for rank, steps in ((0, (2, 4, 6)), (1, (2, 4))):
-        for step in steps:
-            save(tmp_path / f"rank{rank}", step, rank=rank)
+    for rank, step in ((0, 2), (1, 2), (0, 4), (1, 4), (0, 6)):
+        save(tmp_path / f"rank{rank}", step, rank=rank)
     choice = last_good(tmp_path, together=True)
     assert (choice.step, len(choice.skipped)) == (4, 1)
+    save(tmp_path / "rank0", 4, run="job+2")
     assert last_good(tmp_path, only_step=4, rank=1).path == tmp_path / "rank1" / "step4-rank1.ckpt"
     (tmp_path / "rank1" / "step4-rank1.ckpt").write_text("damaged")
     assert last_good(tmp_path, together=True).step == 2
