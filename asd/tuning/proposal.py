@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, log2
@@ -51,21 +51,25 @@ class Scores:
     """Scores of one test."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.largest: list[float] = []  # the 64 largest scores above 0, in any order
+        self.counts = Counter[int]()  # number of scores by rank: ranks may hold the same values
+        self.largest: defaultdict[int, list[float]] = defaultdict(list)  # of each rank the 64 largest scores above 0
         self.extreme = 0.0, ""  # largest score, and a text with its place
 
     def add(self, score: float, name: str, step: RecordedStep) -> None:
         """Adds one score, of checkpoint `name` in `step`."""
-        self.count += 1
+        self.counts[step.rank] += 1
         if score <= 0.0:
             return
         if score > self.extreme[0]:
             self.extreme = score, f"{name}, rank {step.rank}, step {step.step}"
-        if len(self.largest) < KEPT:
-            heapq.heappush(self.largest, score)
-        elif score > self.largest[0]:
-            heapq.heapreplace(self.largest, score)
+        heapq.heappush(self.largest[step.rank], score)
+        if len(self.largest[step.rank]) > KEPT:
+            heapq.heappop(self.largest[step.rank])
+
+    def threshold(self, share: float) -> int | None:
+        """Returns the largest threshold of all ranks that have enough scores, and none below a score."""
+        found = [threshold(largest, self.counts[rank], share) or 0 for rank, largest in self.largest.items()]
+        return max(*found, min(ceil(self.extreme[0]), HIGHEST)) if any(found) else None
 
 
 @dataclass
@@ -184,7 +188,7 @@ def propose(
 
 def _per_setting(seen: Replayed, share: float) -> dict[str, int]:
     """Returns per setting the threshold that suits all its tests; settings with too few values are left out."""
-    found = {test.setting: threshold(scores.largest, scores.count, share) for test, scores in seen.scores.items()}
+    found = {test.setting: scores.threshold(share) for test, scores in seen.scores.items()}
     return {setting: level for setting, level in found.items() if level is not None}
 
 

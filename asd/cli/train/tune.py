@@ -82,7 +82,7 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, ...]]:
         pair = proposal.pairs.get(test.setting)
         largest, where = scores.extreme
         proposed = "{},{}".format(*pair) if pair else "too few values"
-        yield test.what, f"{scores.count:,}", f"{largest:.4g}", printable(where) or "-", proposed
+        yield test.what, f"{scores.counts.total():,}", f"{largest:.4g}", printable(where) or "-", proposed
 
 
 def _count(replayed: Replayed) -> str:

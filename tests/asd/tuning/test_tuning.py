@@ -60,8 +60,17 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
     assert found.pairs["upper"][1] > max(norms)
     scores = found.proposed.scores
     assert scores[NORM].extreme[0] == max(norms)
-    assert scores[JUMP].count == 4 * 300
-    assert found.pairs["upper"][1] == threshold(scores[NORM].largest, scores[NORM].count, 1e-4 / 2)  # two tests share
+    assert scores[JUMP].counts == {0: 4 * 300}
+    assert found.pairs["upper"][1] == threshold(scores[NORM].largest[0], 4 * 400, 1e-4 / 2)  # two tests share
+
+
+def test_ranks_with_the_same_values_get_the_thresholds_of_one_and_none_below_a_value_of_any():
+    config, steps = Config(protection="document"), stream(1, 300)
+    ranks = [step._replace(rank=rank) for step in steps for rank in range(4)]
+    more = [*ranks, RecordedStep(4, 1, "", [("c0", "B", 1e9)])]
+    alone, same, any_rank = (propose(lambda each=each: iter(each), config).pairs for each in (steps, ranks, more))
+    assert alone == same
+    assert any_rank["upper"][1] == 10**9 > alone["upper"][0]
 
 
 @given(
