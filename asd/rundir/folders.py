@@ -128,4 +128,4 @@ class RunFolders:
 def _is_below(path: Path, root: Path) -> bool:
     """Returns whether a path leads into a folder without symbolic links."""
     way = [path, *path.parents]
-    return root in way and not any(each.is_symlink() for each in way[: way.index(root)])
+    return root in way and not any(os.path.islink(each) for each in way[: way.index(root)])

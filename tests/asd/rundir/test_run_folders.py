@@ -1,6 +1,7 @@
 """Which folders of runs are found where many may make folders."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,21 @@ def test_a_known_run_whose_folder_became_a_link_is_not_followed(tmp_path):
     run.parent.rename(elsewhere)
     run.parent.symlink_to(elsewhere)
     assert found.look() == [tmp_path / "runs"]
+
+
+def test_a_folder_that_its_owner_closed_hides_no_other_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    runs = [Path("runs", team, "job") for team in ("a", "b")]
+    for run in runs:
+        run.mkdir(parents=True)
+        event_file(run, 0).touch()
+    found, user = RunFolders([Path("runs")]), os.geteuid()
+    assert {*runs} <= {*found.look()}
+    runs[0].parent.chmod(0o000)
+    os.seteuid(user or 65534)  # root may look into it
+    try:
+        assert {*runs} <= {*found.look()}
+    finally:
+        os.seteuid(user)
+    assert str(runs[0]) in found.unreadable
