@@ -25,7 +25,8 @@ class KnownDevices:
         """
         where, values = "name = ? ORDER BY last DESC, n DESC", [host, device]
         if serial:
-            where, values = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC", [host, serial, device]
+            where = "(serial = ? OR name = ? AND serial = '') ORDER BY serial DESC, name = ? DESC"
+            values = [host, serial, device, device]
         row = self._store.db.execute(
             f"SELECT n, name, serial FROM device WHERE host = ? AND {where} LIMIT 1", values
         ).fetchone()

@@ -150,3 +150,13 @@ def test_a_device_that_was_repaired_or_replaced_is_given_back_after_a_test_and_b
     assert here == [("Ascend:3", after or before, 0)]
     kept = device_records(store, scene.policy, clock.now)[0].suspicion  # of what was taken away, wherever it sits next
     assert (kept > 0.9) is is_another
+
+
+def test_a_card_that_moved_and_was_noted_as_a_replacement_there_is_one_device_from_then_on():
+    scene = Scene()
+    scene.raises(1, serial="SN1")
+    scene.raises(1, "Ascend:5")
+    store = scene.handler.store
+    note_repair(store, find_device(store, "node7", "Ascend:5"), "SN1", scene.clock.now)
+    assert scene.raises(2, "Ascend:5", serial="SN1") == "strike"
+    assert records(scene)[-1] == ("Ascend:5", "SN1", 1)
