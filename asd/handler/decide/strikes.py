@@ -118,7 +118,7 @@ class Strikes:
 
     def read(self, event: Event, now: float) -> EventReport:
         """Finds what an event is about, and records that its device was heard of."""
-        event = whole_event(event)
+        event = replace(whole_event(event), time=min(event.time, now + SKEW_SECONDS))
         if event.kind == "stress":  # a failed known-answer test is hardware
             event = replace(event, verdict="persistent" if event.level is Level.ERROR else "")
         job = job_of(event.run)
@@ -228,7 +228,7 @@ class Strikes:
         self.written += len(text)
         more |= {name: getattr(event, name) for name in ("run", "rank", "rule", "checkpoint", "value")}
         more |= {name: getattr(report, name) for name in ("device", "job", "vouched")}
-        more |= {"time": min(event.time, now + SKEW_SECONDS), "received": now, "due": now if old else now + settle}
+        more |= {"time": event.time, "received": now, "due": now if old else now + settle}
         self._store.insert("strike", step=step, event=text, incident=event.incident or event.id, **more)
 
     def standing(self, device: int) -> list[Strike]:
@@ -334,7 +334,7 @@ class Strikes:
 
     def _revoke_many(self, report: EventReport) -> Counted:
         """Revokes the strikes of many devices or nodes at once, with this new one; returns the facts about that."""
-        found = self._many(report, min(report.event.time, report.now + SKEW_SECONDS))
+        found = self._many(report, report.event.time)
         if found is None:
             return Counted()
         known = self._store.has(f"strike WHERE {found.where} AND revoked = ?", *found.values, found.mark)

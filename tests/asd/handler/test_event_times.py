@@ -71,6 +71,13 @@ def test_a_strike_from_the_far_future_leaves_the_window_all_the_same():
     assert scene.record().strikes == 0
 
 
+def test_a_verdict_from_beyond_the_last_year_is_of_now():
+    scene = Scene()
+    scene.raises(1)
+    assert scene.replay("persistent", 1, time=253402300800.0).action == "isolated"
+    assert scene.published[0].time <= scene.clock.now
+
+
 # The clock
 
 

@@ -1,7 +1,7 @@
 """What a stress test says of a device."""
 
 from asd.isolator import Device
-from tests.asd.handler.scene import Scene, event
+from tests.asd.handler.scene import DAY, HOUR, Scene, event
 
 
 def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
@@ -30,3 +30,11 @@ def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
     scene = Scene()
     scene.handler.handle(event(2, kind="recovery", recovered_by="person", time=scene.clock.now + 1e6))
     assert [scene.raises(step) for step in (1, 2, 3)] == ["strike", "strike", "waiting"]
+
+
+def test_a_test_that_was_passed_with_a_clock_that_went_ahead_releases_no_device_that_fails_later():
+    scene = Scene()
+    scene.stress(failed=False, time=scene.clock.now + 30 * DAY)
+    scene.clock.now += HOUR
+    assert scene.replay("persistent").action == "isolated"
+    assert scene.after(2 * DAY) == ["test-wanted"]
