@@ -65,6 +65,8 @@ exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is r
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
 _MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
 _NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
+_FLOOD_SECONDS = 60.0  # so long strikes wait for the end of a flood of events
+_UNABLE_SECONDS = 60.0  # after it a handler that cannot work gives its Lease to another one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +143,7 @@ class _HandlerJob:
         self._log = IsolationLog(home)
         self._said: set[str] = set()
         self._stale = 0
+        self._ticked = time.monotonic()
         self._nothing_found = "it has not looked yet"
         self._state_problem = ""
         self.counts = HandlerCounts()
@@ -256,8 +259,10 @@ class _HandlerJob:
             say(sentence)
         if self._nothing_found and not self._agents:
             self._once("nothing", f"{self._nothing_found}.")
-        if not told and (self._agents is None or self._agents.may_settle):
-            # A strike must not settle before all logs were read, and all agents heard, up to now.
+        # A strike must not settle before all logs were read, and all agents heard, up to now; a flood has no end.
+        is_flood = not self._args.once and time.monotonic() - self._ticked > _FLOOD_SECONDS
+        if is_flood or (not told and (self._agents is None or self._agents.may_settle)):
+            self._ticked = time.monotonic()
             self._print(self.handler.tick())
         return bool(told)
 

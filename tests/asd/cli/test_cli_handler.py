@@ -1,9 +1,12 @@
 """`asd handler`: from event logs to isolations, with real logs, processes and sockets."""
 
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -66,6 +69,23 @@ def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_p
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 100
     assert any(line.startswith("isolat") and "node8" in line for line in lines)
+
+
+def test_strikes_count_also_while_events_come_faster_than_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("asd.cli.act.handler._FLOOD_SECONDS", 0.0)
+    monkeypatch.setattr("asd.handler.inputs.feed._AT_ONCE", 1)
+    write(tmp_path, *map(event, (1, 2, 3)))
+    with event_file(tmp_path, 3).open("a") as log:
+        log.write("x\n" * 300)
+    write(tmp_path, persistent(host="node8", device="Ascend:4"))
+
+    def stop():
+        wait_for(lambda: len(kinds(tmp_path)) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    assert main(["handler", "--run-dir", str(tmp_path), "--settle", "0.01"]) == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:3"), ("isolation", "Ascend:4")]
 
 
 def test_decisions_as_json(tmp_path, capsys):
