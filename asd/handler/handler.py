@@ -9,7 +9,7 @@ import msgspec
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler.act.clock import mind_the_clock
-from asd.handler.act.executor import Executor
+from asd.handler.act.executor import RECONCILE_SECONDS, Executor
 from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
 from asd.handler.db.fleet import Fleet, Used
 from asd.handler.db.store import Store
@@ -21,7 +21,6 @@ from asd.handler.model.policy import SKEW_SECONDS, Policy
 from asd.isolator import Device, Isolator
 
 LED_BY = "led by"  # under this name the store keeps which other handler acts; empty or missing when this one does
-_RECONCILE_SECONDS = 600.0  # between two questions whether isolated devices still are
 _PRUNE_SECONDS = 300.0
 _PRUNE_CHARACTERS = 64 << 20
 _MOST_KEPT = 1000
@@ -119,11 +118,12 @@ class FaultHandler:
             if self._leadership is not None and self.acts:
                 dry = self.policy.dry_run
                 self._leadership.leave(passed_on(self._adopted, now) if dry else record_of(self.store, now))
-            if self._may_ask() and not 0 <= now - self._reconciled < _RECONCILE_SECONDS:
-                self._reconciled = now
+            if self._may_ask():
                 acted += self.engine.reconcile(now)
-                self.know_nodes("scheduler", self.engine.nodes())
                 self._send(now)
+                if not 0 <= now - self._reconciled < RECONCILE_SECONDS:
+                    self._reconciled = now
+                    self.know_nodes("scheduler", self.engine.nodes())
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
 

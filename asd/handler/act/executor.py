@@ -17,6 +17,7 @@ from asd.isolator import Device, IsolationOwner, Isolator
 _SLOW_SECONDS = 2.0  # for a slow scheduler the handler waits at most a fifth of the time
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
+RECONCILE_SECONDS = 600.0  # between two looks whether an isolated device still is
 
 
 @runtime_checkable
@@ -69,6 +70,7 @@ class Executor:
         self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
         self._rests_until = 0.0
+        self._looked: dict[int, float] = {}  # when the scheduler was asked about an isolated device, by case
         self.failed_tries = 0  # number of requests that the scheduler did not carry out
 
     @property
@@ -100,7 +102,7 @@ class Executor:
         return [case for case in cases if not now < case.next_try <= latest]
 
     def _rests(self) -> bool:
-        """Returns true while a scheduler that did not answer in time is left alone."""
+        """Returns true while a slow scheduler is left alone."""
         return time.monotonic() < self._rests_until
 
     @contextlib.contextmanager
@@ -108,10 +110,9 @@ class Executor:
         began = time.monotonic()
         try:
             yield
-        except Exception:
-            took = time.monotonic() - began
-            self._rests_until = began + 5 * took if took > _SLOW_SECONDS else 0.0
-            raise
+        finally:
+            if (took := time.monotonic() - began) > _SLOW_SECONDS:
+                self._rests_until = began + 5 * took
 
     def _do(self, case: Case, now: float) -> Decision | None:
         what = "" if case.state == "releasing" else self._what_came_instead(case, now)
@@ -135,7 +136,7 @@ class Executor:
             if failure is not None:
                 return self._failed(case, *failure, now)
             if case.state == "releasing":
-                return self._gone(case, held, now)
+                return self._gone(case, held, now, now)
             if held is IsolationOwner.OTHERS:
                 return self._left_alone(case, now)
             return self._isolated(case, now)
@@ -174,6 +175,7 @@ class Executor:
         return held
 
     def _isolated(self, case: Case, now: float) -> Decision:
+        self._looked[case.n] = now
         done = {"attempts": 0, "next_try": 0.0, "error": "", "isolator": self._isolator.name}
         self._cases.move(case.n, "isolated", now, **done)
         reason = f"{case.named}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
@@ -187,10 +189,10 @@ class Executor:
         reason = f"{case.named}: {case.reason}, but someone else isolated it; it is isolated when they release it."
         return None if case.state == "others" else self._decide("others", reason, case, now)
 
-    def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
-        """Closes a case: the device is not ours any more."""
+    def _gone(self, case: Case, held: IsolationOwner, now: float, until: float) -> Decision:
+        """Closes a case: the device is not ours any more, and may have been given back at `until`."""
         if case.ending not in BY_HANDLER:
-            self._hardware.clear(case.device, now)
+            self._hardware.clear(case.device, until)
         if held is IsolationOwner.OTHERS:
             self._cases.move(case.n, "taken", now)
             alone = f"{case.named}: somebody else holds it out by now, so it is left alone."
@@ -220,11 +222,16 @@ class Executor:
         return Decision(action=action, reason=reason, time=now, device=case.named, event_id=case.event_id, case=case.n)
 
     def reconcile(self, now: float) -> list[Decision]:
-        """Asks whether devices that we isolated still are, and closes the cases of those that are not."""
+        """Asks whether devices that we isolated still are, and closes the cases of those that are not.
+
+        A device with a permanent fault since the look before may have it since it was released: it is isolated again.
+        """
         decisions = []
         for case in self._cases.in_state("isolated"):
-            if self._rests() or case.isolator != self._isolator.name:  # only the scheduler that isolated it knows
+            looked = self._looked.get(case.n, now)
+            if self._rests() or 0 < now - looked < RECONCILE_SECONDS or case.isolator != self._isolator.name:
                 continue
+            self._looked[case.n] = now
             try:
                 with self._answering():
                     held = self._isolator.held(case.named)
@@ -232,7 +239,12 @@ class Executor:
                 continue
             if held is not IsolationOwner.OURS:
                 with self._store.transaction():
-                    decisions.append(self._gone(case, held, now))
+                    since = "strike.verdict = 'persistent' AND received > ? AND cases.n = ? AND state = 'isolated'"
+                    is_bad = self._store.has(f"strike JOIN cases USING (device) WHERE {since}", looked, case.n)
+                    if is_bad and held is IsolationOwner.FREE:
+                        self._cases.move(case.n, "fault", now)
+                    else:
+                        decisions.append(self._gone(case, held, now, min(looked, now)))
         return decisions
 
     def publish(self, now: float) -> Decision | None:

@@ -16,6 +16,7 @@ Happening = Literal["isolated", "held", "free", "taken", "release", "fault", "dr
 is not ours, or not any more, and nobody or somebody else holds it out. `release`: it is wanted back. `fault`: it was at
 fault again. `drop`: the case ends, and the engine is not asked."""
 _GOES_ON: dict[Happening, State] = dict.fromkeys(("isolated", "held", "release"), "releasing")
+_OUT: dict[Happening, State] = {"free": "released", "taken": "others", "fault": "isolating", "drop": "dropped"}
 TRANSITIONS: dict[State, dict[Happening, State]] = {
     "dry": {"release": "dropped", "free": "dropped"},  # the scheduler never had it, and the breaker does not count it
     "isolating": {
@@ -26,9 +27,10 @@ TRANSITIONS: dict[State, dict[Happening, State]] = {
         "drop": "dropped",
     },
     "others": {"isolated": "isolated", "held": "others", "release": "releasing", "drop": "dropped"},
-    "isolated": {"free": "released", "taken": "others", "release": "releasing", "drop": "dropped"},
-    "releasing": {**_GOES_ON, "free": "released", "taken": "others", "fault": "isolating", "drop": "dropped"},
-    "dropped": {"isolated": "releasing", "held": "dropped"},  # by a person, while the scheduler was at work
+    "isolated": {**_OUT, "release": "releasing"},
+    "releasing": {**_OUT, **_GOES_ON},
+    # By a person, while the scheduler was at work.
+    "dropped": {"isolated": "releasing", "held": "dropped", "free": "dropped", "taken": "dropped"},
     "released": {},
 }
 Cause = Literal["strikes", "moved", "replay", "stress"]

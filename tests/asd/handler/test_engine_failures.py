@@ -5,11 +5,13 @@ import time
 import pytest
 
 from asd.handler import Policy
-from asd.handler.act.release import drop_verdict
+from asd.handler.act.release import ask_release, drop_verdict
+from asd.isolator import IsolationOwner
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
 
 
-def test_an_engine_that_hangs_is_waited_for_once_however_many_devices_there_are(tmp_path, monkeypatch):
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_slow_engine_is_waited_for_once_however_many_devices_there_are(tmp_path, monkeypatch, answers):
     monkeypatch.setattr("asd.handler.act.executor._SLOW_SECONDS", 0.02)
     scene, calls = Scene(Policy(max_devices=20), tmp_path / "h.sqlite"), []
     for number in range(20):
@@ -18,6 +20,8 @@ def test_an_engine_that_hangs_is_waited_for_once_however_many_devices_there_are(
     def hangs(device):
         calls.append(device)
         time.sleep(0.05)
+        if answers:
+            return IsolationOwner.OURS
         raise failure()
 
     scene.engine.held = hangs

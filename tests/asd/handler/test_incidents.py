@@ -91,7 +91,7 @@ def test_every_state_of_a_case_is_reached_and_what_has_no_transition_is_an_error
     scene = Scene()
     scene.replay("persistent")
     with scene.handler.store.transaction(), pytest.raises(KeyError):
-        Cases(scene.handler.store).move(1, "fault", scene.clock.now)
+        Cases(scene.handler.store).move(1, "held", scene.clock.now)
 
 
 def test_a_database_of_the_version_before_is_taken_over(tmp_path):
