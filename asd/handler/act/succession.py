@@ -15,6 +15,7 @@ from asd.handler.db.store import Store
 from asd.handler.decide.hardware import KnownDevices
 
 _MOST_CASES = 500
+_MOST_CHARACTERS = 200_000  # Kubernetes takes annotations of 256 KiB in all
 _MOST_CLOSED = 100  # the circuit breaker counts those of a day
 _MOST_CLEARED = 2000
 _ROUND_SECONDS = 30.0
@@ -70,7 +71,9 @@ def record_of(store: Store, now: float) -> str:
         cleared=[(_hardware(store, number), until) for number, until in cleared],
         cases=[(_hardware(store, case.device), replace(case, **_OWN)) for case in kept],
     )
-    return _packed(record)
+    while len(text := _packed(record)) > _MOST_CHARACTERS and record.cases:
+        del record.cases[: len(record.cases) // 8 + 1]  # the ended ones and the oldest first
+    return text
 
 
 def passed_on(text: str, now: float) -> str:

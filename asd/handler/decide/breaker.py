@@ -3,6 +3,8 @@
 from asd.handler.db.store import Store
 from asd.handler.model.policy import BREAKER_SECONDS, Policy
 
+_MOST_OF_NODE = 16  # devices of a node that is isolated as a whole: a job can make up any number
+
 
 class Breaker:
     """Counts isolations. Used within a transaction."""
@@ -49,7 +51,7 @@ class Breaker:
         policy, known, out = self._policy, int(self._store.number("known_nodes")), self.isolated(now)
         hours, here, devices = BREAKER_SECONDS / 3600, out.get(host, 0), policy.max_devices
         nodes = policy.allowed(known) if policy.max_percent < 100 else max(known, len(out) + 1)
-        too_many = here >= devices and not (whole_nodes and here)
+        too_many = here >= devices and not (whole_nodes and 0 < here < _MOST_OF_NODE)
         if not self.opened():
             if not too_many and (here or len(out) < nodes):
                 return here, ""

@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from random import Random
 
 import pytest
 
@@ -293,6 +294,18 @@ def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_change
         with store.transaction():
             adopt(store, text, two.clock.now)
         assert record_of(store, two.clock.now) == text
+
+
+def test_what_is_left_fits_into_a_lease_however_long_the_texts_are_and_has_the_last_cases():
+    two, random = Two(Policy(max_percent=100)), Random(0)
+    texts = [base64.b64encode(random.randbytes(1400)).decode() for _ in range(160)]
+    pairs = enumerate(zip(texts[::2], texts[1::2], strict=True))
+    two.tell(*(two.verdict(host=f"node{n}", reason=why, evidence=there) for n, (why, there) in pairs), to=("one",))
+    text, store = record_of(two.handlers["one"].store, two.clock.now), Store(None)
+    assert len(text) < 256 * 1024
+    with store.transaction():
+        adopt(store, text, two.clock.now)
+    assert Cases(store).in_state("isolated")[-1].named.host == "node79"
 
 
 def test_what_dry_runs_saw_is_no_reason_for_those_in_earnest_that_come_after():
