@@ -31,7 +31,7 @@ Examples:
   asd devices release node7 Ascend:3       release it; its earlier strikes no longer count
   asd devices repaired node7 Ascend:3      delete its strikes and verdicts; an isolated device is released after a test
   asd devices repaired node7 Ascend:3 --serial SN2    the same after a replacement by SN2; SN1 keeps its strikes
-  asd devices drop node7 Ascend:3          end the attempts to isolate it, if the scheduler always refuses
+  asd devices drop node7 Ascend:3          end the attempts to isolate or release it, if the scheduler always refuses
 
 A running handler releases the device within its next cycle; otherwise this command does.
 

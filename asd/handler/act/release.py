@@ -39,16 +39,18 @@ def ask_release(store: Store, number: int, now: float) -> str:
 
 
 def drop_verdict(store: Store, number: int, now: float) -> bool:
-    """Ends the tries to isolate a device, without asking the scheduler; faults up to now no longer count against it.
+    """Ends the tries to isolate or release a device, without asking the scheduler; faults up to now no longer count.
 
     Returns whether there was something to drop: an isolation that was carried out is released, not dropped.
     """
     cases = Cases(store)
     with store.transaction():
         case = cases.open_case(number)
-        if case is None or case.state not in ("isolating", "others", "releasing") or cases.was_told(case):
+        if case is None or case.state not in ("isolating", "others", "releasing"):
             return False
-        cases.move(case.n, "drop", now, ending="person", why_released="its verdict was dropped by hand")
+        case = cases.move(case.n, "drop", now, ending="person", why_released="its verdict was dropped by hand")
+        if cases.was_told(case):
+            cases.tell(case, "recovery", f"{case.named}: {case.why_released}; the scheduler was not asked.", now)
         KnownDevices(store).clear(number, now)
         return True
 

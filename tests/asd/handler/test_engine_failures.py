@@ -96,6 +96,16 @@ def test_a_dropped_verdict_is_not_tried_again_and_its_strikes_count_no_more():
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)  # what is out is given back by the engine
 
 
+def test_a_release_that_the_engine_can_never_do_is_dropped_and_told():
+    scene = breaker_scene(1)
+    scene.engine.failures = [failure("there is no node", retry=False) for _ in range(99)]
+    assert ask_release(scene.handler.store, 1, scene.clock.now) == "isolated"
+    assert scene.after(1.0) == ["failed"]
+    assert drop_verdict(scene.handler.store, 1, scene.clock.now)
+    assert (scene.after(HOUR), scene.record("Ascend:0").state) == ([], "in use")
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+
+
 def test_a_new_fault_ends_a_release_that_the_engine_refuses():
     scene = breaker_scene(1)
     scene.passes("Ascend:0")
