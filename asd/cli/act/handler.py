@@ -204,15 +204,20 @@ class _HandlerJob:
             self._agents.puller.close()
 
     def follow(self, stop: threading.Event) -> int:
-        """Works until `stop` is set."""
+        """Works until `stop` is set; returns 1 if it has a Lease and cannot work for a minute."""
+        worked = time.monotonic()
         while not stop.is_set():
             self.wake.clear()
             try:
                 more, self._state_problem = self._look(), ""
                 self._said.discard("state")
+                worked = time.monotonic()
             except StateError as error:
                 more, self._state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
+                if self._args.lease and time.monotonic() - worked > _UNABLE_SECONDS:
+                    say(f"it cannot work for {_UNABLE_SECONDS:g} s, so it releases the Lease and ends.")
+                    return 1
             if not more and not stop.is_set():
                 self.wake.wait(_INTERVAL_SECONDS)
         return 0

@@ -1,6 +1,9 @@
 """Who holds the Lease: one at a time, the next when it ends, and nobody for longer than it was renewed."""
 
 import copy
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -171,6 +174,15 @@ def test_one_that_can_not_renew_is_told_at_once(api, kube, monkeypatch, how):
     one.close()
     assert time.monotonic() - began < 10
     assert how == "refused" or kube.objects[PATH]["spec"]["holderIdentity"] == "two"
+
+
+def test_a_handler_that_can_not_work_gives_it_to_another_one(kube, kubeconfig, tmp_path):
+    kube.meanwhile = lambda _path: (tmp_path / "h.sqlite.lock").unlink(missing_ok=True)  # it can keep nothing
+    code = "import asd.cli.act.handler as handler; handler._UNABLE_SECONDS = 0.1; import asd.cli; exit(asd.cli.main())"
+    command = f"handler --run-dir {tmp_path} --state {tmp_path}/h.sqlite --lease asd/handler".split()
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    assert subprocess.run([sys.executable, "-c", code, *command], env=environ, timeout=60).returncode == 1
+    assert kube.objects[PATH]["spec"]["holderIdentity"] == ""
 
 
 @pytest.mark.parametrize("place", ["", "asd", "asd/", "/x", "asd/X", "a/b/c", "asd/-x"])
