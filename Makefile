@@ -233,7 +233,7 @@ endef
 
 # Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
 STACK := prometheus prometheus-alertmanager prometheus-node-exporter chromium \
-	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd logrotate strace curl
+	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd strace curl
 define install_debian
 @set -e; missing=; \
 for program in $(1); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \

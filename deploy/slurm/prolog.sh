@@ -4,8 +4,9 @@
 set -eu
 test ! -r "${SETTINGS:=/etc/asd/slurm.env}" || . "$SETTINGS"
 runs=${RUNS:-/var/lib/asd/runs}/slurm
-# This one is root's, so nobody can be there before.
 mkdir -p -m 755 "$runs"
+# In a folder of root's nobody can be there before; one that a user made first is refused.
+if test -L "$runs" || ! test -O "$runs"; then echo "$runs must be a folder of root's" >&2; exit 1; fi
 folder=$runs/$SLURM_JOB_ID
 test -d "$folder" || mkdir "$folder"
 # Of a job that is queued again the folder may hold links, and reports that the job has made up.

@@ -33,15 +33,43 @@ def test_a_node_gets_no_job_while_a_device_of_it_computes_wrongly(tmp_path, code
     assert report.splitlines()[0] == f"n8 selftest --device Ascend:1 --seconds 5 --run-dir {tmp_path}/runs --json"
 
 
+def run_script(name, runs, **more):
+    environ = {"PATH": os.environ["PATH"], **JOB, "SLURM_JOB_UID": str(os.getuid()), "RUNS": str(runs), **more}
+    return subprocess.run(["sh", DEPLOY / "slurm" / name], env=environ, capture_output=True, text=True)
+
+
+def test_a_job_that_left_nothing_leaves_no_folder(tmp_path):
+    for used in (False, True):
+        assert run_script("prolog.sh", tmp_path).returncode == 0
+        if used and os.geteuid() == 0:  # only root can give files away
+            (tmp_path / "slurm" / "42" / "x").touch()
+        assert run_script("epilog.sh", tmp_path).returncode == 0
+        assert (tmp_path / "slurm" / "42").exists() == (used and os.geteuid() == 0)
+
+
+@pytest.mark.parametrize("how", ["link", "owner"])
+def test_the_prolog_trusts_no_folder_that_a_user_made_first(tmp_path, how):
+    (tmp_path / "theirs").mkdir()
+    if how == "link":
+        (tmp_path / "slurm").symlink_to("theirs")
+    elif os.geteuid() == 0:
+        (tmp_path / "slurm").mkdir()
+        os.chown(tmp_path / "slurm", 1001, 1001)
+    else:
+        pytest.skip("only root can give a folder away")
+    done = run_script("prolog.sh", tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/slurm must be a folder of root's\n")
+    assert not (tmp_path / "slurm" / "42").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_job_that_is_queued_again_goes_on_with_its_own_files_and_gets_nobody_elses(tmp_path):
     folder, precious = tmp_path / "slurm" / "42", tmp_path / "precious"
     precious.touch()
-    environ = {"PATH": os.environ["PATH"], **JOB, "SLURM_JOB_UID": "1001", "RUNS": str(tmp_path)}
-    environ |= {"PREFLIGHT": "5", "DEVICES": "A", "ASD": "true"}
 
-    def run(script):
-        subprocess.run(["sh", DEPLOY / "slurm" / script], env=environ, check=True)
+    def run(name):
+        done = run_script(name, tmp_path, SLURM_JOB_UID="1001", PREFLIGHT="5", DEVICES="A", ASD="true")
+        assert done.returncode == 0, done.stderr
 
     run("prolog.sh")
     (own := folder / "job" / "events-rank0.jsonl").parent.mkdir()

@@ -120,20 +120,15 @@ def test_the_folders_and_the_user_are_made(tmp_path):
     done = run("systemd-tmpfiles", f"--root={tmp_path}", "--create", HOSTS / "tmpfiles.conf")
     assert done.returncode == 0, done.stderr
     runs = tmp_path / "var" / "lib" / "asd" / "runs"
-    assert oct(runs.stat().st_mode & 0o7777) == "0o1777"
+    assert [oct(each.stat().st_mode & 0o7777) for each in (runs, runs / "slurm")] == ["0o1777", "0o755"]
 
 
-def test_the_logs_of_ranks_are_rotated_while_they_are_written(tmp_path):
-    log = tmp_path / "runs" / "job" / "logs" / "run" / "worker_0.log"
-    log.parent.mkdir(parents=True)
-    conf = tmp_path / "logrotate.conf"
-    conf.write_text((HOSTS / "logrotate.conf").read_text().replace("/var/lib/asd/runs", str(tmp_path / "runs")))
-    conf.chmod(0o644)
-    with log.open("a") as out:
-        out.write("x" * (65 << 20))
-        out.flush()
-        done = run(binary("logrotate"), "--state", tmp_path / "state", conf)
-        assert (done.returncode, done.stderr) == (0, "")
-        out.write("and on\n")
-    assert log.read_text() == "and on\n"
-    assert log.with_name("worker_0.log.1.gz").exists()
+def test_folders_of_old_jobs_are_removed_also_those_of_slurm(tmp_path):
+    conf, old = tmp_path / "tmpfiles.conf", [tmp_path / "runs" / name for name in ("job", "slurm/42")]
+    for folder in old:
+        folder.mkdir(parents=True)
+    text = (HOSTS / "tmpfiles.conf").read_text().replace("/var/lib/asd", str(tmp_path))
+    conf.write_text(text.replace("60d", "0"))
+    done = run("systemd-tmpfiles", "--clean", conf)
+    assert done.returncode == 0, done.stderr
+    assert [each.exists() for each in (*old, tmp_path / "runs" / "slurm")] == [False, False, True]
