@@ -122,9 +122,9 @@ class _IngestJob:
             self._once(f"{each} {CODE}", f"{each} holds {CODE}, and nothing came of it: it is in no form that is read.")
         skipped, lost = self.ingest.follower.skipped, self.ingest.follower.lost
         if skipped:
-            self._once(f"skipped {skipped}", f"{skipped} lines were too long and left out.")
+            self._once("skipped", f"{skipped} lines were too long and left out.")
         if lost:
-            self._once(f"lost {lost}", f"{lost} files vanished before they were read to their end.")
+            self._once("lost", f"{lost} files vanished before they were read to their end.")
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

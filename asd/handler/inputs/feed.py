@@ -34,7 +34,7 @@ class LogFeed:
 
     @property
     def complaints(self) -> list[str]:
-        """Present problems with the logs, one sentence each."""
+        """Present problems with the logs, one sentence each, which a further bad line leaves as it is."""
         follower = self._follower
         left_out = {**self.folders.unreadable, **follower.unreadable, **self._strangers}
         back = "lines of other users' logs report a release; only root and this handler's user may."
@@ -45,7 +45,7 @@ class LogFeed:
             back: self.not_believed,
         }
         sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]
-        return sentences + [f"{number} {what}" for what, number in counts.items() if number]
+        return sentences + [f"some {what}" for what, number in counts.items() if number]
 
     def step(self) -> list[Decision] | None:
         """Takes in new events; None when there are none. After a StateError the same lines are read again."""

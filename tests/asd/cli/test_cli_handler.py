@@ -159,6 +159,12 @@ def test_an_isolation_that_could_not_be_published_is_no_success(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_bad_lines_are_said_once_however_many_come(tmp_path, capsys):
+    event_file(tmp_path, 0).write_text("x\n" * 1100)  # more than are read at once
+    assert once(tmp_path) == 0
+    assert capsys.readouterr().err.count("are not events") == 1
+
+
 def test_the_log_of_isolations_has_what_was_written_though_its_call_failed(tmp_path, monkeypatch):
     log, first, second = IsolationLog(tmp_path), persistent(1), persistent(2)
     assert not log.has(first.id)

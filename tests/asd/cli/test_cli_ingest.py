@@ -122,8 +122,11 @@ def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, lo
         assert "nothing is at" in process.stderr.readline()
         log.write_text(first(1))
         assert "step=1" in process.stdout.readline()
+        with log.open("a") as file:
+            file.write(long := "x" * 2_000_000 + "\n")
+        assert "1 lines were too long" in process.stderr.readline()  # which is not said again
         log.rename(log.with_name(log.name + ".1"))
-        log.write_text(second(2))
+        log.write_text(long + second(2))
         assert "step=2" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
