@@ -10,6 +10,7 @@ from asd.diagnosis.groups import Groups, named
 
 OUTLIER_BITS = 3.3
 """A value stands out from 2**3.3, about ten, times the median of the others. Healthy ranks reached 2.8 bits."""
+PART = "part."  # prefix of a gradient that was summed over ranks and of which each rank holds one shard
 _NOBODY = Attribution(None, "", (), "no rank broke a limit")
 
 
@@ -114,9 +115,11 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
     """
     own = [rank for rank, report in enumerate(reports) if report.checkpoint]
     means = [rank for rank, report in enumerate(reports) if report.mean]
-    guilty = own or [rank for rank in means if not all(reports[other].mean for other in groups.alike(rank))]
+    whole = [rank for rank in means if not reports[rank].mean.startswith(PART)]
+    guilty = own or [rank for rank in whole if not all(reports[other].mean for other in groups.alike(rank))]
     if not guilty:
-        return Attribution(None, "", (), "no gradient of a rank was suspicious") if means else None
+        reason = "no gradient of a rank was suspicious"
+        return Attribution(None, "", tuple(means), reason, shared=True) if means else None
     first, doubt = guilty, ""
     if own:
         first, doubt = _first(own, dict(enumerate(reports)), dict(enumerate(groups.stages)))
@@ -189,11 +192,13 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
 
 def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> tuple[list[int], str]:
     """Returns the ranks where it began, and why one of them cannot be named; empty if it can."""
-    keys = {}
-    for rank in ranks:
-        _, position, distance, _, wrong = reports[rank]
-        keys[rank] = -stages[rank], position, 1.0 if math.isnan(distance) else -distance, -wrong
-    chosen = [rank for rank in ranks if keys[rank] == min(keys.values())]
+    earliest = min((-stages[rank], reports[rank].position) for rank in ranks)
+    first = [rank for rank in ranks if (-stages[rank], reports[rank].position) == earliest]
+    # A sum brings a wrong value to other shards, a little larger or smaller.
+    far = {rank: -math.inf if math.isnan(reports[rank].distance) else reports[rank].distance for rank in first}
+    largest = max(far.values())
+    first = [rank for rank in first if far[rank] == largest or far[rank] > largest - OUTLIER_BITS]
+    chosen = [rank for rank in first if reports[rank].wrong == max(reports[each].wrong for each in first)]
     if len(chosen) > 1:
         return chosen, f"{named(chosen)} broke a limit at {reports[chosen[0]].checkpoint} first and stand out alike"
     if 0 < max(stages.values()) == stages[chosen[0]]:

@@ -6,13 +6,13 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
+from asd.diagnosis.flow import PART
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.gate_cell import GateCell, number_of_ranks
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import wait_for_pynative
 from asd.operators.private.class_swap import put_on
-from asd.operators.ranks.attribution import PART
 from asd.operators.ranks.shards import shares_gradients
 from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen
-from asd.diagnosis.flow import RankReport, origin_among, report_of, whose_fault
+from asd.diagnosis.flow import PART, RankReport, origin_among, report_of, whose_fault
 from asd.diagnosis.groups import Groups, named
 from asd.diagnosis.weights import Difference, compare
 from asd.errors import and_more
+from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.reading import AVERAGED, Reading
-
-PART = "part."  # prefix of a gradient that was summed over ranks and of which each rank holds one shard
 
 
 def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mapping[str, Seen]) -> Attribution | None:
@@ -32,6 +31,8 @@ def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mappin
     if exchange.size == 1:
         return None
     groups, near = exchange.groups, exchange.near
+    averaged = {**averaged, **{PART + name: seen for name, seen in own.items() if _is_slice(groups, name)}}
+    own = {name: seen for name, seen in own.items() if PART + name not in averaged}
     # A tensor that is sharded over ranks cannot be compared: each rank's shard gets its own name.
     names = {name: f"{name} of rank {exchange.rank}" if groups.is_apart(name) else name for name in own}
     first, second = pack_seen({names[name]: seen for name, seen in own.items()}), pack_seen(averaged)
@@ -46,7 +47,15 @@ def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mappin
         found = whose_fault(alone, lambda: means)
         return found if found.ranks else _of_parts([rank for rank in summed if _broken_part(summed[rank])]) or found
     report = report_of(exchange.rank, alone, means)
-    return _among_parts(_told(exchange, report._replace(mean=_broken_part(averaged) or report.mean)), groups)
+    # Ranks with other weights do not see a mean that is wrong on all that have it.
+    wrong = next((PART + name for name, seen in averaged.items() if seen.broken), "")
+    mean = _broken_part(averaged) or report.mean or wrong
+    return _among_parts(_told(exchange, report._replace(mean=mean)), groups)
+
+
+def _is_slice(groups: Groups, name: str) -> bool:
+    """Returns whether it is a rank's slice of a gradient that MindSpore summed over ranks inside its graph."""
+    return operators_are_divided() and groups.is_apart(name)
 
 
 def _is_part(name: str) -> bool:
@@ -70,7 +79,9 @@ def _of_parts(ranks: Sequence[int]) -> Attribution | None:
 
 
 def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:
-    """Returns each rank's first site with a finding that a rerun did not confirm. All ranks must call it.
+    """Returns each rank's first site with a finding that a rerun did not confirm, and its first mean.
+
+    All ranks must call it.
 
     Args:
         exchange: The ranks.
@@ -80,16 +91,16 @@ def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequen
     Raises:
         RankLostError: A rank did not answer.
     """
-    names = {reading.checkpoint for reading in gone}
-    own = {
-        each.checkpoint: Seen(each.order, each.value, each.checkpoint in names)
-        for each in first
-        if each.kind != AVERAGED
-    }
-    mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
-    rank = exchange.rank
-    word = report_of(rank, {rank: own}, {rank: {}})
-    return _told(exchange, word._replace(mean=mean))
+    groups, rank = exchange.groups, exchange.rank
+    summed = {each.checkpoint: each.checkpoint for each in first if each.kind == AVERAGED}
+    summed |= {each.checkpoint: PART + each.checkpoint for each in first if _is_slice(groups, each.checkpoint)}
+    names = [each.checkpoint for each in gone]
+    mean = next((summed[name] for name in names if name in summed), "")
+    if groups.whole:
+        return _told(exchange, RankReport(next((name for name in names if name not in summed), ""), mean=mean))
+    seen = (each for each in first if each.checkpoint not in summed)
+    own = {each.checkpoint: Seen(each.order, each.value, each.checkpoint in names) for each in seen}
+    return _told(exchange, report_of(rank, {rank: own}, {rank: {}})._replace(mean=mean))
 
 
 def whose_link(exchange: Exchange, names: Sequence[str], **sums: Any) -> tuple[Difference, list[int]]:

@@ -36,16 +36,17 @@ class _Process(NamedTuple):
     """Identity of a process of one machine, distinct from later processes with the same number."""
 
     host: str
+    space: str  # of process numbers: two containers may have one host's name, and do not see each other's processes
     pid: int
     started: int  # in clock ticks after the machine
 
     @classmethod
     def this(cls) -> _Process:
-        return cls(socket.gethostname(), os.getpid(), _state(os.getpid())[1])
+        return cls(socket.gethostname(), os.readlink("/proc/self/ns/pid"), os.getpid(), _state(os.getpid())[1])
 
     def flaw(self) -> str:
         """Returns why the process cannot answer, as far as this machine knows; empty if it can or is unknown."""
-        if self.host != socket.gethostname():
+        if self[:2] != self.this()[:2]:
             return ""
         state, started = _state(self.pid)
         if started != self.started or state in {"Z", "X"}:

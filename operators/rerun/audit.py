@@ -60,6 +60,12 @@ class Audit(Part):
             self._first += 1
         return self._begun >= self._first and (self._begun - self._first) % EVERY == 0
 
+    def drop(self, *, is_first: bool) -> None:
+        """Drops the result of a step that never ended, or that was one of several runs of a step."""
+        if self.first is not None and not is_first:
+            self._end("a step consists of several declared runs")
+        self.first = None
+
     @property
     def may_rerun_healthy(self) -> bool:
         """Returns whether another run of a healthy step moves no search of a kernel: from the first audit on."""
@@ -72,7 +78,10 @@ class Audit(Part):
         reason why steps like the last one must not be re-run, if any.
         """
         # One rank alone may have ended its audits: the others must hear of it, or they would wait for it.
-        told = self.ranks.tell(obstacle=self._ended or obstacle or self._obstacle(again))
+        told = self.ranks.tell(obstacle=self._ended or obstacle or self._obstacle(again), waits=again.waits)
+        if any(rank["waits"] for rank in told):  # ranks may hold other parts, but must audit the same step
+            self._first += 1
+            return
         reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
         if reasons:
             self._end(reasons[0])

@@ -20,6 +20,7 @@ from asd.operators.gate.guard import is_guarded
 from asd.operators.gate.table import Table
 from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
+from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
@@ -27,6 +28,7 @@ from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tens
 from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
 from asd.operators.sensors.install import cell_name
+from asd.operators.sensors.optimizers import counter_of, members_of
 
 _MOST_KEPT = 1 << 20
 _SETTLED = 2  # number of the run from which on all runs do the same: the first one creates state for later ones
@@ -98,13 +100,16 @@ class RepeatableStep:
         self.is_repeatable: bool | None = None
         self._is_current = False
         self._optimizer = optimizer
-        self._updates_before = [0.0, 0]
+        counters = map(counter_of, members_of(optimizer))
+        self._counters = [each for each in counters if isinstance(each, Parameter)]
+        self._updates_before: list[Any] = [[], 0]
         self._net, self._slots, self._gate = net, slots, gate
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
         self._changing, self._changed = set[int](), ""  # ids of untrained Parameters that do; one that the step changed
         self._users_before: Any = None
+        self._frozen, self._still = list[Parameter](), list[int]()
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._at_sum: tuple[list[np.ndarray | None], Any] | None = None  # when gradients began to add up
@@ -127,7 +132,7 @@ class RepeatableStep:
         self._counts = _held_by(ASDBase, cells)  # which no step reads: only a rerun for good has to put them back
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
-        self._frozen, self._still = list[Parameter](), list[int]()
+        known, self._frozen = {id(each) for each in self._frozen}, []
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights that no guarded optimizer updates, such as those of other stages, and frozen ones.
             moves = weights | self._changing | {id(each) for each in _held_by(ms.Generator, cells)}
@@ -135,6 +140,8 @@ class RepeatableStep:
             self._frozen = [each for key, each in written.items() if is_frozen[key] and not each.name.endswith(_MOVING)]
             left = weights | {id(each) for each in self._frozen}
             written = {key: parameter for key, parameter in written.items() if key not in left}
+        if {id(each) for each in self._frozen} != known:
+            self._still = []
         self._read = [parameter for parameter in written.values() if not parameter.name.endswith(_MOVING)]
         self._moving = [parameter for parameter in written.values() if parameter.name.endswith(_MOVING)]
         self._written = [*written.values(), *self._counts]
@@ -154,12 +161,12 @@ class RepeatableStep:
         self._runs += 1
         if self._runs > _SETTLED and self.is_repeatable is None:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
-            self.is_repeatable = not self.obstacle_to_such()
+            self.is_repeatable = not self.obstacle_to_next()
         self.step, self._is_current = step, True
         if is_new:
             self._find_parameters()
             self._at_sum, self._after = None, []
-        if self._frozen and not self._still:
+        if self._frozen and not self._still and (self._runs > 1 or not operators_are_divided()):  # which slices them
             self._still = hashes_of(self._frozen)
         random_state.forget_draws()
         if self._size <= _MOST_KEPT:
@@ -167,9 +174,10 @@ class RepeatableStep:
             self._users_before = step.saved()
             self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
             self._leave_what_was_written(self._before[0])
-            self._updates_before[:] = [0.0, self._updates_elsewhere()]
-            if isinstance(count := getattr(self._optimizer, "global_step", None), Parameter):
-                self._slots.carry(P.Reshape()(P.Cast()(count, ms.float32) + 0.0, (-1,)), self._take_count)
+            self._updates_before[:] = [[], self._updates_elsewhere()]
+            counts = [P.Reshape()(P.Cast()(each, ms.float32) + 0.0, (-1,)) for each in self._counters]
+            if counts:
+                self._slots.carry(P.Concat()(counts) if len(counts) > 1 else counts[0], self._take_count)
             self._moving_before = [to_host(parameter) for parameter in self._moving]
         self._python = self._in_python() if self._runs == _SETTLED else {}
 
@@ -201,7 +209,8 @@ class RepeatableStep:
                 self._at_sum[0][place] = self._at_sum[0][place] if left.tobytes() == now[place].tobytes() else None
 
     def _now(self) -> list[np.ndarray]:
-        return [to_host(parameter) for parameter in self._read] if self._before is not None else []
+        is_kept = self._before is not None and self._size <= _MOST_KEPT
+        return [to_host(parameter) for parameter in self._read] if is_kept else []
 
     def forget(self, *, updated: bool) -> None:
         """Forgets the step that is over; after an update gradients accumulate from zero."""
@@ -238,6 +247,11 @@ class RepeatableStep:
             reason, self._changed = self.obstacle(), changed
         return reason
 
+    def obstacle_to_next(self) -> str:
+        """Returns why the coming step must not be re-run, or an empty text; call it before `remember`."""
+        reason, changed, self._changed = self.obstacle_to_such(), self._changed, ""
+        return self.obstacle_to_such() if changed else reason  # it is kept from now on
+
     def _written_since(self) -> str:
         hashes = hashes_of(self._updated) if self._left else []
         written = [each.name for each, then, now in zip(self._updated, self._left, hashes, strict=False) if then != now]
@@ -253,8 +267,12 @@ class RepeatableStep:
     def can_be_searched(self, step: Step) -> bool:
         """Returns whether it is known before `step` runs if it must not be re-run."""
         is_graph = isinstance(step.run, nn.Cell) and ms.get_context("mode") == ms.GRAPH_MODE
-        # What is thought frozen is known not to change after a step.
-        return self.step is not None or (is_graph and step.fetch is None and not self._frozen)
+        return self.step is not None or (is_graph and step.fetch is None)
+
+    @property
+    def waits(self) -> bool:
+        """Returns whether it is not known before the first step what must not be re-run: what is frozen may change."""
+        return bool(self._frozen) and self._runs == 1
 
     def obstacle_before(self) -> str:
         """Returns why a graph that has not run yet must not be re-run, or an empty text; compiles it."""
@@ -265,24 +283,24 @@ class RepeatableStep:
         except Exception as error:  # which the step itself will show
             return repr(error)
 
-    def obstacle_for_good(self) -> str:
-        """Returns why the last step, whose update was refused, must not be re-run for good, or an empty text."""
-        if self._is_current and (now := self._updates()) != self._updates_before:
+    def obstacle_to_refused(self) -> str:
+        """Returns why the last step, whose update was refused, must not be re-run, or an empty text."""
+        is_kept = self._is_current and self._size <= _MOST_KEPT
+        if is_kept and (now := self._updates()) != self._updates_before:
             whose = "" if now[0] != self._updates_before[0] else " of another monitor's network"
             return f"it has updated the weights{whose} once already"
         return self.obstacle()
 
-    def _updates(self) -> list[float]:
-        """Updates by the optimizer, where it counts them, and by other monitors'; to read it waits for the step."""
-        count = getattr(self._optimizer, "global_step", None)
-        own = np.float32(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
-        return [float(own), self._updates_elsewhere()]
+    def _updates(self) -> list[Any]:
+        """Updates by each optimizer that counts them, and by other monitors'; to read it waits for the step."""
+        counts = [np.float32(count) for each in self._counters for count in to_host(each).reshape(-1)]
+        return [counts, self._updates_elsewhere()]
 
     def _updates_elsewhere(self) -> int:
         return sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
 
     def _take_count(self, before: np.ndarray) -> None:
-        self._updates_before[0] = float(before[0])
+        self._updates_before[0] = [*before]
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -295,6 +313,7 @@ class RepeatableStep:
             self._changed = changed[0].name
             self._changing |= {id(each) for each in changed}
             self._find_parameters()
+            self._at_sum, self._after = None, []
         if self._changed:
             return f"{self._changed} has changed, which is not trained"
         if self._counted:

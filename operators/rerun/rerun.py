@@ -9,7 +9,7 @@ from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.diagnosis.attribution import Attribution
-from asd.diagnosis.flow import RankReport, blame_among
+from asd.diagnosis.flow import blame_among
 from asd.diagnosis.rerun import Diagnosis
 from asd.diagnosis.spread import StepResult
 from asd.errors import RankLostError
@@ -140,6 +140,7 @@ class Rerun(Part):
 
         Only for the first run since one was judged, as it is unknown which of several would be re-run.
         """
+        self.audit.drop(is_first=is_first)
         is_due = is_first and self.audit.is_due(self.again, step)
         if self.again is not None:
             self._keep(self.again, step, audits=is_due, arms=is_first)
@@ -148,7 +149,7 @@ class Rerun(Part):
 
     def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
         is_new = again.step is None
-        obstacle = (again.obstacle_to_such() or self._compile(again)) if audits and not is_new else ""
+        obstacle = (again.obstacle_to_next() or self._compile(again)) if audits and not is_new else ""
         again.remember(step)
         self._note("remember")
         if audits:
@@ -188,7 +189,7 @@ class Rerun(Part):
         armed |= step.shown > 0
         try:
             told = self.ranks.tell(
-                obstacle=again.obstacle_for_good() or self._compile(again) if armed and again else _NOT_ARMED,
+                obstacle=again.obstacle_to_refused() or self._compile(again) if armed and again else _NOT_ARMED,
                 broken=any(monitor.judges.is_broken(each, scale) for each in first),
                 suspicious=self.gate.mended or any(monitor.judges.suspicion(each, scale) is not None for each in first),
             )
@@ -233,13 +234,7 @@ class Rerun(Part):
         """Returns whether suspicious values vanished on any rank, and the ranks that they are attributed to."""
         if self.ranks.size == 1:
             return bool(gone), None
-        if self.ranks.groups.whole:
-            own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
-            mean = next((reading.checkpoint for reading in gone if reading.kind == AVERAGED), "")
-            words = [RankReport(each["own"], mean=each["mean"]) for each in self.ranks.tell(own=own, mean=mean)]
-        else:
-            words = words_of_vanished(self.ranks, gone, first)
-        found = blame_among(words, self.ranks.groups)
+        found = blame_among(words_of_vanished(self.ranks, gone, first), self.ranks.groups)
         return found is not None, found
 
     def prepare(self, step: StepRecord) -> None:
@@ -304,7 +299,7 @@ class Rerun(Part):
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
         original = StepResult.of(numbers_of_first(step.outputs), self.monitor.readings)
-        obstacle = again.obstacle() or self._compile(again)
+        obstacle = again.obstacle_to_refused() or self._compile(again)
         told = self.ranks.tell(suspect=anomaly is not None, obstacle=obstacle, moved=self.monitor.moved)
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:

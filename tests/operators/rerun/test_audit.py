@@ -33,10 +33,12 @@ class Training:
         self.monitor = StepMonitor(config, sinks=[])
         self.monitor.attach(self.net, self.optimizer)
         cell = nn.TrainOneStepCell(self.net, self.optimizer)
-        self.calls = self.number = 0
+        self.calls = self.number = self.interrupted = 0
 
         def run(given):
             self.calls += 1
+            if self.calls == self.interrupted:
+                raise KeyboardInterrupt
             given = given + ops.standard_normal(given.shape) if noise else given
             given = given * (1 + shaken * (self.calls % 3))
             return cell(given * factor if self.calls in bad else given)
@@ -122,6 +124,36 @@ def test_on_a_device_the_first_step_after_each_start_is_audited(mode, tmp_path, 
         states.append(values(training.net.get_parameters()))
         assert ("alike bit for bit" in training.told) is audited
     assert_same_bits(*states)
+
+
+def test_ranks_audit_the_same_first_step_where_one_holds_frozen_weights_and_another_does_not(
+    graph, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(audit, "FIRST", {})
+    training = Training(tmp_path)
+    training._step = training.monitor.watch_step(training.cell, audit=True)
+    ranks, others = training.monitor._training.rerun.audit.ranks, [False, True]
+    monkeypatch.setattr(ranks, "tell", lambda **own: [own, {**own, "waits": others.pop()}])
+    for is_audited in (False, True):
+        training.steps(1)
+        assert ("alike bit for bit" in training.told) is is_audited
+
+
+def test_what_an_interrupted_step_came_to_is_not_compared_with_the_next_one(tmp_path, clean):
+    training = Training(tmp_path)
+    training.steps(FIRST + EVERY - 1)
+    training.interrupted = training.calls + 2  # the run that counts, after that of the audit
+    with pytest.raises(KeyboardInterrupt):
+        training.step()
+    assert training.steps(3) == {}
+
+
+def test_a_step_that_consists_of_several_declared_runs_is_not_audited_which_is_said(tmp_path, clean):
+    training = Training(tmp_path)
+    training.steps(FIRST - 1)
+    training._step(batch(0))
+    assert training.steps(EVERY) == {}
+    assert training.told == "off: a step consists of several declared runs"
 
 
 class Counting(nn.Cell):

@@ -1,5 +1,6 @@
 """A refused step is made again: the verdict is right, and the training goes on as if nothing had happened."""
 
+import math
 import random
 
 import mindspore as ms
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import Parameter, Tensor, nn, ops
 
+from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -143,6 +145,48 @@ def test_a_large_parameter_that_is_not_trained_hinders_no_replay_unless_steps_ch
 
     [(verdict, reason)] = loop(monitor, watch, make=lambda: net)
     assert (verdict, " 1.1 MiB " in reason) == (("undetermined", True) if changes else ("transient", False))
+    assert monitor._training.rerun.again._now() == []  # too much to copy in each step
+
+
+@pytest.mark.parametrize("size", [2, 400_000])
+def test_a_frozen_parameter_that_the_program_sets_once_hinders_no_later_rerun_if_it_is_small(size, graph):
+    net = fill(Decoder())
+    net.ballast = Parameter(np.zeros(300_000, np.float32), name="ballast", requires_grad=False)
+    net.set_once = Parameter(np.zeros(size, np.float32), name="set_once", requires_grad=False)
+    optimizer = nn.SGD(net.trainable_params(), 1e-2)
+    monitor = StepMonitor(settings(), sinks=[])
+    monitor.attach(net, optimizer)
+    run = monitor.watch_step(value_and_grad_loop(net, optimizer))
+    for i in range(1, 4):
+        monitor.step(run(ids(i), targets(i)))
+        net.set_once.set_data(ops.ones_like(net.set_once))
+    assert monitor._training.rerun.again.is_repeatable is (size == 2)
+
+
+@pytest.mark.parametrize("action", ["replay", "confirm"])
+def test_a_step_of_which_one_optimizer_made_its_update_is_not_run_again(action, tmp_path):
+    net = fill(Decoder())
+    half = len(net.trainable_params()) // 2
+    first, second = (nn.Adam(each, 1e-3) for each in (net.trainable_params()[:half], net.trainable_params()[half:]))
+    events, confirm = [], 0.01 if action == "confirm" else 0.0
+    config = Config(enable=1, on_anomaly="skip", confirm=confirm, run_dir=str(tmp_path))
+    monitor = StepMonitor(config, sinks=[events.append])
+    monitor.attach(net, [first, second])
+    gradients = ms.value_and_grad(net, None, [*first.parameters, *second.parameters])
+
+    @monitor.watch_step
+    def step(x, y, factor):
+        loss, found = gradients(x, y)
+        first(found[:half])
+        second(tuple(each * factor for each in found[half:]))
+        return loss
+
+    for i in range(1, 10):
+        monitor.step(step(ids(i), targets(i), (1e3 if action == "confirm" else math.inf) if i == 7 else 1.0))
+    assert int(first.global_step.asnumpy()[0]) == 9
+    said = [event.reason for event in events if event.kind == "replay" or event.kind == "problem"]
+    assert any("updated the weights once already" in reason for reason in said), said
+    assert {event.verdict for event in events if event.kind == "replay"} <= {"undetermined"}
 
 
 @pytest.mark.parametrize(("fails", "says", "count"), [(True, "ZeroDivisionError", 5), (False, "norm_out is ", 6)])

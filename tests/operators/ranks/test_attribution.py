@@ -1,0 +1,81 @@
+"""Whose fault it was where ranks hold parts of the network, and see gradients after a sum over ranks."""
+
+import threading
+
+import pytest
+
+from asd.diagnosis.attribution import Seen
+from asd.diagnosis.flow import blame_among
+from asd.diagnosis.groups import Groups, Shard
+from asd.operators.ranks import attribution
+from asd.operators.ranks.attribution import attribution_of, words_of_vanished
+from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+
+TWO_STAGES = [Shard(stage=rank // 2) for rank in range(4)]
+SLICES = [Shard(labels=(f"slice {rank}",)) for rank in range(4)]  # as by a parallel optimizer
+LOUD, CALM = Seen(0, 1e9, broken=True), Seen(0, 1.0, broken=False)
+
+
+class Ranks:
+    """Exchange of one of four ranks, each in a thread of its own."""
+
+    size = 4
+
+    def __init__(self, rank, shards, board):
+        label = shards[rank].labels[0] if shards[rank].labels else ""
+        self.rank, self.groups, self._board = rank, Groups(shards, rank, "", lambda _: label), board
+        self.near = self if self.groups.whole else _Near(self)
+
+    def gather(self, message):
+        messages, barrier = self._board
+        messages[self.rank] = message
+        barrier.wait(10)
+        found = list(messages)
+        barrier.wait(10)
+        return found
+
+
+class _Near:
+    def __init__(self, ranks):
+        self._ranks = ranks
+
+    def gather(self, message):
+        found = self._ranks.gather(message)
+        return [found[rank] for rank in self._ranks.groups.members]
+
+
+def on_each(shards, ask):
+    """Returns what `ask` comes to with the exchange of each rank."""
+    board, found = ([b""] * 4, threading.Barrier(4)), {}
+    threads = [threading.Thread(target=lambda r=r: found.update({r: ask(Ranks(r, shards, board))})) for r in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return [found[rank] for rank in range(4)]
+
+
+def test_a_mean_that_is_wrong_in_a_stage_that_rank_0_does_not_hold_is_told_by_a_rank_that_does():
+    own = {"norm": CALM}
+    bad = {"averaged.w": LOUD}
+    for found in on_each(TWO_STAGES, lambda ranks: attribution_of(ranks, own, bad if ranks.rank > 1 else {})):
+        assert (found.names_nobody, found.ranks) == (True, (2, 3))
+
+
+@pytest.mark.parametrize(("shards_it", "ranks"), [(True, (3,)), (False, (3,))], ids=["MindSpore", "the program"])
+def test_a_slice_of_a_gradient_that_mindspore_summed_inside_its_graph_names_no_device(monkeypatch, shards_it, ranks):
+    monkeypatch.setattr(attribution, "operators_are_divided", lambda: shards_it)
+    told = on_each(SLICES, lambda each: attribution_of(each, {"w": LOUD if each.rank == 3 else CALM}, {}))
+    assert {(found.origin, found.names_nobody) for found in told} == {(None, shards_it)}
+
+    def gone(each):
+        reading = Reading("w", 1e9, 0, WEIGHT_GRADIENT)
+        return blame_among(words_of_vanished(each, [reading] if each.rank == 3 else [], [reading]), each.groups)
+
+    for found in on_each(SLICES, gone):
+        assert (found.ranks, found.names_nobody) == (ranks, shards_it)
+
+
+def test_what_vanished_from_a_mean_is_blamed_on_the_rank_whose_copy_was_wrong():
+    reading = Reading("averaged.w", 1e9, 0, AVERAGED)
+    whole = [Shard(labels=("all",))] * 4
+    told = on_each(whole, lambda each: words_of_vanished(each, [reading] if each.rank == 2 else [], [reading]))
+    assert blame_among(told[0], Groups(whole, 0, "")).origin == 2
