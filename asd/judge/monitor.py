@@ -73,6 +73,7 @@ class Monitor:
         self.moved = False  # whether all sites have moved by one factor, for two steps or more
         self.readings: Sequence[Reading] = ()  # readings of the checkpoints in the last judged step
         self.loss_scale = 1.0  # divisor of these readings
+        self.found_scale = 0.0  # loss scale that the first values showed; 0 where they showed none
         # per checkpoint the last (step, value, limit, level)
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
@@ -269,6 +270,7 @@ class Monitor:
             "rule": self.config.rule,
             "step": self.step,
             **({"incident": goes_on} if goes_on else {}),
+            **({"loss_scale": self.found_scale} if self.found_scale else {}),
             **self.judges.state(),
         }
 
@@ -287,7 +289,10 @@ class Monitor:
         if known and saved and not set(known) & set(saved):
             held, here = and_more(sorted(saved)), and_more(sorted(known))
             raise StateError(f"the saved state is of another network: it has {held}, this network has {here}.")
-        self.judges = Detectors.of(self.config, state)
+        found = state.get("loss_scale", 0.0)
+        if type(found) is not float or not 0 <= found < math.inf:
+            raise StateError(f"the loss scale of the saved state must be a number above 0; it is {found!r}.")
+        self.judges, self.found_scale = Detectors.of(self.config, state), found
         self.step = self._incident_step = step
         self._incident = str(state.get("incident", ""))
 

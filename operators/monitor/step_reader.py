@@ -64,6 +64,8 @@ class StepReader(Part):
         if optimizer is not None and self.loss_scale.fixed == 1.0:
             self.loss_scale = LossScale(getattr(optimizer, "loss_scale", None))
             self.seeks = self.loss_scale.fixed == 1.0 and not self.monitor.step
+            if self.loss_scale.fixed == 1.0 and self.monitor.found_scale:
+                self.loss_scale = LossScale(self.monitor.found_scale, dynamic=True)
         self.gate.refused = self.table.refused(self.gate)
         self.write_limits()
 
@@ -125,7 +127,7 @@ class StepReader(Part):
         self._held = None
         if step.shown and (held is None or LossScale.are_alike(step.shown, held.shown)):
             self.loss_scale, self.seeks = LossScale(step.shown, dynamic=True), False
-            self.scale = step.scale = step.shown
+            self.scale = step.scale = self.monitor.found_scale = step.shown
             self._tell_scale(step, "It is taken for one from now on")
         if held is not None:
             held.scale = step.scale

@@ -115,12 +115,10 @@ def test_a_scale_that_nobody_told_is_found_where_all_places_show_it(inner, outer
 def trained(tmp_path):
     """Trains for five steps in a loop of one's own; returns the events, and what is trained."""
 
-    def train(scale_in, *, watched, by_optimizer=False, divides=True):
+    def train(scale_in, *, watched, by_optimizer=False, divides=True, monitors=1):
         net, events = fill(Decoder()), []
         rate, known = (1e-3 if divides else 1e-9), (scale_in(1) if by_optimizer else 1.0)
         optimizer = nn.Momentum(net.trainable_params(), rate, 0.9, loss_scale=known)
-        monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
-        monitor.attach(net, optimizer)
         scale = Parameter(Tensor(1.0, ms.float32), name="scale", requires_grad=False)
         gradients = ms.value_and_grad(lambda x, y: net(x, y) * scale, None, optimizer.parameters)
         calls = [0]
@@ -132,10 +130,13 @@ def trained(tmp_path):
             optimizer(tuple(each / scale for each in found) if divides and not by_optimizer else found)
             return loss
 
-        step = monitor.watch_step(step) if watched else step
-        with contextlib.suppress(AnomalyDetected):
-            for number in range(5):
-                monitor.step(step(ids(number), targets(number)))
+        for _ in range(monitors):
+            monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append])
+            monitor.attach(net, optimizer)
+            run = monitor.watch_step(step) if watched else step
+            with contextlib.suppress(AnomalyDetected):
+                for number in range(5):
+                    monitor.step(run(ids(number), targets(number)))
         return events, monitor.monitor.status
 
     return train
@@ -147,6 +148,12 @@ def test_a_scale_that_a_second_run_or_step_shows_too_is_taken_for_one(watched, l
     events, status = trained(lambda _: 2.0**24, watched=watched, divides=divides)
     assert [(event.cause, event.step) for event in events] == [("loss_scale", step) for step in (1, 2)[: lost or 1]]
     assert (status.refused, status.steps) == (lost, 5)
+
+
+def test_a_scale_that_was_found_is_known_where_the_training_goes_on(trained):
+    events, status = trained(lambda _: 2.0**24, watched=True, monitors=2)
+    assert [(event.cause, event.step) for event in events] == [("loss_scale", 1)]
+    assert (status.refused, status.steps, status.step) == (0, 5, 10)
 
 
 def test_a_scale_by_which_the_optimizer_divides_is_known(trained):
