@@ -108,6 +108,8 @@ class Adaptive(Rule):
         if value == 0.0:
             finding = self._judge_low(value)
             self._zeros += 1
+            if finding is None:
+                self._end_high()
         else:
             finding = self._judge(value, limit)
             self._learn(log2(value), finding)
@@ -246,9 +248,7 @@ class Adaptive(Rule):
             self._held = max(self._held, x - self._trace.ceiling)
             return
         else:
-            self._errors = self._high = 0
-            self._margin.add(self._held)
-            self._held = -inf
+            self._end_high()
             if self._is_noise and x >= self._noise:
                 self._trace = Trace()  # a gradient at last
             elif self._trace.n >= FIRST:
@@ -256,6 +256,12 @@ class Adaptive(Rule):
         self._trace.learn(x)
         if not self._shared:
             self._margin.refit()
+
+    def _end_high(self) -> None:
+        """Ends the values above the margin, if any: a healthy one followed."""
+        self._errors = self._high = 0
+        self._margin.add(self._held)
+        self._held = -inf
 
 
 def _power(bits: float) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from asd import Config, Level
+from asd.diagnosis.attribution import Attribution
 from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules.reading import Reading
@@ -65,13 +66,20 @@ def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
     assert {(event.level, event.cause) for event in found[-1][0]} == {(Level.ERROR, "")}
 
 
-@pytest.mark.parametrize("bits", [3, 2, 5])
-def test_a_training_that_diverges_is_said_to_and_no_device_is_named(bits):
+@pytest.mark.parametrize(
+    ("bits", "origin", "found"),
+    [
+        *((bits, None, ("divergence", "unknown", -1)) for bits in (3, 2, 5)),
+        (3, 0, ("", "Ascend:3", 0)),  # the others would have it too
+    ],
+)
+def test_a_training_that_diverges_is_said_to_and_no_device_is_named_unless_one_rank_alone_does(bits, origin, found):
     monitor = watched()
     rate = {name: 2.0 ** (bits + place) for place, name in enumerate(PLACES)}
-    events = [event for step in range(4) for event in judged(monitor, 41 + step, {n: f**step for n, f in rate.items()})]
-    first = [event for event in events if event.level is Level.ERROR]
-    assert {(event.cause, event.device, event.rank) for event in first} == {("divergence", "unknown", -1)}
+    whose = None if origin is None else Attribution(origin, "norm", (), "rank 0 broke its limit")
+    told = [judged(monitor, 41 + n, {k: f**n for k, f in rate.items()}, attribution=whose) for n in range(4)]
+    first = [event for events in told for event in events if event.level is Level.ERROR]
+    assert {(event.cause, event.device, event.rank) for event in first} == {found}
 
 
 @pytest.mark.parametrize(("factor", "passes"), [(64.0, True), (80.0, True), (64.0 * 3, False), (math.inf, False)])

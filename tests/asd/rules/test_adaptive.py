@@ -134,6 +134,12 @@ def test_a_first_zero_is_a_warning_once_eight_values_are_known(steps, level):
     assert levels(rule, 0.0) == [level]
 
 
+def test_a_healthy_zero_ends_a_row_of_high_values():
+    rule = taught("W")
+    levels(rule, 0.0)
+    assert levels(rule, *[2.0**-4, 0.0] * 4) == ["WARNING", "NORMAL"] * 4
+
+
 def test_a_zero_is_never_learned_and_a_warning_where_there_was_none():
     rule, twin = taught("B"), taught("B")
     verdict = rule.update(0.0)
