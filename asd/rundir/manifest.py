@@ -109,7 +109,8 @@ def write_manifest(
     The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
     """
     sha256, size = digest_of(checkpoint_file)
-    manifest = Manifest(step=step, sha256=sha256, size=size, origin=origin, tainted_from=health.tainted_from)
+    tainted = health.tainted_from if health.tainted_from <= step else 0  # it may be written steps later
+    manifest = Manifest(step=step, sha256=sha256, size=size, origin=origin, tainted_from=tainted)
     manifest = replace(manifest, verified=health.take_proofs())
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())

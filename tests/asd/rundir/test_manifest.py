@@ -49,6 +49,7 @@ def test_an_applied_anomaly_taints_every_checkpoint_from_then_on(tmp_path):
     health = Health()
     assert load_manifest(manifest_path(save(tmp_path, 2, health))).clean
     health.add(anomaly(3, refused=False))
+    assert load_manifest(manifest_path(save(tmp_path, 2, health))).clean  # a thread has written it only now
     for step in (4, 6):
         assert load_manifest(manifest_path(save(tmp_path, step, health))).tainted_from == 3
     choice = last_good(tmp_path)
