@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import assert_same_bits, batch, document, fill, values
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from asd import AnomalyDetected, Level
 from asd.operators import StepMonitor
@@ -87,9 +87,10 @@ def test_a_sound_device_passes_whatever_the_turn_and_one_element_that_is_wrong_i
     assert again.words.endswith("; 1 of these elements were wrong before")
 
 
-def test_a_device_that_computes_float32_in_float16_is_tested_by_what_remains_and_not_accused(monkeypatch, clean):
-    product = work.P.MatMul()
-    monkeypatch.setattr(work.P, "MatMul", lambda: lambda a, b: product(a.half(), b.half()).float())
+@pytest.mark.parametrize("most", [math.inf, 65504.0], ids=["overflows", "saturates"])
+def test_a_device_that_computes_float32_in_float16_is_tested_by_what_remains_and_not_accused(most, monkeypatch, clean):
+    product, half = work.P.MatMul(), lambda a: ops.clamp(a, -most, most).half()
+    monkeypatch.setattr(work.P, "MatMul", lambda: lambda a, b: product(half(a), half(b)).float())
     device = DeviceUnderTest(SIZES, blocks())
     assert device.test(TESTS, 0) == []
     lacking = {test.name for test in TESTS if device.lacks(test) and "bfloat16" not in test.name}
