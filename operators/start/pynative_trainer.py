@@ -114,7 +114,7 @@ def _as_declared(call: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     """Declares a step of a Trainer to its monitor, except where ranks share out the data by collectives."""
     ours = (each for each in trainer.callback_handler.callbacks if isinstance(each, TrainerMonitor))
     monitor = next(ours, None)
-    if monitor is None or trainer._uses_data_balance():
+    if monitor is None or not hasattr(trainer, "_next_batch") or trainer._uses_data_balance():
         return call(trainer, *args, **kwargs)
     return monitor.make(trainer, call, args, kwargs)
 
