@@ -402,6 +402,7 @@ class Table:
     def align(self, gate: Gate, step: int) -> None:
         """Counts calls from a number that all ranks know: one that lost its count would refuse with all of them."""
         for state in self.guards_of(gate):
+            state.calls_by_python = step
             state.begin_counts(self._device[2], self.counts, states.FIRST_CALL + states.NEXT_CALL * (step % 61))
             if state.link is not None:  # the next call may get the number of the last one, whose sums it must not add
                 write(state.link.call, np.full(1, -1, np.float32))

@@ -207,7 +207,8 @@ def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, floa
         gradients: As many tensors.
         known: A slot, and a number to be measured for it.
     """
-    pairs = [(site.slot, each) for site, each in zip(sites, gradients, strict=False) if local(each).size > 0][::-1]
+    both = list(zip(sites, gradients, strict=False))[::-1]
+    pairs = [(site.slot, each) for site, each in both if each is not None and local(each).size > 0]
     if known is not None:
         pairs.append((known[0], Tensor([known[1]], ms.float32)))
     if not pairs:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import mindspore as ms
 from mindspore import Parameter, nn
 
 from asd.config import Config
@@ -28,6 +29,7 @@ from asd.operators.sensors.own_gradients import (
 from asd.operators.sensors.sharing import left_to_others, name_apart
 
 _LOG = logging.getLogger("asd.install")
+_SPARSE = "gradients of weights are not checked, as some are sparse: pass sparse=False to nn.EmbeddingLookup"
 
 
 class Checks(Part):
@@ -100,22 +102,28 @@ class Checks(Part):
         """
         reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
         # Each gradient is read once: before the mean over the ranks, where that is known, for there it names a device.
-        before = reducer is not None and are_averaged()
-        if self._config.refuses or self._judges_history:
+        before, judges_history = reducer is not None and are_averaged(), self._may_judge_history(net)
+        if self._config.refuses or judges_history:
             for each in members_of(optimizer):
-                sites += self._guard(each, net, gradients=self._judges_history and not before)
+                sites += self._guard(each, net, gradients=judges_history and not before)
         for each in filter(is_guarded, members_of(optimizer)):
             each.asd_gate.belong_to(self.gate)
         for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
             free.belong_to(self.gate)
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
-        if before and self._judges_history and reducer is not None:
+        if before and judges_history and reducer is not None:
             gates = [each.asd_gate for each in members_of(optimizer) if is_guarded(each)]
             sites += self._before_reduction(reducer, reduced, gates)
         for site in sites:
             self._take(site)
         if self.ranks.size > 1:
             self.monitor.protections.has(links=self._words_of_links(reducer))
+
+    def _may_judge_history(self, net: nn.Cell | None) -> bool:
+        if not (self._judges_history and net is not None and _has_sparse_gradients(net)):
+            return self._judges_history
+        self.monitor.protections.lacks("NPU_ASD_ENABLE", _SPARSE)
+        return False
 
     def _words_of_links(self, reducer: nn.Cell | None) -> str:
         if (links := getattr(reducer, "asd_links", None)) is not None:
@@ -156,6 +164,12 @@ class Checks(Part):
             self.monitor.problem(reason)
             self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         return []
+
+
+def _has_sparse_gradients(net: nn.Cell) -> bool:
+    """Returns whether a graph has gradients of a type that MindSpore itself does not know while it compiles."""
+    is_graph = ms.get_context("mode") == ms.GRAPH_MODE
+    return is_graph and any(getattr(cell, "sparse", False) is True for _, cell in net.cells_and_names())
 
 
 def _has_parts(optimizer: nn.Cell, net: nn.Cell | None) -> bool:

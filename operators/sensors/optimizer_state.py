@@ -17,6 +17,7 @@ from asd.rules.state_bound import KEPT
 
 _FIRST_MOMENT = re.compile(r"(moments?1?|(^|_)m|exp_avg)$")
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
+_MASTER = "main_param"  # of mindformers: a weight in float32, beside one in half precision
 _JOINT = re.compile(r"(?<=.)[._]")
 _ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}
 """Last places of 1: a small step changes a weight by one of its own, or not."""
@@ -61,7 +62,8 @@ class OptimizerState:
         for member in self._members:
             kinds, own = self._find(member, number, groups), _shares(member)
             count = len(getattr(member, "parameters", ()))
-            keeps_more = not all(_FIRST_MOMENT.search(each) or _SECOND_MOMENT.search(each) for each in kinds)
+            moments = [each for each in kinds if _FIRST_MOMENT.search(each) or _SECOND_MOMENT.search(each)]
+            keeps_more = kinds - {*moments, _MASTER}
             # An Adam that keeps more, as averages of weights, may put that into the weights.
             self._steps_of_rate += [None if own is not None and keeps_more else _step_of_rate(member)] * count
             shares += [own or (nan, nan)] * count
@@ -142,8 +144,8 @@ class OptimizerState:
             is_moment = group.second_moment or _FIRST_MOMENT.search(group.name)
             added = second if group.second_moment else first
             for i in group.weights:
-                if group.name == "weight":
-                    yield {"max_weight": move}
+                if group.name in ("weight", _MASTER):
+                    yield {f"max_{group.name}": move}
                 else:
                     yield {f"max_{group.name}": float(added[i])} if known[i] and (is_moment or not is_adam[i]) else {}
 

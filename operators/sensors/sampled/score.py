@@ -2,6 +2,7 @@
 
 import functools
 import math
+import random
 from typing import Any
 
 import mindspore as ms
@@ -47,7 +48,7 @@ class ProductScore(CheckCell):
     def __init__(self) -> None:
         super().__init__()
         self.may_have_fewer_digits = ms.get_context("device_target") != "CPU"
-        self.calls = 0
+        self.random = random.Random(0)
 
     def construct(self, a, b, c, bias, computed_in):
         """Returns the worst row's residual as a multiple of rounding's largest effect, float32 of shape (1,).
@@ -86,23 +87,24 @@ class ProductScore(CheckCell):
         return ops.select(ops.isfinite(F.reduce_sum(residual)), score, ops.zeros_like(score)).reshape((1,))
 
     def _some(self, a, b, c, bias):
-        """Returns the part of a product that is checked in this call; the parts of large ones take turns."""
+        """Returns the part of a product that is checked in this call; of a large one a random part."""
         if max(a.size, b.size, c.size) <= _MOST:
             return a, b, c, bias
-        self.calls += 1
-        columns = self._turn(b.shape[-1], _MOST // b.shape[-2])
+        columns = _some_of(b.shape[-1], _MOST // b.shape[-2], self.random)
         b, c, bias = b[..., columns], c[..., columns], None if bias is None else bias[columns]
-        rows = self._turn(a.shape[-2], _MOST // max(b.shape[-2:]))
+        rows = _some_of(a.shape[-2], _MOST // max(b.shape[-2:]), self.random)
         a, c = a[..., rows, :], c[..., rows, :]
         if a.ndim == 3:
-            batches = self._turn(len(a), _MOST * len(a) // max(a.size, b.size, c.size))
+            batches = _some_of(len(a), _MOST * len(a) // max(a.size, b.size, c.size), self.random)
             a, b, c = a[batches], b[batches], c[batches]
         return a, b, c, bias
 
-    def _turn(self, size, most):
-        part = min(size, max(1, most))
-        begin = min(self.calls * part % size, size - part)
-        return slice(begin, begin + part)
+
+def _some_of(size: int, most: int, numbers: random.Random) -> slice:
+    """Returns one of the parts of at most `most` elements; by chance, for any order would miss pairs of them."""
+    part = min(size, max(1, most))
+    begin = min(part * numbers.randrange(-(-size // part)), size - part)
+    return slice(begin, begin + part)
 
 
 class Differs(CheckCell):
@@ -114,7 +116,7 @@ class Differs(CheckCell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_exact = ms.get_context("deterministic") == "ON"
+        self.is_exact, self.random = ms.get_context("deterministic") == "ON", random.Random(0)
 
     def construct(self, ones, others):
         """Compares two sequences of as many tensors of the same shapes and types."""
@@ -123,6 +125,9 @@ class Differs(CheckCell):
         return ops.select(count > 0, Tensor([math.inf], ms.float32), Tensor([0.0], ms.float32))
 
     def _apart(self, one, other):
+        if one.size > _MOST:
+            some = _some_of(one.size, _MOST, self.random)
+            one, other = one.reshape((-1,))[some], other.reshape((-1,))[some]
         differs = _bits(one) != _bits(other)
         unit = rounding_of(one.dtype)
         if self.is_exact or not unit:

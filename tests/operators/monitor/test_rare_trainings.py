@@ -44,6 +44,11 @@ KINDS = {  # how it is made, its batches, and whether their number of rows chang
         True,
     ),
     "a recurrent cell that is unrolled": (Unrolled, rows, False),
+    "sparse gradients": (
+        lambda: Square(nn.EmbeddingLookup(9, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)),
+        lambda step: np.random.default_rng(step).integers(0, 9, (6, 4)).astype(np.int32),
+        False,
+    ),
 }
 
 

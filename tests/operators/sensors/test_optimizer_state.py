@@ -91,21 +91,25 @@ def test_a_moment_may_grow_by_the_gradients_of_its_own_weight_and_a_weight_move_
     assert [state.most(0), state.most(1)] == [pytest.approx(each, rel=1e-4) for each in (most, without)]
 
 
-class AveragingAdam(nn.Adam):
-    """It keeps averages of weights, which it puts into them now and then."""
+class KeepingAdam(nn.Adam):
+    """It keeps averages of weights, which it puts into them now and then; or weights in float32, as mindformers'."""
 
-    def __init__(self, weights):
+    def __init__(self, weights, more):
         super().__init__(weights, 1e-3)
-        self.averages = self.parameters.clone("average", init="zeros")
+        self.more = self.parameters.clone(more, init="zeros")
 
 
-def test_an_adam_that_keeps_more_than_moments_may_change_a_weight_by_more():
-    state = OptimizerState(guard(AveragingAdam(nn.Dense(4, 4).trainable_params()), gradients=True))
+@pytest.mark.parametrize(
+    ("more", "growth", "most"), [("average", {}, math.inf), ("main_param", {"max_main_param": 0.5}, 2e-3 * ADAM)]
+)
+def test_an_adam_that_keeps_more_than_moments_and_weights_may_change_a_weight_by_more(more, growth, most):
+    state = OptimizerState(guard(KeepingAdam(nn.Dense(4, 4).trainable_params(), more), gradients=True))
     state.note([Reading("weight", 3.0, kind="W"), Reading("bias", 3.0, kind="W")], 1)
     found = dict(zip([each.name for each in state.parameters], state.growth(0.5), strict=True))
-    assert (found["moment1.weight"], found["average.weight"]) == ({"max_moment1": pytest.approx(0.3)}, {})
+    assert (found["moment1.weight"], found[f"{more}.weight"]) == ({"max_moment1": pytest.approx(0.3)}, growth)
     state.read_rate()
-    assert state.most(0) == math.inf
+    state.largest[:] = 0.0
+    assert state.most(0) == pytest.approx(most, rel=1e-4)
 
 
 def test_two_optimizers_of_weights_with_one_name_are_read_each_by_its_own_rates():

@@ -92,6 +92,25 @@ def test_a_large_product_is_checked_part_by_part(monkeypatch):
     assert 0 < sum(found) < 8
 
 
+@pytest.mark.parametrize("tile", [(0, 0), (15, 0), (0, 15), (15, 15)])
+def test_each_tile_of_a_large_product_has_its_turn(tile, monkeypatch):
+    monkeypatch.setattr("asd.operators.sensors.sampled.score._MOST", 128)  # four columns, and then eight rows
+    score, a, b = ProductScore(), normal(16, 32), normal(32, 16, seed=1)
+    c = a @ b
+    c[tile] += 10
+    assert any(float(score(*map(Tensor, (a, b, c)), None, ms.float32)[0]) > 1 for _ in range(64))
+
+
+def test_of_a_large_result_a_part_is_compared_with_the_second_one(monkeypatch):
+    monkeypatch.setattr("asd.operators.sensors.sampled.score._MOST", 16)
+    one, other = normal(8, 8), normal(8, 8)
+    other[2, 2] += 1
+    differs, found = Differs(), []
+    for _ in range(32):
+        found.append(float(differs([Tensor(one)], [Tensor(other)])[0]) > 0)
+    assert 0 < sum(found) < 16
+
+
 @pytest.mark.parametrize(
     ("other", "found"),
     [([1, -0.0, 3], "exact"), ([1 + 1e-6, 0, 3], "exact"), ([1.01, 0, 3], "both"), ([1, 0, 1e30], "both")]
