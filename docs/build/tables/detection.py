@@ -29,7 +29,7 @@ WORDS = {
         "memory": "harmful bits lost in memory: found within 20 steps",
         "core": "a core of 24 that is always wrong, last bits varying: found within 60 steps",
         "link": "a link that delivers zeros or a stale part: refused in the same step",
-        "alarms": "first-level alarms in healthy trainings",
+        "alarms": "first-level false alarms, of healthy trainings or before a fault",
         "none": "{} of {} checks, so fewer than {} in a million",
         "zero": "none in a million",
         "cost": "bytes of all checks, of a step of Llama-2 7B on a 910B, counted from its compiled graph; weights in "
@@ -57,7 +57,7 @@ WORDS = {
         "memory": "内存位翻转的有害故障：20 步内发现",
         "core": "24 个核中有一个始终算错（末位会变化）：60 步内发现",
         "link": "链路送达零或上一步的数据：在当步被拦截",
-        "alarms": "正常训练中的一级误报",
+        "alarms": "一级误报（正常训练，或注入故障之前）",
         "none": "{1} 次检查中 {0} 次，即每百万次少于 {2} 次",
         "zero": "百万次检查中为零",
         "cost": "910B 上的 Llama-2 7B，由编译后的图统计：全部检测读写的字节占一步的比例；权重为 float32，bfloat16 时"
@@ -111,7 +111,7 @@ def headline(language: str = "en") -> str:
             states.append(False if count_of < least * of else True if low >= least else None)
         aims = percent(aim) + (words["with"].format(percent(_OF_RANKS[name])) if name in _OF_RANKS else "")
         add(name, texts, aims, "held_out", False if False in states else None if None in states else True)
-    alarms, checks = (found["healthy"][name] for name in ("alarms", "checks"))
+    alarms, checks = found["healthy"]["alarms"] + found["alarms_too_early"], found["healthy"]["checks"]
     told = words["none"].format(count(alarms), count(checks), ceil(per_million(alarms, checks)[1]))
     add("alarms", [told], words["zero"], "held_out", False if alarms else True if checks >= _MILLION else None)
     shares = {layout: row["full"]["percent"] for layout, row in result("cost").items() if layout in _LLAMA}
