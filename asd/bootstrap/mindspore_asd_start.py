@@ -47,7 +47,7 @@ def _load(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # whatever it is must not end a program that would have trained without
-        print(f"asd: ERROR: nothing is checked, for the import of {name} failed: {error!r}", file=sys.stderr)
+        print(f"asd: ERROR: detection is off: the import of {name} failed: {error!r}", file=sys.stderr)
         return None
 
 

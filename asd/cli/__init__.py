@@ -18,7 +18,7 @@ from asd.errors import ASDError, ConfigError
 
 GROUPS = {
     "train": {
-        "demo": "train while a device computes wrongly; it is found, judged and replaced",
+        "demo": "train on a simulated faulty device: the fault is detected, attributed, and the device replaced",
         "run": "run a training command with detection on",
         "drill": "prove detection on this device, in your own training",
         "selftest": "test a device: all parts of detection, or known-answer tests",

@@ -74,10 +74,10 @@ def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     if len(ranks) in (0, len(averaged)):
         return _NOBODY
     if len(ranks) == 1:
-        reason = f"rank {ranks[0]} broke its limit; its mean alone is bad: the device, or the way to it"
+        reason = f"rank {ranks[0]} broke its limit; only its mean is wrong: the device, or a link to it"
         return Attribution(ranks[0], found.checkpoint, (), reason, shared=True)
     # A wrong shard was passed on, and its first rank is unknown.
-    reason = f"the mean is bad on {named(ranks)} and good on the others: the ways between them are suspect too"
+    reason = f"the mean is bad on {named(ranks)} and good on the others: the links between them are suspect too"
     return Attribution(None, "", ranks, reason, shared=True)
 
 

@@ -59,7 +59,7 @@ def find(
         spread.wild.clear()  # perhaps its own
     # Two runs may have the same last bits by chance, of which nothing is known then.
     changed = "" if is_same else spread.difference(original, again)
-    doubt = unsteady and f"healthy runs of a step are further apart than a fault that matters: {unsteady}"
+    doubt = unsteady and f"healthy reruns of a step differ by more than a relevant fault: {unsteady}"
     is_gone = not changed and abnormal(original) and not abnormal(again)
     gone = "the value that broke its limit differs as much in healthy runs" if is_gone else ""
     doubt = doubt or gone or _doubt_about_device(spread, changed, again, repeated, siblings)

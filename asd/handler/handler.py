@@ -237,8 +237,8 @@ class FaultHandler:
         for case in cases.in_state("dry", "isolating", "isolated"):
             device = case.named
             if case.state == "dry" or (case.isolator == "none" and own != "none"):
-                why = "the dry run has ended" if case.state == "dry" else "the isolator none took nothing out"
-                reason = f"{device}: {why}; test it, or take it out by hand. It was to be isolated as {case.reason}."
+                why = "the dry run has ended" if case.state == "dry" else "the isolator none isolated nothing"
+                reason = f"{device}: {why}; test it, or isolate it by hand. Reason to isolate it: {case.reason}."
                 case = cases.move(case.n, "free", now, ending="restart", why_released=why)
                 if cases.was_told(case):
                     cases.tell(case, "recovery", reason, now)

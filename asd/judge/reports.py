@@ -101,7 +101,7 @@ class Reports:
 
     def withheld(self, step: int, reason: str) -> Event:
         """Returns the event of an update in `step` that was refused because of an earlier step."""
-        return self._event("follower", step, f"the update was refused, for {reason}", refused=True)
+        return self._event("follower", step, f"the update was refused because {reason}", refused=True)
 
     def weights_differ(self, step: int, found: Difference) -> Event:
         """Returns the event of ranks with different weights: an anomaly on those that differ from the majority.

@@ -181,7 +181,7 @@ def _settings(line: _Line) -> Config:
     try:
         return Config(**given)
     except TypeError as error:  # a value that can't be hashed
-        raise StateError(f"its settings are none: {error}.") from error
+        raise StateError(f"its settings are not valid: {error}.") from error
 
 
 def _steps(line: _Line) -> Iterator[RecordedStep]:

@@ -25,9 +25,15 @@ OPTIONS = (
         "confirm",
         SHARE,
         "share of the steps, for example `0.01`, that may be re-run before their update, to confirm an anomaly; a "
-        "transient fault is healed bit for bit",
+        "transient fault is healed bit for bit; default `0` unless `full`, rule `adaptive` and not `log`",
     ),
-    Variable("replay", "replay", FLAG, "`1` re-runs a step whose update was refused, to tell hardware from software"),
+    Variable(
+        "replay",
+        "replay",
+        FLAG,
+        "`1` re-runs a step whose update was refused, to distinguish hardware from software; "
+        "default `0` with `document` or `log`",
+    ),
     Variable(
         "weight_hash",
         "weight_hash",
@@ -38,7 +44,8 @@ OPTIONS = (
         "manifest",
         "manifest",
         FLAG,
-        "`1` writes a manifest beside each file of a `ModelCheckpoint`; for others call `StepMonitor.save_manifest`",
+        "`1` writes a manifest beside each file of a `ModelCheckpoint`; for others call "
+        "`StepMonitor.save_manifest`; default `0` with `document`",
     ),
     Variable("record", "record", FLAG, "`1` records the feature values of every step for `asd tune`"),
 )

@@ -239,7 +239,7 @@ class Job:
         if is_own and self._record.is_stuck() and (finding is None or finding.kind != "persistent"):
             self._record.distrust(attempt.resume_step)
             self._record.tried_again = False
-            self._say(f"{attempt.resume_from} is left: two attempts in a row came no further from it.")
+            self._say(f"{attempt.resume_from} is no longer used: two attempts in a row made no progress from it.")
         elif finding is None:
             end = self._crashed(attempt, ending, watch) if ending is not None else None
         else:
@@ -255,7 +255,7 @@ class Job:
         logs = self._logs(attempt)
         self._restarts += 1
         if self._record.is_stuck():
-            return End(FAILED, f"{ending.reason}; two attempts in a row made no step, so that is the end; see {logs}.")
+            return End(FAILED, f"{ending.reason}; two attempts in a row made no step; the job ends; see {logs}.")
         if self._restarts > self._settings.max_restarts:
             return End(FAILED, f"{ending.reason}; {self._settings.max_restarts} restarts are used up; see {logs}.")
         of = f"restart {self._restarts} of at most {self._settings.max_restarts}"

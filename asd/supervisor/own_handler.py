@@ -151,13 +151,13 @@ class OwnHandler:
             self._say(f"step {event.step}: device {device} is under suspicion: {finding.reason}.")
         if (is_suspect or finding.kind == "persistent") and not repeated:  # a persistent one may be released by hand
             return None
-        what = "software or data" if can_tell and finding.kind != "unclear" else "nobody can be named"
+        what = "software or data" if can_tell and finding.kind != "unclear" else "no device can be named"
         sentence = f"step {event.step}: {what}, no device is isolated: {repeated or finding.reason}"
         steps = [each.step for each in record.attempts[-2:]]
         if repeated or (record.tried_again if can_tell else len(set(steps)) < len(steps)):
             return End(NOT_A_DEVICE, f"{sentence}; another attempt would end the same way.")
         record.tried_again = True
-        self._say(f"{sentence}; the job is tried once more.")
+        self._say(f"{sentence}; the job is restarted once.")
         return None
 
     def _tell_people(self, decisions: Sequence[Decision]) -> None:

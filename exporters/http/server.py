@@ -176,7 +176,7 @@ def listen(address: str, port: int, setting: str) -> socket.socket:
 _REASONS = {
     errno.EADDRINUSE: "the port is in use by another program; pass a free one, or 0 to pick one",
     errno.EACCES: "this user may not use the port; pass one from 1024 on",
-    errno.EADDRNOTAVAIL: "the address is none of this machine's",
+    errno.EADDRNOTAVAIL: "this machine does not have the address",
 }
 
 

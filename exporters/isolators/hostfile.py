@@ -64,7 +64,7 @@ class HostFile:
             found = self._read()
             held = self._held(device, found)
             if held is IsolationOwner.OTHERS:
-                raise ValueError(f"somebody else made it a comment in {self._source}, so it is left alone")
+                raise ValueError(f"someone else made it a comment in {self._source}; it is not changed")
             if held is IsolationOwner.FREE:
                 found.marks.setdefault(device.host, {})[label(device)] = event_mark(event_id)
                 self._write(found)
@@ -105,7 +105,7 @@ class HostFile:
         """Writes the output that the marks require, atomically."""
         out = {host: f"# {reason_for(marks)} | " for host, marks in found.marks.items() if marks}
         if all(host in out for host in found.hosts):
-            raise ValueError(f"nothing would be left in {self._output}")
+            raise ValueError(f"no host would be left in {self._output}")
         lines = [_marked(line, out) for line in found.lines]
         lines += [f"{mark}{host}" for host, mark in out.items() if host not in found.hosts]  # left the source meanwhile
         write_whole(self._output, "".join(f"{line}\n" for line in lines))

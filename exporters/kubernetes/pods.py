@@ -48,7 +48,7 @@ class _Pods:
                     pods = client.list(Pod, namespace=namespace, labels=labels, chunk_size=_AT_ONCE)
                     found += [pod.to_dict() for pod in pods]
         except KubeError as error:
-            self.problem = f"the {self._what} stay as they were, for {error.reason}"
+            self.problem = f"the {self._what} are unchanged: {error.reason}"
             return None
         self.problem = ""
         return found

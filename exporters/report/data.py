@@ -184,7 +184,7 @@ def _read_events(path: Path, unreadable: dict[str, str]) -> list[Event]:
         return []
     if bad:
         lines = "line is" if len(bad) == 1 else "lines are"
-        unreadable[path.name] = f"{len(bad)} {lines} no event and passed over; {bad[0]}"
+        unreadable[path.name] = f"{len(bad)} {lines} not an event, skipped; {bad[0]}"
     return events
 
 

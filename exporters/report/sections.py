@@ -15,7 +15,7 @@ from asd.exporters.report.tables import Row, note, table
 
 _OPEN_RANKS, _MOST_RANKS, _MOST_EVENTS, _MOST_GRAVE, _MOST_BUNDLES = 24, 256, 300, 100, 40
 _MOST_OF_HOST = 26  # letters in a row of the events; the table of ranks has the whole name
-_STATES = {"lost": "ended without saying so", "silent": "not heard of", "": "no counts"}
+_STATES = {"lost": "ended without a final status", "silent": "not heard of", "": "no counts"}
 _SHORT = {"first": "first level", "second": "second level", "follower": "refused elsewhere"}
 
 

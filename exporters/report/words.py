@@ -149,8 +149,7 @@ def _actions(data: RunData) -> list[str]:
     sentences = []
     for (host, device), events in last.items():
         words = [
-            f"{'taken out of the job' if event.kind == 'isolation' else 'given back'} at {utc(event.time)}"
-            for event in events[-2:]
+            f"{'isolated' if event.kind == 'isolation' else 'released'} at {utc(event.time)}" for event in events[-2:]
         ]
         sentences.append(f"{host} device {device} was {' and '.join(words)}.")
     for event in data.events:
@@ -166,12 +165,12 @@ def _lost(data: RunData) -> list[str]:
     sentences = []
     if lost:
         heard = max(rank.status.written for rank in lost if rank.status)
-        what = "ended without saying so: its process is" if len(lost) == 1 else "ended without saying so: they are"
-        sentences.append(f"{_listed(map(_named, lost))} {what} gone, last heard of at {utc(heard)}.")
+        what = "left no final status: its process is" if len(lost) == 1 else "left no final status: they are"
+        sentences.append(f"{_listed(map(_named, lost))} {what} gone, last seen at {utc(heard)}.")
     if silent:
         heard = max(rank.status.written for rank in silent if rank.status)
         verb = "has" if len(silent) == 1 else "have"
-        sentences.append(f"{_listed(map(_named, silent))} {verb} not been heard of since {utc(heard)}.")
+        sentences.append(f"{_listed(map(_named, silent))} {verb} reported nothing since {utc(heard)}.")
     return sentences
 
 
@@ -191,7 +190,7 @@ def _problems(data: RunData) -> list[str]:
         )
     if dropped:
         sinks = ", ".join(f"{sink} {how_many(count, 'time')}" for sink, count in dropped.most_common())
-        sentences.append(f"Not everything could be handed on; it failed in {sinks}.")
+        sentences.append(f"Some output was lost in {sinks}.")
     return sentences
 
 

@@ -22,9 +22,9 @@ _REFUSES = {
     "stop": "updates of first-level anomalies are refused, and end training",
 }
 _REGROUPED = (
-    "in a compiled graph that casts to half precision MindSpore may round in other places, and add the gradients of a "
-    "value that several layers read in other groups, beside checked layers and updates that can be refused, as it does "
-    "beside operators that check nothing"
+    "with half precision in a compiled graph, MindSpore may round at different places near checked layers and guarded "
+    "updates, and may add the gradients of a shared value in a different order: last bits may differ, as they do next "
+    "to any additional operator"
 )
 _HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
@@ -90,7 +90,7 @@ def _unguarded(net: nn.Cell) -> list[str]:
     ]
     guarded = {id(inner) for _, cell in optimizers if is_guarded(cell) for _, inner in cell.cells_and_names()}
     return [
-        f"optimizer {type(cell).__name__} ({name}) is not guarded: it updates its weights whatever happens"
+        f"optimizer {type(cell).__name__} ({name}) is not guarded: its updates are never refused"
         for name, cell in optimizers
         if id(cell) not in guarded
     ]

@@ -22,7 +22,7 @@ _ADVICE = (
     "gradients are so large"
 )
 _FAULTS = {
-    "measured": "a known number, measured with the gradients, came out different",
+    "measured": "a known number that is measured with the gradients has a wrong value",
     "decided": "the gate applied or refused an update against the values that it read",
 }
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
@@ -128,7 +128,7 @@ class StepReader(Part):
         if step.shown and (held is None or LossScale.are_alike(step.shown, held.shown)):
             self.loss_scale, self.seeks = LossScale(step.shown, dynamic=True), False
             self.scale = step.scale = self.monitor.found_scale = step.shown
-            self._tell_scale(step, "It is taken for one from now on")
+            self._tell_scale(step, "It is used as the loss scale from now on")
         if held is not None:
             held.scale = step.scale
             self._judge_values(held)
@@ -148,7 +148,7 @@ class StepReader(Part):
 
     def _tell_scale(self, step: StepRecord, what_follows: str) -> None:
         self.monitor.step, self.monitor.readings = step.number, step.readings or ()
-        about = f"all values of step {step.number} are too large by about {step.shown:.0f}, as by a loss scale"
+        about = f"all values of step {step.number} are {step.shown:.0f} times too large, as by a loss scale"
         lost = ". The update of this step is lost" if step.refused else ""
         self.monitor.problem(f"{about}. {what_follows}: {_ADVICE}{lost}", cause="loss_scale")
 

@@ -288,7 +288,7 @@ class RepeatableStep:
         is_kept = self._is_current and self._size <= _MOST_KEPT
         if is_kept and (now := self._updates()) != self._updates_before:
             whose = "" if now[0] != self._updates_before[0] else " of another monitor's network"
-            return f"it has updated the weights{whose} once already"
+            return f"it has already updated the weights{whose}"
         return self.obstacle()
 
     def _updates(self) -> list[Any]:

@@ -64,9 +64,9 @@ class StressOutcome:
         if self.absent:
             done += f"; left out: {', '.join(self.absent)}"
         if self.vendor_code is not None:
-            told = STRESS_CODES.get(self.vendor_code, "returned what is not documented")
+            told = STRESS_CODES.get(self.vendor_code, "returned an undocumented code")
             done += f"; MindSpore's own stress test {told} (code {self.vendor_code})"
-        return f"{device} made no mistake in {self.seconds:.1f} s: {done}."
+        return f"{device} made no error in {self.seconds:.1f} s: {done}."
 
     def event(self, config: Config, device: str) -> Event:
         """Returns the event for the fault handler; each test has its own event."""
@@ -143,7 +143,7 @@ def stress(seconds: float, tell: Callable[[float, int], None] | None = None) -> 
     _repeat(device, seconds, outcome, tell or (lambda _seconds, _count: None))
     outcome.absent = device.absent
     if not any(outcome.repetitions.values()):
-        raise UnsupportedError(f"the device can't do the work: {next(iter(outcome.absent.values()))}.")
+        raise UnsupportedError(f"the device supports none of the tests: {next(iter(outcome.absent.values()))}.")
     if outcome.finding is None and on_ascend:
         outcome.vendor_code = stress_test()
     return outcome

@@ -75,7 +75,7 @@ def _compare(what: str, found: float, truth: float) -> None:
     if np.isfinite(truth):
         expect_near(what, found, truth, _OF_SUMS, SMALLEST)
     else:
-        expect(not np.isfinite(found), f"{what} is {found:.9g}, though an element is no number")
+        expect(not np.isfinite(found), f"{what} is {found:.9g}, although an element is not finite")
 
 
 def _tap(dtype: str) -> None:

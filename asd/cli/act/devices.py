@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
         raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
     if args.serial and args.action != "repaired":
-        raise ConfigError("--serial", args.serial, "it goes with repaired")
+        raise ConfigError("--serial", args.serial, "pass it only with repaired")
     folder = run_dir_of(args)
     store = Store(existing(args.state or state_file(folder)))
     try:
@@ -183,10 +183,10 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     if not before:
         case = Cases(store).last(number)
         others = case is not None and case.state == "others"
-        why = "someone else isolated it, and only they can release it" if others else "it is not out"
+        why = "someone else isolated it, and only they can release it" if others else "it is not isolated"
         return _answer(args, "nothing", f"{name}: {why}.")
     if before == "dry":
-        return _answer(args, "released", f"{name}: it was out in a dry run only.")
+        return _answer(args, "released", f"{name}: it was isolated in a dry run only.")
     busy = store.take_lease()
     deadline = time.monotonic() + _PATIENCE
     if not busy:
@@ -195,7 +195,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
         time.sleep(0.05)
     case = Cases(store).last(number)
     if case is not None and case.closed is not None:
-        why = case.why_released if case.state == "released" else "somebody else holds it out, so it was left alone"
+        why = case.why_released if case.state == "released" else "someone else isolated it; it was not changed"
         return _answer(args, case.state, f"{name}: {why}.")
     error = f" ({case.error})" if case is not None and case.error else ""
     print(printable(f"asd devices: {name} is still isolated{error}; a running handler retries."), file=sys.stderr)

@@ -2,7 +2,7 @@
 
 It tests the device, compares trainings with and without detection bit for bit, measures the cost, injects faults on
 the device, counts alarms of healthy steps, and follows an event to the handler. The training's code does not change,
-and what it writes is redirected into the folder of the drill, which is removed in the end.
+and what it writes is redirected into the folder of the drill, which is removed at the end.
 """
 
 import argparse
@@ -43,9 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add = parser.add_argument
     add("--minutes", type=number(1, 10_000), default=60, metavar="M", help="longest time (default: %(default)s)")
-    add("--steps", type=whole_number(8, 100_000), default=40, metavar="N", help="of a training (default: %(default)s)")
-    add("--faults", type=whole_number(0, 1000), default=16, metavar="N", help="to inject (default: %(default)s)")
-    add("--pairs", type=whole_number(2, 1000), default=3, metavar="N", help="to compare (default: %(default)s)")
+    add(
+        "--steps",
+        type=whole_number(8, 100_000),
+        default=40,
+        metavar="N",
+        help="steps of each training (default: %(default)s)",
+    )
+    add("--faults", type=whole_number(0, 1000), default=16, metavar="N", help="faults to inject (default: %(default)s)")
+    add(
+        "--pairs",
+        type=whole_number(2, 1000),
+        default=3,
+        metavar="N",
+        help="pairs of trainings to compare (default: %(default)s)",
+    )
     add("--ranks", type=whole_number(1, 1000), metavar="N", help="start N processes through msrun")
     add("--out", type=Path, default=Path("asd_drill"), metavar="D", help="folder of the results (default: %(default)s)")
     add("--allow-writes", action="store_true", help="let the training write its own files in place")

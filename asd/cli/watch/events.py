@@ -92,7 +92,7 @@ class _EventReader:
             print(f"asd: {path} can't be read: {reason}.", file=sys.stderr)
         bad = self._bad + self.follower.skipped
         if bad:
-            print(f"asd: {bad} {'line is' if bad == 1 else 'lines are'} no event and passed over.", file=sys.stderr)
+            print(f"asd: {bad} {'line is' if bad == 1 else 'lines are'} not an event, skipped.", file=sys.stderr)
         if not self._found:
             print(f"asd: no {'such event' if self._known else 'events'} in {self._run_dir}.", file=sys.stderr)
 

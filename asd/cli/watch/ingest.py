@@ -119,7 +119,7 @@ class _IngestJob:
         for path, reason in {**self._files.unreadable, **self.ingest.follower.unreadable}.items():
             self._once(path, f"{path}: {reason}; it is left out.")
         for each in sorted(self.ingest.unexplained):
-            self._once(f"{each} {CODE}", f"{each} holds {CODE}, and nothing came of it: it is in no form that is read.")
+            self._once(f"{each} {CODE}", f"{each} contains {CODE}, but in no known format: no event was made.")
         skipped, lost = self.ingest.follower.skipped, self.ingest.follower.lost
         if skipped:
             self._once("skipped", f"{skipped} lines were too long and left out.")

@@ -34,9 +34,9 @@ class Answer(str, Enum):
 
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
-_UNKNOWN = "the dumps do not say all of what they were made on"
+_UNKNOWN = "the dumps do not contain their complete environment"
 _HIDDEN = "statistics may hide an earlier difference: dump tensors or CRC32s (summary_mode md5) to name an operator"
-_SUMS = "check sums alone do not tell by how much"
+_SUMS = "check sums alone do not show by how much"
 _REDUCED = "it differs as TF32 or HF32 leaves it, and the dumps do not say whether that was on"
 ROWS = "rows"
 _WRONG = {

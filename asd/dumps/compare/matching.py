@@ -121,7 +121,7 @@ def _sections(path: Path, found: Any) -> dict[str, dict[str, str]]:
     result: dict[str, dict[str, str]] = {}
     for section, names in found.items():
         if names is not None and not isinstance(names, dict):
-            raise ConfigError("the mapping file", str(path), f"the section {section!r} is none: {valid}")
+            raise ConfigError("the mapping file", str(path), f"the section {section!r} is not valid: {valid}")
         for key, value in (names or {}).items():
             if isinstance(value, (dict, list)) or value is None:
                 raise ConfigError("the mapping file", str(path), f"{key!r} has no name on its right: {valid}")

@@ -145,7 +145,7 @@ class Executor:
         """Returns what replaced the hardware of a case; empty while it is the same, as far as is known."""
         newer = "device AS old JOIN device AS new USING (host, name) WHERE old.n = ? AND new.n <> old.n"
         if self._store.has(f"{newer} AND old.serial <> '' AND new.serial <> '' AND new.last > old.last", case.device):
-            return "another one is in its place by now"
+            return "the device was replaced meanwhile"
         if not isinstance(self._isolator, KnowsHosts):
             return ""
         try:
@@ -158,7 +158,7 @@ class Executor:
             with self._store.transaction():
                 self._cases.change(case.n, host_since=int(now) - 1.0 if since is None else since)
         elif since is not None and since > case.host_since:
-            return f"{case.named.host} is another machine by now"
+            return f"host {case.named.host} is a different machine now"
         return ""
 
     def _ask(self, case: Case) -> IsolationOwner:
@@ -195,9 +195,9 @@ class Executor:
             self._hardware.clear(case.device, until)
         if held is IsolationOwner.OTHERS:
             self._cases.move(case.n, "taken", now)
-            alone = f"{case.named}: somebody else holds it out by now, so it is left alone."
+            alone = f"{case.named}: someone else has isolated it meanwhile; it is not changed."
             return self._decide("others", alone, case, now)
-        why = case.why_released or f"somebody else gave it back (isolator {self._isolator.name})"
+        why = case.why_released or f"it was released in the scheduler (isolator {self._isolator.name})"
         case = self._cases.move(case.n, "free", now, ending=case.ending or "engine", why_released=why, error="")
         reason = f"{case.named}: {why}, so it may work again."
         if self._cases.was_told(case):  # one that was dropped before it was done was never published

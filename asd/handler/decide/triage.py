@@ -99,7 +99,7 @@ class Triage:
         is_cleared = not is_anomaly and event.time <= max(report.cleared, released)
         if counted.finding != "moved" and (is_cleared or self.strikes.is_stale(event, now)):
             found = "it is" if is_anomaly else f"its verdict {event.verdict} is"
-            return self._say("stale", event, now, f"{found} too old to be a reason to act, it is only recorded")
+            return self._say("stale", event, now, f"{found} too old to act on; it is only recorded")
         if case is not None and case.closed is None:
             return self._merged(case, event, now)
         cause, why = _cause(event, counted)
@@ -148,8 +148,8 @@ class Triage:
         if case is not None and case.state == "others" and event.time > case.last_fault:
             self.cases.move(case.n, "drop", now, ending="passed", why_released="it passed a stress test")
             case = None
-        stays = f", but it stays out: its case is {case.state}" if case is not None else ""
-        why = f"it made no mistake in a stress test, its strikes stay{stays}"
+        stays = f", but it stays isolated: its case is {case.state}" if case is not None else ""
+        why = f"it passed a stress test; its strikes stay{stays}"
         return self._say("passed", event, now, why, case=case.n if case is not None else 0)
 
     def _merged(self, case: Case, event: Event, now: float) -> Decision:
@@ -175,7 +175,7 @@ class Triage:
         what = {"cause": cause, "reason": why, "verdict": event.verdict, "event": text, "event_id": event.id}
         state, times = "dry" if dry else "isolating", {"opened": now, "last_fault": now}
         case = self.cases.insert(device=device, state=state, isolator=self._engine, **what, **times)
-        then = "it would be isolated, were this no dry run" if dry else f"the isolator {self._engine} isolates it"
+        then = "it would be isolated (dry run)" if dry else f"the isolator {self._engine} isolates it"
         action = "would-isolate" if dry else "isolating"
         return self._say(action, event, now, f"{why}, so {then}", device=case.named, case=case.n)
 
@@ -210,7 +210,7 @@ class Triage:
     def _release(self, case: Case, ending: Ending, why: str, now: float) -> Decision:
         self.cases.move(case.n, "release", now, ending=ending, why_released=why, attempts=0, next_try=0.0)
         if case.state == "dry":
-            return self._tell("released", f"{why}, so it would be released, were this no dry run", case, now)
+            return self._tell("released", f"{why}, so it would be released (dry run)", case, now)
         return self._tell("releasing", f"{why}, so it is to be released", case, now)
 
     def _tell(self, action: str, why: str, case: Case, now: float) -> Decision:

@@ -32,7 +32,7 @@ _ANSWER_SECONDS = 10.0
 _LONGEST_LINK_SECONDS = 60.0
 _LONGEST_HEAD = 16384
 _LARGE = MOST_EVENT_BYTES  # an answer of more bytes needs room
-_ENDED = "it ended the connection without a whole answer, as who wants {} does"
+_ENDED = "it closed the connection before its answer was complete; it may require {}"
 _CLOCK = re.compile(r"[0-9]{1,11}\.[0-9]{1,6}", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
@@ -110,7 +110,7 @@ class AgentLink:
             async with self._connecting:
                 made = await asyncio.wait_for(_connect(self._target, access), _CONNECT_SECONDS)
         except (asyncio.TimeoutError, OSError) as error:
-            hint = ", as where plain HTTP is spoken" if access.context is not None else ""
+            hint = "; the agent may serve plain HTTP" if access.context is not None else ""
             raise AgentError(_reason(error, f"no connection was made in time{hint}")) from error
         self._open = made
         try:
@@ -197,7 +197,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], int]
 def _read(headers: Mapping[str, str], body: bytes, limit: int) -> AgentAnswer:
     cursor, missed = headers.get(CURSOR_HEADER.lower(), ""), headers.get("x-asd-missed", "0")
     if (cursor and CURSOR.fullmatch(cursor) is None) or not re.fullmatch("[0-9]{1,18}", missed, re.ASCII):
-        raise _wrong("its answer has no cursor that is one")
+        raise _wrong("its answer has no valid cursor")
     events: list[Event] = []
     try:
         values = msgspec.json.decode(body, type=list[msgspec.Raw])  # each is read by itself: objects take much memory

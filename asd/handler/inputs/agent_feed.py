@@ -162,14 +162,14 @@ class AgentFeed:
         found: dict[str, str] = {}
         if refused:
             such = f"such as the {refused[0].kind} of a device of {refused[0].host!r:.100}"
-            may = f"the agent at {place} may report devices of {own} alone, and release none"
+            may = f"the agent at {place} may report only devices of {own}, and no releases"
             found[f"refused {place}"] = f"{may}; its other events are refused, {such}."
         if abs(batch.behind) > _WRONG_SECONDS:
             how = f"{abs(batch.behind):.0f} s {'behind' if batch.behind > 0 else 'ahead'}"
             found[f"clock {place}"] = f"the clock of {own} is {how}; its events are dated by this clock."
         if answer.missed:
             dropped = f"the agent at {place} had dropped {answer.missed} events"
-            found[f"missed {place}"] = f"{dropped}, for there were too many, before they were fetched."
+            found[f"missed {place}"] = f"{dropped} before they were fetched, because there were too many."
         self._complaints = found | self._complaints  # the first of each kind
 
 

@@ -81,7 +81,7 @@ class WatchedFile(Generic[_Content]):
             try:
                 self.content, self.problem = self._read(), ""
             except ConfigError as error:
-                self.problem = f"{self.kept}, for {str(error).removesuffix('.')}"
+                self.problem = f"{self.kept}: {str(error).removesuffix('.')}"
 
     def _read(self) -> _Content:
         raise NotImplementedError
@@ -107,7 +107,7 @@ class FileTargets(WatchedFile[list[Target]]):
     Only the label `node` counts; without it the node is called like the target's host.
     """
 
-    kept = "the agents stay as they were"
+    kept = "the agents are unchanged"
 
     def look(self) -> list[Target]:
         """Returns the agents in the file."""
@@ -132,7 +132,7 @@ class FileTargets(WatchedFile[list[Target]]):
 class FileJobs(WatchedFile[dict[str, frozenset[str]]]):
     """Jobs in a file, each with its hosts."""
 
-    kept = "the jobs stay as they were"
+    kept = "the jobs are unchanged"
 
     def look(self) -> list[Target]:
         """Re-reads the file if it has changed; returns no agents."""

@@ -52,7 +52,7 @@ def _renewed(message: Message | None, faults: list[dict[str, Any]], now: float) 
     """Returns a message that ClusterD takes for a new one; the oldest recoveries are dropped for lack of room."""
     active = [fault for fault in faults if fault["assertion"] == "occur"]
     if len(active) > MOST_FAULTS:
-        raise ValueError(f"{MOST_FAULTS} devices are out already, and one message holds no more")
+        raise ValueError(f"{MOST_FAULTS} devices are isolated already, the most that one message can hold")
     recovered = [fault for fault in faults if fault["assertion"] != "occur"]
     room = MOST_FAULTS - len(active)
     return {

@@ -58,7 +58,7 @@ class ClusterD:
         def change(saved: SavedFaults) -> dict[str, Any] | None:
             held = self._held(device, saved)
             if held is IsolationOwner.OTHERS:
-                raise ValueError("somebody else has separated the chip by hand, so it is left alone")
+                raise ValueError("someone else separated the chip by hand; it is not changed")
             if held is IsolationOwner.OURS:
                 return None
             message, _ = with_occurrence(
@@ -95,7 +95,7 @@ class ClusterD:
                 if wanted is None or self._faults.write(wanted, saved):
                     return
                 time.sleep(0.01 * attempt)
-            raise KubeError(f"somebody else came before {_TRIES} times", retry=True)
+            raise KubeError(f"other clients changed the ConfigMap {_TRIES} times meanwhile", retry=True)
 
     def _place(self, device: Device) -> tuple[str, int]:
         node, number = device.host, chip(device)

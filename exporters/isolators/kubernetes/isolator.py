@@ -76,7 +76,7 @@ class Kubernetes:
             held = held_by(node, name)
             if held is IsolationOwner.OTHERS:
                 self._set_condition(node, {})
-                raise ValueError(f"somebody else has cordoned node {self._node(device)}, so it is left alone")
+                raise ValueError(f"someone else cordoned node {self._node(device)}; it is not changed")
             return None if held is IsolationOwner.OURS else isolate_patch(node, name, reason, event_id, self._effect)
 
         with refusals(self.name, device):
@@ -97,7 +97,7 @@ class Kubernetes:
         with refusals(self.name, device):
             node = self._change(device, change)
             if events:
-                self._make_event(node, name, events[-1], f"{name} is given back", isolated=False)
+                self._make_event(node, name, events[-1], f"{name} is released", isolated=False)
 
     def _change(self, device: Device, change: Callable[[_Node], _Node | None]) -> _Node:
         """Brings the node to where `change` has nothing more to do; each try starts from what the server said last."""

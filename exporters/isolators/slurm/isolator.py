@@ -57,9 +57,7 @@ class Slurm:
         held = state.held(label(device))
         if held is IsolationOwner.OTHERS:
             why = f"with the reason {plain(state.reason, 200)!r}" if state.reason else "without a reason"
-            raise self._error(
-                device, f"somebody else holds node {state.name} out {why}, so it is left alone", retry=False
-            )
+            raise self._error(device, f"someone else drained node {state.name} {why}; it is not changed", retry=False)
         if held is IsolationOwner.FREE:
             marks = {**(state.marks if state.drained else {}), label(device): event_mark(event_id)}
             self._update(device, "State=DRAIN", f"Reason={reason_for(marks)}", ours=True)

@@ -87,7 +87,7 @@ class SlurmJobs:
         try:
             done = subprocess.run(self._command, capture_output=True, timeout=_SECONDS, check=True)
         except (OSError, subprocess.SubprocessError) as error:
-            self.problem = f"the jobs stay as they were, because squeue failed: {str(error)[:200]}"
+            self.problem = f"the jobs are unchanged, because squeue failed: {str(error)[:200]}"
         else:
             listed = _LISTED.findall(done.stdout[:_MOST_BYTES].decode(errors="replace"))
             self._jobs, self.problem = {job: frozenset(expand(nodes)) for job, nodes in listed}, ""

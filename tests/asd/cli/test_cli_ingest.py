@@ -68,7 +68,7 @@ def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, 
     other = tmp_path / "notes.log"
     other.write_text("somebody wrote: 80818C00 on card 3\n")
     assert main(["ingest", "--once", str(log), str(other), "--run-dir", "out"]) == 0
-    assert capsys.readouterr().err.startswith(f"asd ingest: {other} holds 80818C00")
+    assert capsys.readouterr().err.startswith(f"asd ingest: {other} contains 80818C00")
 
 
 def test_the_host_is_an_option_and_the_folder_comes_from_the_environment(tmp_path, log, monkeypatch):

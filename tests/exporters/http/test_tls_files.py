@@ -99,7 +99,7 @@ def refused(server, context):
 
 
 @pytest.mark.parametrize(
-    ("text", "speaks_tls", "said"), [("", True, "plain HTTP is spoken"), (TLS, False, "wants TLS")]
+    ("text", "speaks_tls", "said"), [("", True, "may serve plain HTTP"), (TLS, False, "may require TLS")]
 )
 def test_a_handler_says_which_protocol_its_agent_speaks(serve, authority, monkeypatch, text, speaks_tls, said):
     monkeypatch.setattr(agent_client, "_CONNECT_SECONDS", 0.5)

@@ -52,7 +52,7 @@ class Conformance:
         engine.others(ONE)
         theirs = engine.state()
         assert isolator.held(ONE) is IsolationOwner.OTHERS
-        with pytest.raises(IsolationError, match="somebody else .*left alone") as caught:
+        with pytest.raises(IsolationError, match="someone else .*not changed") as caught:
             isolator.isolate(ONE, WHY, EVENT)
         assert not caught.value.retry
         assert engine.state() == theirs

@@ -148,7 +148,7 @@ def test_the_hundred_and_first_device_is_refused():
     message = None
     for number in range(100):
         message, _ = with_occurrence(message, f"n{number}", 0, reason="r", event_id="e", now=NOW)
-    with pytest.raises(ValueError, match="100 devices are out already"):
+    with pytest.raises(ValueError, match="100 devices are isolated already"):
         with_occurrence(message, "n100", 0, reason="r", event_id="e", now=NOW)
 
 

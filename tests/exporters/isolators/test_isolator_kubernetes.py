@@ -106,7 +106,7 @@ def test_a_node_that_is_cordoned_between_reading_and_writing_is_left_alone(serve
         server.put("/api/v1/nodes/n0", node)
 
     server.meanwhile = cordon
-    with pytest.raises(IsolationError, match="else has cordoned node n0"):
+    with pytest.raises(IsolationError, match="else cordoned node n0"):
         engine.make().isolate(ONE, "why", EVENT)
     node = engine.node()
     assert (engine_taints(server), condition(node)["status"]) == ([THEIRS], "False")

@@ -73,7 +73,7 @@ def test_while_the_server_does_not_say_the_agents_stay_as_they_were(kube, look, 
     before = look()
     kube.mode = mode
     assert look() == before
-    assert look.source.problem.startswith("the agents stay as they were")
+    assert look.source.problem.startswith("the agents are unchanged")
     kube.mode = None
     assert look() == before
     assert look.source.problem == ""
@@ -100,7 +100,7 @@ def test_a_job_runs_where_the_pods_with_its_name_are_in_whatever_namespace_or_th
     clock.now += 10.0
     jobs.look()
     assert jobs.hosts("bert") == {"node2"}
-    assert jobs.problem.startswith("the jobs stay as they were")
+    assert jobs.problem.startswith("the jobs are unchanged")
 
 
 def test_what_is_no_label_of_jobs_is_refused(api):
