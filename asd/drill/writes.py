@@ -150,7 +150,12 @@ class Overlay:
             self._gone.add(below)
 
     def _symlink(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-        self._real["symlink"](source, self.to_write(target), *args, **kwargs)
+        whole = os.path.join(os.path.dirname(os.path.abspath(os.fsdecode(target))), os.fsdecode(source))
+        below = self.place(whole)
+        if below is not None and self._exists(whole) and (self._found(whole) is whole or not self._is_file(whole)):
+            self._refuse("os.symlink", whole)  # what is written through it would be written in place
+        fits = (below is None) == (self.place(target) is None) and not os.path.isabs(source)
+        self._real["symlink"](source if fits else below or whole, self.to_write(target), *args, **kwargs)
 
     def _look(self, real: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> Any:
         return real(path if kwargs.get("dir_fd") is not None else self._found(path), *args, **kwargs)

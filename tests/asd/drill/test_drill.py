@@ -13,7 +13,7 @@ from asd.drill import REFUSED, TrainingPlan
 from asd.drill.conclusions import HELD, NOT_HELD, compare_cost, judge
 from asd.drill.trainings import Trained, command_of
 
-BOOTSTRAP = Path(__file__).parents[3] / "asd" / "bootstrap"
+PATHS = "{0}/asd/bootstrap:{0}".format(Path(__file__).parents[3])
 
 
 def run(code, tmp_path, redirects=True):
@@ -24,7 +24,7 @@ def run(code, tmp_path, redirects=True):
         each.mkdir(parents=True)
     (where / "old").write_text("1")
     (where / "old").chmod(0o640)
-    environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(BOOTSTRAP)}
+    environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": PATHS}
     return where, subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=where, env=environ, capture_output=True, text=True, check=False
     )
@@ -40,6 +40,8 @@ USES = {
     "without old files": "os.rename('old', 'a'); os.remove('a'); assert not os.listdir(); open('old', 'x').write('3')",
     "an older folder": "os.makedirs('.', exist_ok=True); os.chmod('.', 0o700); p.Path().mkdir(exist_ok=True)",
     "another folder": "os.mkdir('o'); os.chdir('o'); open('q', 'w'); assert os.listdir() == ['q']",
+    "a link to come": "os.symlink(os.path.abspath('b'), 'c'); open('b', 'w'); open('c', 'a').write('1')",
+    "a link to a copy": "open('old', 'w'); os.symlink('old', 'c'); open('c', 'w'); assert os.readlink('c') == 'old'",
     "temporary": "[tempfile.NamedTemporaryFile(dir=each).write(b'7') for each in (None, '.')]",
 }
 
@@ -53,7 +55,10 @@ def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
     assert (old.name, old.read_text(), oct(old.stat().st_mode)) == ("old", "1", "0o100640")
 
 
-@pytest.mark.parametrize("code", ["os.link('old', 'b')", "sqlite3.connect('b')"])
+LINKS = ("os.symlink('old', 'b')", "os.symlink(os.getcwd(), 'b'); open('b/old', 'w')")
+
+
+@pytest.mark.parametrize("code", ["os.link('old', 'b')", "sqlite3.connect('b')", *LINKS])
 @pytest.mark.parametrize("redirects", [True, False, None])
 def test_what_cannot_be_redirected_is_refused_unless_that_is_allowed(code, redirects, tmp_path):
     where, done = run("import os, sqlite3; " + code, tmp_path, redirects)
