@@ -2,10 +2,14 @@
 
 import atexit
 import contextlib
+import inspect
 import json
+import os
 import resource
+import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,12 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.communication import GlobalComm, get_rank
 from mindspore.train import Callback, Model
 
+from asd.config import Config
 from asd.drill import TrainingPlan
 from asd.errors import ConfigError
 from asd.injection import Fault
 from asd.operators.drill.inject import FaultInjector
+from asd.operators.gate.slots import table
 from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.monitor.training_watch import TrainingWatch
 from asd.operators.private import patches
@@ -29,10 +35,12 @@ from asd.operators.private.names import find
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.sensors.optimizer_state import FLOATS
 from asd.operators.sensors.optimizers import updates_of
+from asd.operators.start import autostart
 from asd.operators.start.unwatched import OPTIMIZERS
 from asd.rundir.disk import write_whole
 
 _GROUP = "drill"
+_LINGERS = 30.0  # seconds that threads and processes of the training may take after its last step
 _SAMPLES = 4096  # numbers of all weights, by which two runs are compared where their bits differ
 
 
@@ -45,10 +53,10 @@ class TrainingFollower:
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
-        self._inside = 0
+        self._inside, self._process = 0, os.getpid()
         self._began, self._last = time.perf_counter(), 0.0
         self._trained: list[nn.Cell] = []
-        self._place = ""  # where steps end: the first place that was seen
+        self._place = ""  # where steps end: the first place that was seen, but for a monitor in a loop
         self._losses: list[float | None] = []
         self._steps, self._first = 0, 0.0
         self._seconds: list[float] = []
@@ -56,14 +64,17 @@ class TrainingFollower:
 
     def begin(self) -> None:
         """Puts hooks around every place where a step may end."""
-        patches.wrap(Model, "train", self._around_train, _GROUP)
+        for name in ("train", "fit"):
+            patches.wrap(Model, name, partial(self._around_train, inspect.signature(getattr(Model, name))), _GROUP)
         for kind in filter(None, (nn.TrainOneStepCell, find("AutoParallel"))):
             patches.wrap(kind, "__call__", partial(self._step_of, "cell"), _GROUP)
         for kind in OPTIMIZERS:
             patches.wrap(kind, "__init__", self._around_init, _GROUP)
             patches.wrap(kind, "__call__", partial(self._step_of, "optimizer"), _GROUP)
+        patches.wrap(autostart, "_judged", self._around_class, _GROUP)
         for kind in executors():
             patches.wrap(kind, "__call__", self._around_compiled, _GROUP)
+        patches.wrap(StepMonitor, "__init__", self._around_monitor, _GROUP)
         patches.wrap(StepMonitor, "step", self._around_judged, _GROUP)
         if self._plan.fault:
             self._injector = FaultInjector(Fault.parse(self._plan.fault))
@@ -87,13 +98,14 @@ class TrainingFollower:
             self._injector.end_update()
         return look(watch, *args)
 
-    def _around_train(
-        self, train: Any, model: Any, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kw: Any
-    ):
+    def _around_train(self, signature: inspect.Signature, train: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        callbacks = bound.arguments.get("callbacks")
         given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+        bound.arguments["callbacks"] = [*given, _StepEnds(self)]
         self._inside += 1
         try:
-            return train(model, epoch, train_dataset, [*given, _StepEnds(self)], *args, **kw)
+            return train(*bound.args, **bound.kwargs)
         finally:
             self._inside -= 1
 
@@ -102,16 +114,34 @@ class TrainingFollower:
         if not self._place:
             self._trained = [optimizer]
 
+    def _around_class(self, judged: Any, *args: Any) -> Any:
+        """Counts calls of an optimizer with a monitor of its own once they are judged, and refused ones too."""
+        kind = judged(*args)
+        patches.wrap(kind, "__call__", partial(self._step_of, "optimizer"), _GROUP)
+        return kind
+
+    def _around_monitor(self, init: Any, monitor: Any, config: Config | None = None, **kwargs: Any) -> None:
+        """Has a monitor with settings of its own detect and report as the drill wants it."""
+        if config is not None:
+            names = ("enable", "run_dir", "run", "on_anomaly")[: 4 if self._plan.fault else 3]
+            config = replace(config, **{name: getattr(Config.of_process(), name) for name in names})
+        init(monitor, config, **{**kwargs, "sinks": None})
+
     def _around_judged(self, judge: Any, monitor: Any, outputs: Any = None) -> Any:
+        """Counts a step of a loop once it is judged, and a refused one too, which no other place sees."""
         events = judge(monitor, outputs)
-        if not self._inside and self._place in ("", "monitor"):
+        if not self._inside and self._place != "callback":
+            if self._place not in ("", "monitor"):  # it has counted this step, without its loss
+                self._steps -= 1
+                self._losses.pop()
             self._place = "monitor"
             self.end_step(outputs)
         return events
 
     def _around_compiled(self, call: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Counts the call of a compiled function as a step, if it made an update."""
-        optimizers = [] if self._inside or self._place not in ("", "compiled") else self._trained[:1]
+        is_step = not self._inside and self._place in ("", "compiled") and not table().replaying
+        optimizers = self._trained[:1] if is_step else []
         before = list(map(updates_of, optimizers))
         outputs = call(graph, *args, **kwargs)
         if list(map(updates_of, optimizers)) > before:
@@ -120,15 +150,15 @@ class TrainingFollower:
         return outputs
 
     def _step_of(self, place: str, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        if self._inside or self._place not in ("", place):
-            return call(cell, *args, **kwargs)
-        self._inside += 1
+        is_step = not self._inside and self._place in ("", place) and not table().replaying
+        self._inside += is_step
         try:
             outputs = call(cell, *args, **kwargs)
         finally:
-            self._inside -= 1
-        self._place, self._trained = place, [cell]
-        self.end_step(outputs if place == "cell" else None)
+            self._inside -= is_step
+        if is_step:
+            self._place, self._trained = place, [cell]
+            self.end_step(outputs if place == "cell" else None)
         return outputs
 
     def watch(self, network: nn.Cell) -> None:
@@ -150,14 +180,19 @@ class TrainingFollower:
         self._steps += made
         if self._steps >= self._plan.steps:
             self.save(ended=True)
+            lingers = threading.Timer(_LINGERS, os._exit, (0,))
+            lingers.daemon = True
+            lingers.start()
             raise SystemExit(0)  # no `except Exception` of the training stops that
         if self._injector is not None and self._injector.where:
-            step, first = self._steps + 1, self._injector.fault.step
-            self._injector.begin_step(first if first in range(step, step + made) else step)
+            step, fault = self._steps + 1, self._injector.fault
+            if fault.step in range(step, step + made):  # it strikes from the first step of the call on
+                self._injector.fault = replace(fault, step=step)
+            self._injector.begin_step(step)
 
     def save(self, *, ended: bool = False) -> None:
-        """Writes the record of this rank, once; nothing if no step was seen."""
-        if not self._steps:
+        """Writes the record of this rank, once; nothing if no step was seen, or in a process that was forked."""
+        if not self._steps or os.getpid() != self._process:
             return
         atexit.unregister(self.save)
         rank = get_rank() if GlobalComm.INITED else 0

@@ -22,7 +22,7 @@ from asd.operators.gate.tap import InsertGradientOf, hidden
 from asd.operators.private.mixed_precision import CheckCell
 
 _CALLS = 4096  # after which the chances of calls repeat themselves
-_TYPES = {ms.float16: np.float16, ms.bfloat16: np.float16, ms.float32: np.float32, ms.float64: np.float64}
+_TYPES = {ms.float16: np.float16, ms.bfloat16: np.float32, ms.float32: np.float32, ms.float64: np.float64}
 _LAYOUTS = {ms.float16: (10, 15, 15), ms.bfloat16: (7, 127, 15), ms.float32: (23, 127, 31), ms.float64: (52, 1023, 63)}
 """Bits of the mantissa, bias of the exponent, and the bit of the sign."""
 _TOLD = (2, 4)
