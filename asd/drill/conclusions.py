@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 from typing import Any
 
-from asd.drill.trainings import Trained
+from asd.drill.trainings import HUNG, Trained
 from asd.verdict import Level
 
 HELD, NOT_HELD, SHOWN, NOT_TRIED = "held", "did not hold", "shown", "not tried"
@@ -29,7 +29,7 @@ OUTCOMES = {
     "not struck": "the training has no such tensor, the fault changed no number, or one call made all steps (pass more "
     "--steps than a call with sunk data makes)",
     "out of time": "the training did not end within --minutes",
-    "failed": "the training ended with an error, whose last lines are below: send the JSON",
+    "failed": "the training hung or ended with an error, whose last lines are below: send the JSON",
 }
 """Meanings of the outcomes."""
 
@@ -57,8 +57,8 @@ class DrillPart:
 
 def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained], *, in_place: bool) -> DrillPart:
     """Compares losses and weights of trainings without detection and with it; `in_place` if they keep their files."""
-    part, bare = DrillPart(), [each for each in all_bare if each.ended or each.code == 0]
-    watched = [each for each in all_watched if each.ended or (each.code == 0 and each.records)]
+    part, bare = DrillPart(), [each for each in all_bare if each.code == 0 and each.records]
+    watched = [each for each in all_watched if each.code == 0 and each.records]
     if len(bare) < 2 or not watched:
         part.said.append("too few trainings ended within --minutes, or under detection")
         return part
@@ -66,7 +66,11 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained],
     with_it = [min(_distance(each, other) for other in bare) for each in watched]
     part.numbers |= {"apart_without": max(apart), "apart_with": max(with_it), "trainings": len(bare) + len(watched)}
     losses, seeded = bare[0].records[0]["losses"], all(each.records[0]["seeded"] for each in bare)
-    compared = "losses and weights" if any(each is not None for each in losses) else "weights"
+    compared = " and ".join(["losses"] * (set(losses) != {None}) + ["weights"] * bool(bare[0].records[0]["sample"]))
+    if not compared:
+        part.state = SHOWN
+        part.said.append("nothing can be compared: no weights are known, and no losses (pass them to StepMonitor.step)")
+        return part
     if max(apart) == 0:
         same = max(with_it) == 0
         part.said.append(
@@ -149,14 +153,16 @@ def _distance(one: Trained, other: Trained) -> float:
     """Returns how far two trainings are apart: 0 where all bits are equal, else relative, at least the least number."""
     farthest = 0.0
     for a, b in zip(one.records, other.records, strict=False):
-        if a["losses"] == b["losses"] and a["hash"] == b["hash"]:
+        pairs = (zip(a[name], b[name], strict=False) for name in ("losses", "sample"))
+        losses, sample = ([pair for pair in each if None not in pair] for each in pairs)
+        if a["hash"] == b["hash"] and all(x == y for x, y in losses):
             continue
         apart = 2.0**-149
-        for name in ("losses", "sample"):
-            known = [(x, y) for x, y in zip(a[name], b[name], strict=False) if x is not None and y is not None]
+        for known in (losses, sample):
             size = sum(x * x for x, _ in known) or 1.0
-            apart = max(apart, (sum((x - y) ** 2 for x, y in known) / size) ** 0.5)
-        farthest = max(farthest, apart if isfinite(apart) else inf)
+            far = (sum((x - y) ** 2 for x, y in known) / size) ** 0.5
+            apart = max(apart, far) if isfinite(far) else inf
+        farthest = max(farthest, apart)
     return farthest if len(one.records) == len(other.records) else inf
 
 
@@ -176,7 +182,7 @@ def judge(trained: Trained, healthy: Sequence[Trained], noise: float) -> list[st
     struck = [each for record in trained.records for each in record["struck"] if each["elements"]]
     step, where = (struck[0]["step"], struck[0]["where"]) if struck else (inf, "")
     found = [event for level in (Level.ERROR, Level.WARNING) for event in trained.of(level) if event.step >= step]
-    if not struck or not (trained.ended or found):  # what was reported may end a training by its own checks
+    if not struck or trained.code == HUNG or not (trained.ended or found):  # an event may end it
         outcome = "not struck" if trained.ended else "out of time" if trained.code is None else "failed"
         return ["no" if trained.code in (0, None) else f"code {trained.code}", *["-"] * 6, outcome]
     own = [event for event in found if event.step == step]

@@ -30,7 +30,7 @@ from asd.drill.conclusions import (
     count_alarms,
     judge,
 )
-from asd.drill.trainings import DrillJob, Trained, Trainings, running, wait
+from asd.drill.trainings import HUNG, DrillJob, Trained, Trainings, running, wait
 from asd.drill.writes import files_of
 from asd.errors import ConfigError, StateError
 from asd.event import Event
@@ -134,8 +134,8 @@ class Drill:
             )
         if not first.records:
             unseen = "made no step that can be seen (a script must pass its environment on)"
-            what = unseen if first.code == 0 else f"fails by itself, with code {first.code}"
-            raise StateError(f"the training {what}; its last lines:{last}")
+            fails = f"fails by itself, with code {first.code}, or as its files are redirected (see --allow-writes)"
+            raise StateError(f"the training {unseen if first.code == 0 else fails}; its last lines:{last}")
         if not first.ended and first.code != 0:
             made = min(record["steps"] for record in first.records)
             raise StateError(f"the training fails by itself after step {made}, with code {first.code}:{last}")
@@ -188,13 +188,15 @@ class Drill:
         self._tell("the training under detection")
         part, trained = self.parts["fits"], self._train("1")
         self.watched.append(trained)
-        if trained.code is None:
+        resumes = trained.code == 0 and not self.job.redirects  # from files of the training before
+        if trained.code is None or (resumes and not trained.records):
             part.state = NOT_TRIED if part.state == HELD else part.state
-            part.advice = part.advice or _MORE
+            part.advice = part.advice or ("It made no step: have it begin anew each time." if resumes else _MORE)
             return
-        if not trained.ended and not trained.of(Level.ERROR):
+        if not (trained.ended or resumes or trained.of(Level.ERROR)):
             part.state, part.private = NOT_HELD, trained.tail
-            part.said.append(f"the training ends with code {trained.code} under detection, and with 0 without")
+            how = "hangs" if trained.code == HUNG else f"ends with code {trained.code}"
+            part.said.append(f"the training {how} under detection, and ends with 0 without")
             part.advice = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
             return
         found = trained.statuses[0].get("protections", {}) if trained.statuses else {}
@@ -295,14 +297,15 @@ class Way:
 
     def conclude(self, part: DrillPart, trained: Trained) -> None:
         """Waits for a decision, and notes it."""
-        from urllib.request import urlopen
+        from urllib.request import ProxyHandler, build_opener
 
-        anomalies = trained.of(Level.ERROR)
+        node = Config.of_process().name_of_node()
+        anomalies = [each for each in trained.of(Level.ERROR) if each.host == node]
         if not anomalies:
-            part.said.append("the fault made no first-level event, so there was none to follow")
+            part.said.append("the fault made no first-level event on this node, so there was none to follow")
             return
-        metrics = ""
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
+        metrics, reach = "", build_opener(ProxyHandler({})).open
+        with suppress(OSError), reach(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
             metrics = answer.read().decode()
         counted = any(
             line.startswith("asd_anomalies_total") and not line.endswith(" 0.0") for line in metrics.splitlines()

@@ -10,10 +10,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 from asd.drill import REFUSED, VARIABLE, TrainingPlan
 from asd.errors import ConfigError
@@ -21,7 +24,8 @@ from asd.event import Event
 from asd.supervisor.processes import find_launcher, free_port, kept, resolve
 from asd.verdict import Level
 
-_MOST_LINES, _TAIL = 16, 65536
+HUNG = 124  # exit code, as of `timeout`, of a training that took far longer than the longest before it
+_MOST_LINES, _TAIL, _PATIENCE = 16, 65536, 60.0
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -54,7 +58,7 @@ class Trained:
     """Result of one training.
 
     Attributes:
-        code: Exit code; None if it had to be killed, as its time was over.
+        code: Exit code, or `HUNG`; None if it had to be killed, as its time was over.
         records: Records by `asd.operators.drill.child`, one for each rank, in their order.
         events: Events, by time.
         statuses: Status of each rank, as JSON.
@@ -132,18 +136,20 @@ class Trainings:
             "LOCAL_DEFAULT_PATH": str(folder / "mindformers"),
             "OM_MODULES_CACHE": str(folder / "modules"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "WANDB_MODE": "disabled",
         }
         program = Path(self._job.command[0])
         if program.name.startswith(("python", "msrun")):  # the launcher starts a Python by its name
             settings["PATH"] = f"{program.parent}{os.pathsep}{self._job.environ.get('PATH', os.defpath)}"
         if fault:
             settings |= {"ASD_ON_ANOMALY": "skip"}
-        began = time.monotonic()
+        began, most = time.monotonic(), _PATIENCE + 5 * self._longest if self._longest else inf
         with log.open("wb") as output, running(self._job.command, {**self._job.environ, **settings}, output) as process:
             if follow is not None:
                 follow(run_dir)
-            code = wait(process, self.seconds_left())
-        self._longest = max(self._longest, time.monotonic() - began)
+            code = wait(process, min(most, self.seconds_left()))
+        code = HUNG if code is None and self.has_time(0) else code
+        self._longest = max(self._longest, time.monotonic() - began if code != HUNG else 0)
         workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
         tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
         records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
@@ -182,6 +188,11 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
         yield process
     finally:
         if process.poll() is None:
+            with suppress(psutil.Error):  # first the launcher: srun ends its ranks on other machines
+                children = psutil.Process(process.pid).children()
+                for each in children:
+                    each.terminate()
+                psutil.wait_procs(children, 10)
             process.terminate()
             try:
                 process.wait(15)

@@ -33,6 +33,7 @@ def start(tmp_path, *options, mode="graph"):
     (tmp_path / "train.py").write_text(PROGRAM)
     words = [sys.executable, "-m", "asd", "drill", *options, "--", sys.executable, "train.py", mode]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_"))}
+    environ["http_proxy"] = "http://127.0.0.1:9"  # which must not be asked for what is on this machine
     return subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -51,7 +52,7 @@ def test_a_plain_training_goes_through_all_parts_and_keeps_its_folder(mode, tmp_
     assert not any(each in out for each in (str(tmp_path), os.uname().nodename, "kept"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing(number, tmp_path):
     with start(tmp_path) as process:
         while not list(tmp_path.glob("asd_drill/.work-*/1/log")):

@@ -95,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
     job = DrillJob(command, environ, out, args.minutes, args.steps, args.faults, args.pairs, not args.allow_writes)
     drill = Drill(job, events_of, tell)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    is_heard = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # which nohup has it be
+    for each in (signal.SIGTERM, signal.SIGHUP)[: 1 + is_heard]:
+        signal.signal(each, signal.default_int_handler)
     try:
         drill.run()
     except BaseException:

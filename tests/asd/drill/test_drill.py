@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+import time
 from math import nan
 from pathlib import Path
 
 import pytest
 
 from asd.cli import main
-from asd.drill import REFUSED, TrainingPlan
-from asd.drill.conclusions import HELD, NOT_HELD, compare_cost, judge
-from asd.drill.trainings import Trained, command_of
+from asd.drill import REFUSED, TrainingPlan, trainings
+from asd.drill.conclusions import HELD, NOT_HELD, NOT_TRIED, SHOWN, DrillPart, compare_cost, judge
+from asd.drill.job import Drill, Way
+from asd.drill.trainings import DrillJob, Trained, command_of
+from tests.support.events import event_maker
 
 PATHS = "{0}/asd/bootstrap:{0}".format(Path(__file__).parents[3])
 
@@ -37,11 +40,11 @@ USES = {
     "beside old files": "open('a', 'w'); assert sorted(os.listdir()) == sorted(glob.glob('*')) == ['a', 'old']",
     "paths": "f = p.Path('e'); f.write_text('5'); f.rename('g'); assert not f.exists() and open('g').read() == '5'",
     "a copy, a link": "shutil.copy2('old', 'b'); os.symlink('b', 'c'); shutil.copy2('c', 'd'); os.truncate('d', 0)",
+    "a link to come": "os.symlink(os.path.abspath('b'), 'c'); open('b', 'w'); open('c', 'a').write('1')",
+    "a link to a copy": "open('old', 'w'); os.symlink('old', 'c'); open('c', 'w'); assert os.readlink('c') == 'old'",
     "without old files": "os.rename('old', 'a'); os.remove('a'); assert not os.listdir(); open('old', 'x').write('3')",
     "an older folder": "os.makedirs('.', exist_ok=True); os.chmod('.', 0o700); p.Path().mkdir(exist_ok=True)",
     "another folder": "os.mkdir('o'); os.chdir('o'); open('q', 'w'); assert os.listdir() == ['q']",
-    "a link to come": "os.symlink(os.path.abspath('b'), 'c'); open('b', 'w'); open('c', 'a').write('1')",
-    "a link to a copy": "open('old', 'w'); os.symlink('old', 'c'); open('c', 'w'); assert os.readlink('c') == 'old'",
     "temporary": "[tempfile.NamedTemporaryFile(dir=each).write(b'7') for each in (None, '.')]",
 }
 
@@ -83,13 +86,16 @@ def test_a_training_that_fails_by_itself_is_told_from_a_drill_that_did_and_leave
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("noise", "outcome"), [(0.0, "missed"), (1e9, "without effect"), (nan, "unseen")])
-def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known(noise, outcome):
+HARMS = ((0.0, 2.0, "missed"), (1e9, 2.0, "without effect"), (nan, 2.0, "unseen"), (1e9, nan, "missed"))
+
+
+@pytest.mark.parametrize(("noise", "loss", "outcome"), HARMS)
+def test_without_a_seed_the_harm_of_an_unseen_fault_is_not_known_and_nan_is_harm(noise, loss, outcome):
     def trained(loss, **struck):
         record = {"ended": True, "losses": [loss], "hash": loss, "sample": [], "struck": [struck]}
         return Trained(0, [record], [], [], [])
 
-    assert judge(trained(2.0, elements=1, step=5, where="w"), [trained(1.0)], noise)[-1] == outcome
+    assert judge(trained(loss, elements=1, step=5, where="w"), [trained(1.0)], noise)[-1] == outcome
 
 
 @pytest.mark.parametrize(("seconds", "state"), [((0.2, 0.22, 0.23), NOT_HELD), ((0.2, 0.202, 0.23), HELD)])
@@ -97,6 +103,50 @@ def test_the_middle_of_all_pairs_is_compared_with_the_aim(seconds, state):
     records = [{"device": "Ascend", "seconds": [each], "first": 1, "memory": 1} for each in (0.2, *seconds)]
     bare, *watched = (Trained(0, [record], [], [], []) for record in records)
     assert compare_cost([bare] * 3, watched).state == state
+
+
+RECORDED = """
+import json, os, pathlib, sys, time
+record = {"rank": 0, "ended": True, "steps": 8, "place": "cell", "mode": "pynative", "device": "CPU", "seeded": True}
+record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1.0] * 8, "seconds": [0.1], "struck": []}
+"""
+WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
+BARE, RESUMES = "os.environ['NPU_ASD_ENABLE'] == '0'", "(sys.exit() if os.path.exists('a') else open('a', 'x'))"
+SAYS = {
+    "hangs": ("time.sleep(600 * int(os.environ['NPU_ASD_ENABLE']))", "fits", NOT_HELD, "hangs under detection"),
+    "resumes bare": (f"{BARE} and {RESUMES}", "same", NOT_TRIED, "too few trainings"),
+    "resumes": (RESUMES, "fits", NOT_TRIED, "anew each time"),
+    "knows nothing": ("record |= {'losses': [None] * 8, 'sample': []}", "same", SHOWN, "nothing can be compared"),
+}
+
+
+@pytest.mark.parametrize(("code", "name", "state", "words"), SAYS.values(), ids=SAYS)
+def test_a_part_says_why_it_did_not_hold_or_could_not_be_tried(code, name, state, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trainings, "_PATIENCE", 1.0)
+    monkeypatch.setattr(Drill, "_self_test", lambda self, *_: setattr(self.parts["fits"], "state", HELD))
+    command = [sys.executable, "-c", f"{RECORDED}{code}\n{WROTE}"]
+    drill = Drill(DrillJob(command, os.environ, tmp_path, 9, 8, 0, 2, redirects=False), lambda _: [], lambda _: None)
+    drill.run()
+    part = drill.parts[name]
+    assert part.state == state
+    assert words in f"{part.said}{part.advice}"
+
+
+def test_an_event_of_another_node_is_not_followed_on_this_one(tmp_path):
+    part, event = DrillPart(), event_maker(host="another")()
+    Way(tmp_path, os.environ).conclude(part, Trained(0, [], [event], [], []))
+    assert part.state == NOT_TRIED
+
+
+def test_a_launcher_may_end_its_ranks_before_it_is_killed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    waits = "signal.pthread_sigmask(0, [15]); open('begun', 'x'); signal.sigwait([15]); open('told', 'x')"
+    words = [sys.executable, "-c", f"import signal; {waits}"]
+    with trainings.running(words, os.environ, subprocess.DEVNULL):
+        while not Path("begun").exists():
+            time.sleep(0.01)
+    assert Path("told").exists()
 
 
 def test_ranks_are_started_by_the_launcher(tmp_path):
