@@ -26,7 +26,7 @@ from asd.verdict import Level
 
 HUNG = 124  # exit code, as of `timeout`, of a training that took far longer than the longest before it
 _MOST_LINES, _TAIL, _PATIENCE = 16, 65536, 60.0
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DrillJob(NamedTuple):
@@ -169,7 +169,8 @@ class Trainings:
 def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
     late: list[int] = []  # an interrupt within Popen would leave a process running
-    handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in _INTERRUPTS}
+    heard = [each for each in _INTERRUPTS if signal.getsignal(each) is not signal.SIG_IGN]
+    handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in heard}
     try:
         process = subprocess.Popen(
             kept(words),
@@ -189,8 +190,7 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
     finally:
         if process.poll() is None:
             with suppress(psutil.Error):  # first the launcher: srun ends its ranks on other machines
-                children = psutil.Process(process.pid).children()
-                for each in children:
+                for each in (children := psutil.Process(process.pid).children()):
                     each.terminate()
                 psutil.wait_procs(children, 10)
             process.terminate()
