@@ -40,9 +40,9 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 1954, 1900),
     Room("asd/dumps", ("asd/dumps",), 4768, 5000),
     Room("asd/cli", ("asd/cli",), 2757, 2800),
-    Room("operators", ("operators",), 7350, 7000),
-    Room("operators/rerun and the like", RERUN, 3625, 3600),
-    Room("drills", DRILL, 2010, 1200),
+    Room("operators", ("operators",), 7380, 7000),
+    Room("operators/rerun and the like", RERUN, 3660, 3600),
+    Room("drills", DRILL, 2100, 1200),
     Room("operators/debugger, ptdbg", ("operators/debugger", "operators/ptdbg.py"), 2929, 3000),
     Room(
         "exporters of files",
@@ -51,7 +51,7 @@ ROOMS = (
         2600,
     ),
     Room("exporters of the network", ("exporters",), 3776, 4200),
-    Room("tests", ("tests",), 38009, 36000),
+    Room("tests", ("tests",), 38760, 36000),
     Room("benchmarks", ("benchmarks",), 5425, 5500),
 )
 NO_SOURCE = ("tests", "benchmarks")
