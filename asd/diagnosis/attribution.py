@@ -25,6 +25,7 @@ class Attribution(NamedTuple):
     reason: str  # reason of the result, in a few words
     # whether the value came from several ranks, as a mean does; without an origin no device is named then
     shared: bool = False
+    compared: bool = True  # whether replicas of the origin were right
 
     @property
     def names_nobody(self) -> bool:

@@ -187,7 +187,7 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
     followers = tuple(rank for rank in ranks if rank != chosen[0])
     before = ", and broke its limit before the others" if followers else ""
     reason = f"rank {chosen[0]} broke its limit at {report.checkpoint}; {_distance(report.distance)}{before}"
-    return Attribution(chosen[0], report.checkpoint, followers, reason)
+    return Attribution(chosen[0], report.checkpoint, followers, reason, compared=not math.isnan(report.distance))
 
 
 def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> tuple[list[int], str]:

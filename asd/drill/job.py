@@ -106,6 +106,7 @@ class Drill:
                 self.bare.append(self._train("0"))
                 if is_spare:
                     self.watched.append(self._train("1"))
+                    self._fails(self.watched[-1])
             self.parts["same"] = compare_numbers(self.bare, self.watched, in_place=not self.job.redirects)
             self.parts["cost"] = compare_cost(self.bare, self.watched)
             self._finds()
@@ -193,11 +194,7 @@ class Drill:
             part.state = NOT_TRIED if part.state == HELD else part.state
             part.advice = part.advice or ("It made no step: have it begin anew each time." if resumes else _MORE)
             return
-        if not (trained.ended or resumes or trained.of(Level.ERROR)):
-            part.state, part.private = NOT_HELD, trained.tail
-            how = "hangs" if trained.code == HUNG else f"ends with code {trained.code}"
-            part.said.append(f"the training {how} under detection, and ends with 0 without")
-            part.advice = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
+        if self._fails(trained):
             return
         found = trained.statuses[0].get("protections", {}) if trained.statuses else {}
         places, missing = found.get("places", {}), found.get("missing", {})
@@ -212,6 +209,17 @@ class Drill:
         record = trained.records[0] if trained.records else self.bare[0].records[0]
         part.numbers |= {name: record[name] for name in ("mode", "device", "place")}
         part.numbers |= {"ranks": len(self.bare[0].records), "steps": self._trainings.steps}
+
+    def _fails(self, trained: Trained) -> bool:
+        """Returns whether a training fails under detection, as "fits" then says."""
+        resumes = trained.code == 0 and not self.job.redirects
+        if trained.code is None or trained.ended or resumes or trained.of(Level.ERROR):
+            return False
+        part, how = self.parts["fits"], "hangs" if trained.code == HUNG else f"ends with code {trained.code}"
+        part.state, part.private = NOT_HELD, trained.tail
+        part.said.append(f"the training {how} under detection, and ends with 0 without")
+        part.advice = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
+        return True
 
     def _finds(self) -> None:
         part, healthy = self.parts["finds"], [each for each in self.watched if each.ended]

@@ -57,8 +57,8 @@ class Reports:
         """
         verdict, feature, broken = judged
         kind, reason, nobody = "anomaly", verdict.reason, False
-        if attribution is not None and attribution.origin is not None:
-            cause = ""  # else all ranks would have it
+        if attribution is not None and attribution.origin is not None and attribution.compared:
+            cause = ""  # else its replicas would have it
         if verdict.level is Level.ERROR and attribution is not None:
             nobody = attribution.names_nobody
             kind = kind if attribution.origin in (None, self._origin.rank) else "follower"

@@ -108,8 +108,10 @@ class Adaptive(Rule):
         if value == 0.0:
             finding = self._judge_low(value)
             self._zeros += 1
-            if finding is None:
-                self._end_high()
+            if finding is None and self._high:
+                self._errors = self._high = 0
+                self._margin.add(self._held)
+                self._held = -inf
         else:
             finding = self._judge(value, limit)
             self._learn(log2(value), finding)
@@ -248,7 +250,9 @@ class Adaptive(Rule):
             self._held = max(self._held, x - self._trace.ceiling)
             return
         else:
-            self._end_high()
+            self._errors = self._high = 0
+            self._margin.add(self._held)
+            self._held = -inf
             if self._is_noise and x >= self._noise:
                 self._trace = Trace()  # a gradient at last
             elif self._trace.n >= FIRST:
@@ -256,12 +260,6 @@ class Adaptive(Rule):
         self._trace.learn(x)
         if not self._shared:
             self._margin.refit()
-
-    def _end_high(self) -> None:
-        """Ends the values above the margin, if any: a healthy one followed."""
-        self._errors = self._high = 0
-        self._margin.add(self._held)
-        self._held = -inf
 
 
 def _power(bits: float) -> float:

@@ -43,10 +43,6 @@ class Gate:
         self.before_update: weakref.WeakMethod[Callable[[], bool | None]] | None = None
         self._monitor: weakref.ref[object] | None = None
 
-    def __deepcopy__(self, memo: Any) -> "Gate":
-        """Returns itself: a copy of an optimizer is guarded where the optimizer is."""
-        return self
-
     def serve(self, monitor: object) -> None:
         """Binds the gate to `monitor` and marks its training as running."""
         self._monitor, self.active = weakref.ref(monitor), True

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
 from mindspore.experimental import optim as experimental
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.parallel.auto_parallel import AutoParallel
@@ -175,7 +175,9 @@ class RepeatableStep:
             self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
             self._leave_what_was_written(self._before[0])
             self._updates_before[:] = [[], self._updates_elsewhere()]
-            counts = [P.Reshape()(P.Cast()(each, ms.float32) + 0.0, (-1,)) for each in self._counters]
+            counts: list[Tensor] = []
+            for each in self._counters:
+                counts.append(P.Reshape()(P.Cast()(each, ms.float32) + 0.0, (-1,)))
             if counts:
                 self._slots.carry(P.Concat()(counts) if len(counts) > 1 else counts[0], self._take_count)
             self._moving_before = [to_host(parameter) for parameter in self._moving]

@@ -140,7 +140,8 @@ class Rerun(Part):
 
         Only for the first run since one was judged, as it is unknown which of several would be re-run.
         """
-        self.audit.drop(is_first=is_first)
+        if self.audit.first is not None:
+            self.audit.drop(is_first=is_first)
         is_due = is_first and self.audit.is_due(self.again, step)
         if self.again is not None:
             self._keep(self.again, step, audits=is_due, arms=is_first)
@@ -150,7 +151,11 @@ class Rerun(Part):
     def _keep(self, again: RepeatableStep, step: Step, *, audits: bool, arms: bool) -> None:
         is_new = again.step is None
         obstacle = (again.obstacle_to_next() or self._compile(again)) if audits and not is_new else ""
+        was_known = again.is_repeatable is not None
         again.remember(step)
+        if again.is_repeatable is False and not was_known:
+            self.report_protection(after_first_step=True)
+            self.monitor.tell_protections()
         self._note("remember")
         if audits:
             self.audit.make(again, again.obstacle_before() if is_new else obstacle, self._weights)

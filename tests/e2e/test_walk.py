@@ -45,4 +45,5 @@ def test_a_step_calls_few_functions_in_few_files(mode, tmp_path):
 def test_an_event_goes_through_few_functions_in_few_files_until_its_device_is_isolated():
     done = subprocess.run([sys.executable, str(WALK), "--mode", "handler"], capture_output=True, text=True, timeout=600)
     found = re.match(r"handler, from a log to an isolation: (\d+) files, (\d+) functions", done.stdout)
-    assert (int(found[1]) <= 26, int(found[2]) <= 236) == (True, True), done.stdout + done.stderr
+    # Two files more than there were, and a function less: what many files did is done by functions of two.
+    assert (int(found[1]) <= 28, int(found[2]) <= 235) == (True, True), done.stdout + done.stderr

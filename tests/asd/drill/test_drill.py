@@ -112,8 +112,10 @@ record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1
 """
 WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
 BARE, RESUMES = "os.environ['NPU_ASD_ENABLE'] == '0'", "(sys.exit() if os.path.exists('a') else open('a', 'x'))"
+FAILS_AGAIN = "(sys.exit(1) if os.path.exists('b') else open('b', 'x'))"
 SAYS = {
     "hangs": ("time.sleep(600 * int(os.environ['NPU_ASD_ENABLE']))", "fits", NOT_HELD, "hangs under detection"),
+    "fails later": (f"{BARE} or {FAILS_AGAIN}", "fits", NOT_HELD, "ends with code 1 under detection"),
     "resumes bare": (f"{BARE} and {RESUMES}", "same", NOT_TRIED, "too few trainings"),
     "resumes": (RESUMES, "fits", NOT_TRIED, "anew each time"),
     "knows nothing": ("record |= {'losses': [None] * 8, 'sample': []}", "same", SHOWN, "nothing can be compared"),

@@ -67,16 +67,17 @@ def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
 
 
 @pytest.mark.parametrize(
-    ("bits", "origin", "found"),
+    ("bits", "compared", "found"),
     [
         *((bits, None, ("divergence", "unknown", -1)) for bits in (3, 2, 5)),
-        (3, 0, ("", "Ascend:3", 0)),  # the others would have it too
+        (3, False, ("divergence", "unknown", -1)),
+        (3, True, ("", "Ascend:3", 0)),  # its replicas would have it too
     ],
 )
-def test_a_training_that_diverges_is_said_to_and_no_device_is_named_unless_one_rank_alone_does(bits, origin, found):
+def test_a_training_that_diverges_is_said_to_and_no_device_is_named_unless_one_rank_alone_does(bits, compared, found):
     monitor = watched()
     rate = {name: 2.0 ** (bits + place) for place, name in enumerate(PLACES)}
-    whose = None if origin is None else Attribution(origin, "norm", (), "rank 0 broke its limit")
+    whose = None if compared is None else Attribution(0, "norm", (), "rank 0 broke its limit", compared=compared)
     told = [judged(monitor, 41 + n, {k: f**n for k, f in rate.items()}, attribution=whose) for n in range(4)]
     first = [event for events in told for event in events if event.level is Level.ERROR]
     assert {(event.cause, event.device, event.rank) for event in first} == {found}

@@ -1,6 +1,5 @@
 """A guarded optimizer applies every good update bit for bit and nothing of a bad one."""
 
-import copy
 import gc
 import math
 
@@ -55,15 +54,6 @@ class Training:
 
     def state(self):
         return state_of(self.net, self.optimizer)
-
-
-def test_an_optimizer_is_copied_with_its_guard():
-    training = Training(OPTIMIZERS["SGD"], "value_and_grad", guarded=False)
-    monitor = StepMonitor(Config(enable=1), sinks=[])
-    monitor.attach(training.net, training.optimizer)
-    training.step(1)
-    made = copy.deepcopy(training.optimizer)
-    assert made.asd_gate.gate is training.optimizer.asd_gate.gate
 
 
 def style_of(mode):

@@ -229,14 +229,15 @@ def own_loop(config, watch, bad=(BAD,)):
 
 
 @pytest.mark.parametrize(
-    ("action", "why"), [("skip", "not again"), pytest.param("stop", "not again", marks=SLOW), ("skip", "once already")]
+    ("action", "why"),
+    [("skip", "not again"), pytest.param("stop", "not again", marks=SLOW), ("skip", "already updated")],
 )
 def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(action, why):
     def watch(monitor, step):
         def once(x, y):
             if slots.table().replaying:
                 raise RuntimeError("not again")
-            if why == "once already":
+            if why == "already updated":
                 step(x, targets())
             return step(x, y)
 

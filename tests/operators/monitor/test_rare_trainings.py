@@ -71,6 +71,14 @@ def trained(kind, config=None, steps=16):
     return {"losses": np.array(losses), **values(cell.get_parameters())}, events, checks
 
 
+def test_a_loss_of_sparse_labels_has_gradients_that_are_checked(graph, tmp_path):
+    cell = nn.WithLossCell(nn.Dense(4, 4), nn.SoftmaxCrossEntropyWithLogits(sparse=True))
+    optimizer = nn.Momentum(cell.trainable_params(), 0.1, 0.9)
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[])
+    monitor.attach(cell, optimizer)
+    assert len(optimizer.asd_gate.sites) == 2
+
+
 @pytest.mark.parametrize("kind", quick(1, list(KINDS)))
 def test_a_compiled_training_of_a_rare_kind_is_checked_and_has_the_bits_of_one_without(kind, graph, tmp_path):
     found, events, checks = trained(kind, Config(enable=1, run_dir=str(tmp_path)))

@@ -97,6 +97,12 @@ def test_a_device_that_computes_float32_in_float16_is_tested_by_what_remains_and
     assert lacking == {test.name for test in TESTS if test.name.endswith(", float32") or test.name.startswith("Conv2D")}
 
 
+def test_a_device_whose_products_are_zero_does_not_compute_in_half_precision(monkeypatch, clean):
+    product = work.P.MatMul()
+    monkeypatch.setattr(work.P, "MatMul", lambda: lambda a, b: product(a, b) * 0)
+    assert not work.computes_in_half()
+
+
 @pytest.mark.parametrize(("kind", "least"), [("float32", 2**-23), ("float16", 2**-10)])
 def test_products_of_integers_show_the_last_bit_and_each_order_of_summation_is_right(kind, least, clean, random_sums):
     device = DeviceUnderTest(SIZES, blocks())
