@@ -23,9 +23,10 @@ CREATE TABLE device (
     UNIQUE (host, name, serial));
 
 -- One training step in which a device was at fault. It counts when it is not revoked and either settled or confirmed.
--- revoked is software, burst, withheld, or unheard: its replay came before it. unclear is whether no replay can tell
--- whose fault it was. event is the JSON of its first event, with columns for what decides. vouched is whether the job
--- is known to run on the host, by others than the host itself: 1 yes, -1 no, 0 where its hosts are not known.
+-- revoked is software, burst, withheld, spare: others are enough, or unheard: its replay came before it. unclear is
+-- whether no replay can tell whose fault it was. event is the JSON of its first event, with columns for what decides.
+-- vouched is whether the job is known to run on the host, by others than the host itself: 1 yes, -1 no, 0 where its
+-- hosts are not known.
 CREATE TABLE strike (
     n INTEGER PRIMARY KEY, device INTEGER NOT NULL, run TEXT NOT NULL, job TEXT NOT NULL, step INTEGER NOT NULL,
     time REAL NOT NULL, received REAL NOT NULL, due REAL NOT NULL, settled INTEGER NOT NULL,

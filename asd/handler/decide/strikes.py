@@ -48,6 +48,7 @@ many devices were at fault at once. `withheld`: many nodes report the same, but 
 
 _COOLDOWN_SECONDS = 300.0  # anomalies whose step is not known are one strike within it, as in the vendor's check
 _SPARE = 20  # strikes of a device that are kept beyond those that are needed
+_PEERS = 1000  # those of a device that are kept until they settle
 _HARDWARE_OF = "device IN (SELECT n FROM device WHERE host = ?)"
 _UNHEARD = "unheard"  # a strike is revoked as long as only its replay was reported
 _UNCLEAR = "unclear AND verdict = ''"
@@ -209,26 +210,30 @@ class Strikes:
         return True
 
     def _thin_out(self, device: int) -> None:
-        """Forgets strikes inside a long incident, and of too many strikes the revoked ones and the oldest."""
+        """Lets strikes inside a long incident, and the oldest of too many, count no more; forgets those that settled.
+
+        Until then they are peers of strikes of the same step in logs that are read later.
+        """
         db, update = self._store.db, "UPDATE strike SET incident = ? WHERE n = ?"
         for incident in incidents(self.standing(device)):
             if inner := incident.inner():
                 db.executemany(update, [(incident.strikes[0].incident, each.n) for each in incident.strikes])
-                db.executemany("DELETE FROM strike WHERE n = ?", [(each.n,) for each in inner])
-        db.execute(
-            "DELETE FROM strike WHERE device = :device AND n NOT IN "
-            "(SELECT n FROM strike WHERE device = :device ORDER BY revoked = '' DESC, n DESC LIMIT :kept)",
-            {"device": device, "kept": self._policy.strikes + _SPARE},
+                db.executemany("UPDATE strike SET revoked = 'spare' WHERE n = ?", [(each.n,) for each in inner])
+        beyond = (
+            "device = :device AND n NOT IN "
+            "(SELECT n FROM strike WHERE device = :device ORDER BY revoked = '' DESC, n DESC LIMIT :kept)"
         )
+        values = {"device": device, "kept": self._policy.strikes + _SPARE, "peers": _PEERS}
+        latest = "SELECT n FROM strike WHERE device = :device ORDER BY n DESC LIMIT 1 OFFSET :peers"
+        db.execute(f"DELETE FROM strike WHERE {beyond} AND (settled OR n <= ({latest}))", values)
+        db.execute(f"UPDATE strike SET revoked = 'spare' WHERE {beyond} AND revoked = ''", values)
 
     def _insert(self, report: EventReport, step: int, **more: object) -> None:
-        """Keeps a strike; those of the other devices are in the logs already where it is old."""
-        event, now, settle = report.event, report.now, self._policy.settle_seconds
-        text, old = event.to_json(), event.time <= now - settle - SKEW_SECONDS
+        event, now, text = report.event, report.now, report.event.to_json()
         self.written += len(text)
         more |= {name: getattr(event, name) for name in ("run", "rank", "rule", "checkpoint", "value")}
         more |= {name: getattr(report, name) for name in ("device", "job", "vouched")}
-        more |= {"time": event.time, "received": now, "due": now if old else now + settle}
+        more |= {"time": event.time, "received": now, "due": now + self._policy.settle_seconds}
         self._store.insert("strike", step=step, event=text, incident=event.incident or event.id, **more)
 
     def standing(self, device: int) -> list[Strike]:

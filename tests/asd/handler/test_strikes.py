@@ -27,13 +27,17 @@ def revoked(scene):
 def test_of_a_device_twenty_strikes_more_than_needed_are_kept(scene):
     for step in range(1, 151):
         tell(scene, step, at=step - 150)
+        scene.after(31.0)
     assert [row[0] for row in scene.rows("SELECT step FROM strike ORDER BY n")] == list(range(118, 151))
 
 
-@pytest.mark.parametrize(("ago", "wait"), [(0, 30), (60, 30), (89, 30), (90, 0), (500, 0)])
-def test_a_strike_waits_unless_those_of_the_other_ranks_must_be_there(scene, ago, wait):
-    tell(scene, 1, at=-ago)
-    assert scene.rows("SELECT due - received FROM strike") == [(wait,)]
+def test_a_backlog_of_bad_data_isolates_no_device(scene):
+    for first in (1, 101):  # logs are read in turns, while it ticks
+        for device in range(4):
+            for step in range(first, first + 100):
+                tell(scene, step, f"Ascend:{device}", at=60.0 * step - 20_000.0)
+            assert scene.after(1.0) == []
+    assert scene.after(31.0) == []
 
 
 def test_software_in_a_step_that_is_not_known_revokes_only_itself(scene):
