@@ -114,6 +114,7 @@ class FaultHandler:
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)
+            self.engine.hurries = not waits
             acted = self._carry_out(now)
             if self._leadership is not None and self.acts:
                 dry = self.policy.dry_run

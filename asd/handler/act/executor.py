@@ -70,7 +70,10 @@ class Executor:
         self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
         self._rests_until = 0.0
-        self._looked: dict[int, float] = {}  # when the scheduler was asked about an isolated device, by case
+        self._answered = False  # whether the last request was
+        self.hurries = False  # whether a scheduler that answers, however slowly, is given no rests
+        self._asked: dict[int, float] = {}  # when the scheduler was asked about an isolated device, by case
+        self._looked: dict[int, float] = {}  # when it answered
         self.failed_tries = 0  # number of requests that the scheduler did not carry out
 
     @property
@@ -81,8 +84,7 @@ class Executor:
     def nodes(self) -> Collection[str]:
         """Returns the nodes of the scheduler; none where it does not answer."""
         try:
-            with self._answering():
-                return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
+            return self._isolator.nodes()  # type: ignore[attr-defined, no-any-return]
         except Exception:  # it has no such method, or its scheduler does not answer
             return ()
 
@@ -103,13 +105,14 @@ class Executor:
 
     def _rests(self) -> bool:
         """Returns true while a slow scheduler is left alone."""
-        return time.monotonic() < self._rests_until
+        return time.monotonic() < self._rests_until and not (self.hurries and self._answered)
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
-        began = time.monotonic()
+        began, self._answered = time.monotonic(), False
         try:
             yield
+            self._answered = True
         finally:
             if (took := time.monotonic() - began) > _SLOW_SECONDS:
                 self._rests_until = began + 5 * took
@@ -175,7 +178,7 @@ class Executor:
         return held
 
     def _isolated(self, case: Case, now: float) -> Decision:
-        self._looked[case.n] = now
+        self._asked[case.n] = self._looked[case.n] = now
         done = {"attempts": 0, "next_try": 0.0, "error": "", "isolator": self._isolator.name}
         self._cases.move(case.n, "isolated", now, **done)
         reason = f"{case.named}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
@@ -227,16 +230,17 @@ class Executor:
         A device with a permanent fault since the look before may have it since it was released: it is isolated again.
         """
         decisions = []
-        for case in self._cases.in_state("isolated"):
-            looked = self._looked.get(case.n, now)
-            if self._rests() or 0 < now - looked < RECONCILE_SECONDS or case.isolator != self._isolator.name:
+        for case in sorted(self._cases.in_state("isolated"), key=lambda each: self._asked.get(each.n, 0.0)):
+            is_recent = 0 < now - self._asked.get(case.n, now) < RECONCILE_SECONDS
+            if self._rests() or is_recent or case.isolator != self._isolator.name:
                 continue
-            self._looked[case.n] = now
+            self._asked[case.n] = now
             try:
                 with self._answering():
                     held = self._isolator.held(case.named)
             except Exception:  # the next time tells
                 continue
+            looked, self._looked[case.n] = self._looked.get(case.n, now), now
             if held is not IsolationOwner.OURS:
                 with self._store.transaction():
                     since = "strike.verdict = 'persistent' AND received > ? AND cases.n = ? AND state = 'isolated'"

@@ -31,6 +31,18 @@ def test_a_slow_engine_is_waited_for_once_however_many_devices_there_are(tmp_pat
     time.sleep(0.3)
     scene.after(700.0)
     assert len(calls) == 2
+    scene.handler.tick(waits=False)  # nothing comes later, as with --once
+    assert (len(calls) > 20) == answers
+
+
+def test_a_slow_engine_is_asked_about_one_device_after_the_other(monkeypatch):
+    monkeypatch.setattr("asd.handler.act.executor._SLOW_SECONDS", 0.01)
+    scene, calls = breaker_scene(2), []
+    scene.engine.held = lambda device: (calls.append(device), time.sleep(0.02), IsolationOwner.OURS)[2]
+    for _ in range(2):
+        scene.after(700.0)
+        time.sleep(0.15)
+    assert len(set(calls)) == 2
 
 
 def test_a_failing_engine_is_tried_again_with_growing_pauses():
