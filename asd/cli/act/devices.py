@@ -162,7 +162,8 @@ def _row(each: DeviceRecord, *, replaced: bool) -> list[str]:
 def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
     name = f"{args.device} on {args.host}"
     if drop_verdict(store, number, time.time()):
-        return _answer(args, "dropped", f"{name}: its verdict was dropped, and it is not tried again.")
+        then = "it is not tried again; if the scheduler isolates it, release it there"
+        return _answer(args, "dropped", f"{name}: its verdict was dropped, and {then}.")
     case = Cases(store).open_case(number)
     why = "its isolation is not pending" if case is None else f"its case is {case.state}; `asd devices release` ends it"
     return _answer(args, "nothing", f"{name}: {why}.")

@@ -143,7 +143,6 @@ class _HandlerJob:
         self._log = IsolationLog(home)
         self._said: set[str] = set()
         self._stale = 0
-        self._ticked = time.monotonic()
         self._nothing_found = "it has not looked yet"
         self._state_problem = ""
         self.counts = HandlerCounts()
@@ -205,7 +204,7 @@ class _HandlerJob:
 
     def follow(self, stop: threading.Event) -> int:
         """Works until `stop` is set; returns 1 if it has a Lease and cannot work for a minute."""
-        worked = time.monotonic()
+        worked = self._ticked = time.monotonic()
         while not stop.is_set():
             self.wake.clear()
             try:
@@ -216,7 +215,7 @@ class _HandlerJob:
                 more, self._state_problem = False, str(error)
                 self._once("state", f"{error} It is tried again.")
                 if self._args.lease and time.monotonic() - worked > _UNABLE_SECONDS:
-                    say(f"it cannot work for {_UNABLE_SECONDS:g} s, so it releases the Lease and ends.")
+                    say(f"it cannot work for {_UNABLE_SECONDS:g} s, so it ends, and releases the Lease if it has it.")
                     return 1
             if not more and not stop.is_set():
                 self.wake.wait(_INTERVAL_SECONDS)
