@@ -213,12 +213,14 @@ class Drill:
     def _fails(self, trained: Trained) -> bool:
         """Returns whether a training fails under detection, as "fits" then says."""
         resumes = trained.code == 0 and not self.job.redirects
-        if trained.code is None or trained.ended or resumes or trained.of(Level.ERROR):
+        fails_alone = self.bare[-1].code != 0
+        if trained.code is None or trained.ended or resumes or fails_alone or trained.of(Level.ERROR):
             return False
         part, how = self.parts["fits"], "hangs" if trained.code == HUNG else f"ends with code {trained.code}"
-        part.state, part.private = NOT_HELD, trained.tail
+        part.state, part.private = NOT_HELD, [*part.private, *trained.tail]
         part.said.append(f"the training {how} under detection, and ends with 0 without")
-        part.advice = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
+        send = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
+        part.advice = part.advice or send
         return True
 
     def _finds(self) -> None:

@@ -29,7 +29,6 @@ from asd.operators.sensors.own_gradients import (
 from asd.operators.sensors.sharing import left_to_others, name_apart
 
 _LOG = logging.getLogger("asd.install")
-_LOOKUPS = (nn.EmbeddingLookup, nn.MultiFieldEmbeddingLookup)
 _SPARSE = "gradients of weights are not checked, as some are sparse: pass sparse=False to nn.EmbeddingLookup"
 
 
@@ -170,7 +169,8 @@ class Checks(Part):
 def _has_sparse_gradients(net: nn.Cell) -> bool:
     """Returns whether a graph has gradients of a type that MindSpore itself does not know while it compiles."""
     is_graph = ms.get_context("mode") == ms.GRAPH_MODE
-    return is_graph and any(isinstance(cell, _LOOKUPS) and cell.sparse for _, cell in net.cells_and_names())
+    cells = [cell for _, cell in net.cells_and_names() if getattr(cell, "sparse", False) is True]
+    return is_graph and any("Embedding" in kind.__name__ for cell in cells for kind in type(cell).__mro__)
 
 
 def _has_parts(optimizer: nn.Cell, net: nn.Cell | None) -> bool:

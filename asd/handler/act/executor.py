@@ -109,13 +109,13 @@ class Executor:
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
-        began, self._answered = time.monotonic(), False
+        began, answered = time.monotonic(), False
         try:
             yield
-            self._answered = True
+            answered = True
         finally:
             if (took := time.monotonic() - began) > _SLOW_SECONDS:
-                self._rests_until = began + 5 * took
+                self._rests_until, self._answered = began + 5 * took, answered
 
     def _do(self, case: Case, now: float) -> Decision | None:
         what = "" if case.state == "releasing" else self._what_came_instead(case, now)

@@ -116,11 +116,12 @@ class Store:
             is_done = _DONE.get(table, "")
             self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{is_done}", (most,))
         sizes = (
-            "SELECT strike.n AS n, sum(length(event)) OVER (PARTITION BY host ORDER BY strike.n DESC) AS size "
+            "SELECT strike.n AS n, "
+            "sum(length(event)) OVER (PARTITION BY host ORDER BY revoked = '' DESC, strike.n DESC) AS size "
             "FROM strike JOIN device ON device.n = device"
         )
         too_many = f"SELECT n FROM ({sizes}) WHERE size > {_MOST_OF_HOST}"
-        self.db.execute(f"DELETE FROM strike WHERE n IN ({too_many})")
+        self.db.execute(f"DELETE FROM strike WHERE n IN ({too_many}) AND settled")
         self.db.execute("DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases)", (strikes_before,))
 
     def take_lease(self) -> str:
