@@ -127,6 +127,8 @@ def test_what_is_older_than_any_window_is_forgotten(tmp_path):
 def test_the_strikes_of_one_host_are_bounded_in_bytes_and_push_out_none_of_another():
     scene = Scene()
     scene.tell(1, host="node8")
+    scene.tell(7, device="Ascend:77")
+    scene.after(31.0)
     scene.handler.handle_many(
         [event(1, device=f"Ascend:{number}", reason="x" * 2000, time=scene.clock.now) for number in range(1000)]
     )
@@ -135,6 +137,7 @@ def test_the_strikes_of_one_host_are_bounded_in_bytes_and_push_out_none_of_anoth
         scene.rows("SELECT host, sum(length(event)) FROM strike JOIN device ON device.n = device GROUP BY host")
     )
     assert 1_000_000 < sizes["node7"] <= 1 << 20
+    assert scene.record("Ascend:77").strikes == 1  # it counts, and what many devices had at once does not
     assert sizes["node8"] > 0
 
 
