@@ -46,7 +46,7 @@ def test_a_figure_is_older_than_its_code_once_that_differs_from_the_commit(tmp_p
 
 
 _BY_HAND = re.compile(r"\d[\d.,]* ?(?:%|µs\b|ms\b|MiB\b|MB\b|GB\b)|\b\d[\d,]* of \d[\d,]*\b|\b\d\.\d+ times\b")
-_COMPUTED = {"0.25 %", "0.4 %", "4.7 %", "3.3 %", "1.4 times"}
+_COMPUTED = {"0.7 %", "0.25 %", "0.4 %", "4.7 %", "3.3 %", "1.4 times"}
 _DEFINED = {"1 %", "5 %", "10 %"}
 _ALLOWED = {
     "README.md": _DEFINED,
