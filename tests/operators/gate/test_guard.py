@@ -14,7 +14,7 @@ from asd.operators import StepMonitor, guard, install
 from asd.operators.gate import slots
 from asd.operators.gate.guard import gradient_sites
 from asd.operators.gate.guard_state import GuardState
-from asd.operators.gate.tap import make_tap
+from asd.operators.gate.tap import make_tap, note
 from tests.support.tables import quick
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -54,6 +54,11 @@ class Training:
 
     def state(self):
         return state_of(self.net, self.optimizer)
+
+
+def test_a_gradient_that_is_none_leaves_the_others_measured():
+    sites = [slots.table().new_site(name, "W") for name in ("a", "b")]
+    assert note(sites, [None, Tensor([3.0, 4.0], ms.float32)]).asnumpy().tolist() == [5.0]
 
 
 def style_of(mode):

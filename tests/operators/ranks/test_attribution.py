@@ -9,6 +9,7 @@ from asd.diagnosis.flow import blame_among
 from asd.diagnosis.groups import Groups, Shard
 from asd.operators.ranks import attribution
 from asd.operators.ranks.attribution import attribution_of, words_of_vanished
+from asd.operators.ranks.exchange import _Process
 from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
 TWO_STAGES = [Shard(stage=rank // 2) for rank in range(4)]
@@ -79,3 +80,8 @@ def test_what_vanished_from_a_mean_is_blamed_on_the_rank_whose_copy_was_wrong():
     whole = [Shard(labels=("all",))] * 4
     told = on_each(whole, lambda each: words_of_vanished(each, [reading] if each.rank == 2 else [], [reading]))
     assert blame_among(told[0], Groups(whole, 0, "")).origin == 2
+
+
+def test_a_process_of_another_container_on_this_host_is_unknown_and_one_that_ended_has_died():
+    ended = _Process.this()._replace(pid=1 << 30)
+    assert (ended.flaw(), ended._replace(space="pid:[1]").flaw()) == ("has died", "")
