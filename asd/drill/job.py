@@ -189,10 +189,10 @@ class Drill:
         self._tell("the training under detection")
         part, trained = self.parts["fits"], self._train("1")
         self.watched.append(trained)
-        resumes = trained.code == 0 and not self.job.redirects  # from files of the training before
+        resumes = self._resumes(trained)
         if trained.code is None or (resumes and not trained.records):
             part.state = NOT_TRIED if part.state == HELD else part.state
-            part.advice = part.advice or ("It made no step: have it begin anew each time." if resumes else _MORE)
+            part.advice = part.advice or ("It made no step: start it from no checkpoint." if resumes else _MORE)
             return
         if self._fails(trained):
             return
@@ -210,17 +210,19 @@ class Drill:
         part.numbers |= {name: record[name] for name in ("mode", "device", "place")}
         part.numbers |= {"ranks": len(self.bare[0].records), "steps": self._trainings.steps}
 
+    def _resumes(self, trained: Trained) -> bool:
+        """Returns whether a training may have continued from files of the one before."""
+        return trained.code == 0 and not self.job.redirects
+
     def _fails(self, trained: Trained) -> bool:
         """Returns whether a training fails under detection, as "fits" then says."""
-        resumes = trained.code == 0 and not self.job.redirects
-        fails_alone = self.bare[-1].code != 0
-        if trained.code is None or trained.ended or resumes or fails_alone or trained.of(Level.ERROR):
+        is_own = self.bare[-1].code != 0 or self._resumes(trained)
+        if trained.code is None or trained.ended or is_own or trained.of(Level.ERROR):
             return False
         part, how = self.parts["fits"], "hangs" if trained.code == HUNG else f"ends with code {trained.code}"
         part.state, part.private = NOT_HELD, [*part.private, *trained.tail]
         part.said.append(f"the training {how} under detection, and ends with 0 without")
-        send = "Send the JSON and the last lines below to the authors; train without detection meanwhile."
-        part.advice = part.advice or send
+        part.advice = part.advice or "Send the JSON and the last lines to the authors; train with detection off."
         return True
 
     def _finds(self) -> None:

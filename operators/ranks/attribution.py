@@ -31,8 +31,9 @@ def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mappin
     if exchange.size == 1:
         return None
     groups, near = exchange.groups, exchange.near
-    averaged = {**averaged, **{PART + name: seen for name, seen in own.items() if _is_slice(groups, name)}}
-    own = {name: seen for name, seen in own.items() if PART + name not in averaged}
+    slices = {name for name in own if _is_slice(groups, name)}
+    averaged = {**averaged, **{PART + name: own[name] for name in slices}}
+    own = {name: seen for name, seen in own.items() if name not in slices}
     # A tensor that is sharded over ranks cannot be compared: each rank's shard gets its own name.
     names = {name: f"{name} of rank {exchange.rank}" if groups.is_apart(name) else name for name in own}
     first, second = pack_seen({names[name]: seen for name, seen in own.items()}), pack_seen(averaged)

@@ -115,7 +115,7 @@ def crc32(array: Array) -> str:
 def without_bad(n: Array, b: Array, largest: float | None = None) -> tuple[Array, Array, int]:
     """Replaces Inf and NaN by 0; returns also the number of those that only one has.
 
-    An Inf of `n` is none where `b` is beyond `largest`, with the same sign.
+    An Inf of `n` does not count where `b` is beyond `largest`, with the same sign.
     """
     bad = ~(np.isfinite(n) & np.isfinite(b))
     beyond = np.zeros_like(bad) if largest is None else np.isinf(n) & (np.abs(b) > largest) & (np.sign(n) == np.sign(b))

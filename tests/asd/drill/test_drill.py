@@ -117,7 +117,7 @@ SAYS = {
     "hangs": ("time.sleep(600 * int(os.environ['NPU_ASD_ENABLE']))", "fits", NOT_HELD, "hangs under detection"),
     "fails later": (f"{BARE} or {FAILS_AGAIN}", "fits", NOT_HELD, "ends with code 1 under detection"),
     "resumes bare": (f"{BARE} and {RESUMES}", "same", NOT_TRIED, "too few trainings"),
-    "resumes": (RESUMES, "fits", NOT_TRIED, "anew each time"),
+    "resumes": (RESUMES, "fits", NOT_TRIED, "from no checkpoint"),
     "knows nothing": ("record |= {'losses': [None] * 8, 'sample': []}", "same", SHOWN, "nothing can be compared"),
 }
 

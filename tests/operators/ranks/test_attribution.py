@@ -75,6 +75,14 @@ def test_a_slice_of_a_gradient_that_mindspore_summed_inside_its_graph_names_no_d
         assert (found.ranks, found.names_nobody) == (ranks, shards_it)
 
 
+def test_a_local_gradient_names_its_rank_though_the_shard_of_its_sum_is_wrong_on_another():
+    def found(each):
+        own = {"w": LOUD if each.rank == 1 else CALM}
+        return attribution_of(each, own, {"part.w": LOUD if each.rank == 3 else CALM})
+
+    assert {each.origin for each in on_each([Shard(labels=("all",))] * 4, found)} == {1}
+
+
 def test_what_vanished_from_a_mean_is_blamed_on_the_rank_whose_copy_was_wrong():
     reading = Reading("averaged.w", 1e9, 0, AVERAGED)
     whole = [Shard(labels=("all",))] * 4
