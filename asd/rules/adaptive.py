@@ -108,8 +108,8 @@ class Adaptive(Rule):
         if value == 0.0:
             finding = self._judge_low(value)
             self._zeros += 1
-            if finding is None and self._high:
-                self._errors = self._high = 0
+            if finding is None and self._high and not self._errors:
+                self._high = 0
                 self._margin.add(self._held)
                 self._held = -inf
         else:

@@ -134,10 +134,11 @@ def test_a_first_zero_is_a_warning_once_eight_values_are_known(steps, level):
     assert levels(rule, 0.0) == [level]
 
 
-def test_a_healthy_zero_ends_a_row_of_high_values():
+def test_a_healthy_zero_ends_a_row_of_high_values_but_none_of_errors_after_which_the_level_is_learned_anew():
     rule = taught("W")
     levels(rule, 0.0)
     assert levels(rule, *[2.0**-4, 0.0] * 4) == ["WARNING", "NORMAL"] * 4
+    assert levels(rule, *[2.0**-4, 2.0**-4, 2.0**-4, 0.0] * 40).count("ERROR") == 21
 
 
 def test_a_zero_is_never_learned_and_a_warning_where_there_was_none():
