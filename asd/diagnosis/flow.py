@@ -50,7 +50,7 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
             rank: report._replace(distance=0.0) if math.isnan(report.distance) else report
             for rank, report in reports.items()
         }
-    return _origin(reports, dict.fromkeys(step, 0))
+    return _origin(reports)
 
 
 def whose_fault(
@@ -94,7 +94,7 @@ def report_of(
 
 def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
     """Names the rank at fault among ranks of several replica groups."""
-    found = _origin(dict(enumerate(reports)), dict(enumerate(groups.stages)))
+    found = _origin(dict(enumerate(reports)), groups)
     if found.ranks:
         return found._replace(shared=found.origin is None)
     wrong = Seen(0, math.inf, broken=True)
@@ -122,7 +122,7 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
         return Attribution(None, "", tuple(means), reason, shared=True) if means else None
     first, doubt = guilty, ""
     if own:
-        first, doubt = _first(own, dict(enumerate(reports)), dict(enumerate(groups.stages)))
+        first, doubt = _first(own, dict(enumerate(reports)), groups)
     origin = first[0] if len(first) == 1 and not doubt else None
     where = {rank: reports[rank].checkpoint or reports[rank].mean for rank in guilty}
     names = ", ".join(f"rank {rank} at {name}" for rank, name in where.items())
@@ -172,7 +172,7 @@ class _Values:
         return 0.0 if bits == median else bits - median
 
 
-def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Attribution:
+def _origin(reports: Mapping[int, RankReport], groups: Groups | None = None) -> Attribution:
     ranks = tuple(rank for rank, report in reports.items() if report.checkpoint)
     if not ranks:
         return _NOBODY
@@ -180,24 +180,28 @@ def _origin(reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> Att
     if not outliers:
         reason = f"{named(ranks)} broke a limit, but none differs from its replica group"
         return Attribution(None, "", ranks, f"{reason}: the data or the software rather than a device")
-    chosen, doubt = _first(outliers, reports, stages)
+    chosen, doubt = _first(outliers, reports, groups)
     if doubt:
         return Attribution(None, "", ranks, doubt)
     report = reports[chosen[0]]
     followers = tuple(rank for rank in ranks if rank != chosen[0])
     before = ", and broke its limit before the others" if followers else ""
     reason = f"rank {chosen[0]} broke its limit at {report.checkpoint}; {_distance(report.distance)}{before}"
-    return Attribution(chosen[0], report.checkpoint, followers, reason, compared=not math.isnan(report.distance))
+    alike = reports if groups is None else groups.alike(chosen[0])
+    compared = not math.isnan(report.distance) and set(alike).isdisjoint(followers)
+    return Attribution(chosen[0], report.checkpoint, followers, reason, compared=compared)
 
 
-def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], stages: Mapping[int, int]) -> tuple[list[int], str]:
+def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], groups: Groups | None) -> tuple[list[int], str]:
     """Returns the ranks where it began, and why one of them cannot be named; empty if it can."""
+    stages = dict.fromkeys(reports, 0) if groups is None else dict(enumerate(groups.stages))
     earliest = min((-stages[rank], reports[rank].position) for rank in ranks)
     first = [rank for rank in ranks if (-stages[rank], reports[rank].position) == earliest]
-    # A sum brings a wrong value to other shards, a little larger or smaller.
+    # A sum brings a wrong value to other shards, a little larger or smaller; replicas have no such sum.
+    slack = 0.0 if groups is None else OUTLIER_BITS
     far = {rank: -math.inf if math.isnan(reports[rank].distance) else reports[rank].distance for rank in first}
     largest = max(far.values())
-    first = [rank for rank in first if far[rank] == largest or far[rank] > largest - OUTLIER_BITS]
+    first = [rank for rank in first if far[rank] == largest or far[rank] > largest - slack]
     chosen = [rank for rank in first if reports[rank].wrong == max(reports[each].wrong for each in first)]
     if len(chosen) > 1:
         return chosen, f"{named(chosen)} broke a limit at {reports[chosen[0]].checkpoint} first and stand out alike"

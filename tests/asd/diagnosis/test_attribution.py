@@ -44,6 +44,7 @@ ONE_ALONE = [dict.fromkeys(range(ranks), HEALTHY) | {1: rank(1.0, 1e9, 1e8, 1e7)
         ({0: rank(*[1e12] * 4), 1: rank(1.1e6, 1e6, 1e6, 1e6), 2: HEALTHY}, (0, "norm_out", (1,))),
         ({0: LATE, 1: LOUD}, (None, "", (0, 1))),  # of two
         ({0: LOUD, 1: HEALTHY, 2: HEALTHY, 3: LOUD, 4: HEALTHY}, (None, "", (0, 3))),  # which are alike
+        ({0: LOUD, 1: HEALTHY, 2: HEALTHY, 3: rank(*[3e8] * 4), 4: HEALTHY}, (0, "norm_out", (3,))),
         ({0: NEAR, 1: rank(1.1e6, 9e5, 9e5, 9e5), 2: NEAR}, (None, "", (1,))),  # barely broken, and the others near it
         # Of a checkpoint that no other rank has, where there is no other rank alone.
         ({0: STRUCK}, (0, "layers.1", ())),

@@ -69,7 +69,7 @@ def test_among_the_parts_of_a_layer_the_one_whose_value_was_wrong_first_is_named
     own[victim] = seen(norm=CALM, up=LOUD, down=LOUD)
     own[victim ^ 1] = seen(norm=CALM, up=CALM, down=LOUD)  # the sum over the parts brought it there
     found = among(FOUR_PARTS, own)
-    assert (found.origin, found.checkpoint, found.followers) == (victim, "up", (victim ^ 1,))
+    assert (found.origin, found.checkpoint, found.followers, found.compared) == (victim, "up", (victim ^ 1,), True)
     assert " 29.9 bits " in found.reason
 
 

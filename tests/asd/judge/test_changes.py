@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from asd import Config, Level
-from asd.diagnosis.attribution import Attribution
+from asd.diagnosis.flow import attribute
 from asd.judge.monitor import Monitor
 from asd.origin import Origin
 from asd.rules.reading import Reading
@@ -22,15 +22,23 @@ def watched(steps=40):
     return monitor
 
 
-def judged(monitor, step, factors=1.0, **options):
-    """The events of a step that is so many times as large as a usual one; a number for all places, or some by name."""
+def judged(monitor, step, factors=1.0, others=None):
+    """The events of a step that is so many times as large as a usual one; a number for all places, or some by name.
+
+    Each of `others` is a replica with a sixteenth of the values, and whether these may break a limit.
+    """
     sizes = factors if isinstance(factors, dict) else dict.fromkeys(PLACES, factors)
     usual = 1e-2 * (1 + step % 3)
     readings = [
         Reading(name, usual * (place + 1) * sizes.get(name, 1.0), place, kind)
         for place, (name, kind) in enumerate(PLACES.items())
     ]
-    return monitor.judge(step, readings, **options).events
+    told = monitor.seen(readings)
+    step_of_all = {0: told} | {
+        rank: {name: each._replace(value=each.value / 16, broken=each.broken and breaks) for name, each in told.items()}
+        for rank, breaks in enumerate(others or (), 1)
+    }
+    return monitor.judge(step, readings, attribution=None if others is None else attribute(step_of_all)).events
 
 
 @pytest.mark.parametrize("to_the_end", [True, False])
@@ -67,18 +75,17 @@ def test_one_rank_among_others_waits_for_what_these_say_of_a_change():
 
 
 @pytest.mark.parametrize(
-    ("bits", "compared", "found"),
+    ("bits", "others", "found"),
     [
         *((bits, None, ("divergence", "unknown", -1)) for bits in (3, 2, 5)),
-        (3, False, ("divergence", "unknown", -1)),
-        (3, True, ("", "Ascend:3", 0)),  # its replicas would have it too
+        *((3, others, ("divergence", "unknown", -1)) for others in ([], [True, True, True])),
+        (3, [False, False], ("", "Ascend:3", 0)),  # its replicas would have it too
     ],
 )
-def test_a_training_that_diverges_is_said_to_and_no_device_is_named_unless_one_rank_alone_does(bits, compared, found):
+def test_a_training_that_diverges_is_said_to_and_no_device_is_named_unless_one_rank_alone_does(bits, others, found):
     monitor = watched()
     rate = {name: 2.0 ** (bits + place) for place, name in enumerate(PLACES)}
-    whose = None if compared is None else Attribution(0, "norm", (), "rank 0 broke its limit", compared=compared)
-    told = [judged(monitor, 41 + n, {k: f**n for k, f in rate.items()}, attribution=whose) for n in range(4)]
+    told = [judged(monitor, 41 + n, {k: f**n for k, f in rate.items()}, others) for n in range(4)]
     first = [event for events in told for event in events if event.level is Level.ERROR]
     assert {(event.cause, event.device, event.rank) for event in first} == {found}
 
