@@ -16,7 +16,7 @@ from asd.operators.private.layout import local
 from asd.operators.ranks.exchange import Exchange
 
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
-_SHIFT, _XOR = P.RightShift(), P.BitwiseXor()
+_SHIFT, _ADD = P.RightShift(), P.Add()
 BLOCK = 1 << 20  # words per sum
 _HALF, _BYTES = (ms.float16, ms.bfloat16, ms.int16, ms.uint16), (ms.bool_, ms.int8, ms.uint8)
 
@@ -142,7 +142,8 @@ def _sums(tensor: Tensor) -> Tensor:
     """Returns int32 sums, one a block."""
     bits, (odd, half) = words_of(tensor), _factors()
     if tensor.dtype not in (*_HALF, *_BYTES):  # else high bits that flip in several words often cancel in the sum
-        bits = _XOR(bits, _SHIFT(bits, half))
+        # The shift copies the sign: an exclusive or would make a word and its complement equal.
+        bits = _ADD(bits, _SHIFT(bits, half))
     rest = bits.shape[0] % BLOCK
     whole = bits.shape[0] - rest
     sums = [sum_of(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []
