@@ -1,12 +1,13 @@
 """`GradientMonitor`: what the gradients of each parameter are like, step by step."""
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor, context, nn
+from mindspore import context, nn
 from mindspore.communication import GlobalComm, get_rank
 
 from asd.dumps.formats.new_file import check_writable, move_aside
@@ -84,41 +85,43 @@ class GradientMonitor:
         if not self.config.wants(rank, "rank"):
             return
         self._guarded(self._begin, self._folder)
-        _attach(optimizer, self._take, lambda: not self._failed and self.config.wants(self._step, "step"))
+        _attach(optimizer, functools.partial(self._guarded, self._copies), self._take)
 
     def _begin(self, folder: Path) -> None:
         aside = move_aside(folder)
         if aside is not None:
             _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)
 
-    def _take(self, gradients: list[np.ndarray]) -> None:
-        """Takes the gradients of one step; none of one that is not recorded."""
-        step, self._step = self._step, self._step + 1
-        if not gradients:
-            return
+    def _copies(self, gradients: Any) -> dict[str, np.ndarray]:
+        """Returns copies by name, as the update may change a gradient in place; none if the step is not recorded."""
         chosen = self.config.param_list or self._names
-        named = {name: each for name, each in zip(self._names, gradients, strict=True) if name in chosen}
-        self._guarded(write_step, self._folder, step, named, self.config)
+        named = zip(self._names, gradients, strict=True) if self.config.wants(self._step, "step") else ()
+        return {name: np.array(to_array(each)) for name, each in named if name in chosen and each is not None}
 
-    def _guarded(self, act: Any, *arguments: Any) -> None:
+    def _take(self, copies: dict[str, np.ndarray] | None) -> None:
+        step, self._step = self._step, self._step + 1
+        if copies:
+            self._guarded(write_step, self._folder, step, copies, self.config)
+
+    def _guarded(self, act: Any, *arguments: Any) -> Any:
         try:
-            act(*arguments)
+            return None if self._failed else act(*arguments)
         except Exception as error:  # of whatever kind: the training goes on
             self._failed = True
             reason = getattr(error, "strerror", None) or str(error)
             _LOG.error("the record of gradients in %s ends here, the training continues: %s.", self._folder, reason)
+            return None
 
 
-def _attach(optimizer: nn.Cell, take: Callable[[list[np.ndarray]], None], is_wanted: Callable[[], bool]) -> None:
+def _attach(optimizer: nn.Cell, copy: Callable[..., Any], take: Callable[..., None]) -> None:
     base = type(optimizer)
 
     class Monitored(base):  # type: ignore[valid-type, misc]
         def __call__(self, gradients, *args, **kwargs):
-            before = _refused()
-            arrays = [_array(gradient) for gradient in gradients] if is_wanted() else []
+            before, copies = _refused(), copy(gradients)
             result = super().__call__(gradients, *args, **kwargs)
             if _refused() == before:
-                take(arrays)
+                take(copies)
             return result
 
     # Past Cell's own __setattr__, which is for Parameters and cells.
@@ -130,8 +133,3 @@ def _refused() -> int:
     """Returns the updates that guards have refused so far; waits for what decides that."""
     wait_for_pynative()
     return slots.table().refused()
-
-
-def _array(gradient: Tensor) -> np.ndarray:
-    """Returns a copy: the update may change the gradient in place."""
-    return np.array(to_array(gradient))

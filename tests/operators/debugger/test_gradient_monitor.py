@@ -119,7 +119,16 @@ def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tm
     train({"task": "grad_probe", "dump_path": str(tmp_path / "d"), "step": [1], "grad_probe": probe})
     assert [file.name for file in (tmp_path / "d" / "rank0").iterdir()] == ["grad_summary_1.csv"]
     assert list(rows(tmp_path / "d" / "rank0" / "grad_summary_1.csv")) == ["second.bias"]
-    assert len(copied) == 4  # of one step
+    assert len(copied) == 1
+
+
+def test_a_gradient_that_is_none_has_no_row_and_one_that_cannot_be_copied_ends_the_record_alone(clean, tmp_path):
+    optimizer = nn.SGD([Parameter(Tensor(np.ones(2, np.float32)), name=name) for name in "ab"], 0.1)
+    optimizer.construct = len  # as one of a program, which takes what it can
+    GradientMonitor(DebuggerConfig(tmp_path, "grad_probe")).monitor(optimizer)
+    assert [optimizer((Tensor([1.0, 2.0]), each)) for each in (None, "sparse", None)] == [2] * 3
+    assert list(rows(tmp_path / "rank0" / "grad_summary_0.csv")) == ["a"]
+    assert not (tmp_path / "rank0" / "grad_summary_2.csv").exists()
 
 
 def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
