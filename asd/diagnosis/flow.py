@@ -120,9 +120,7 @@ def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | 
     if not guilty:
         reason = "no gradient of a rank was suspicious"
         return Attribution(None, "", tuple(means), reason, shared=True) if means else None
-    first, doubt = guilty, ""
-    if own:
-        first, doubt = _first(own, dict(enumerate(reports)), groups)
+    first, doubt = _first(own, dict(enumerate(reports)), groups) if own else (guilty, "")
     origin = first[0] if len(first) == 1 and not doubt else None
     where = {rank: reports[rank].checkpoint or reports[rank].mean for rank in guilty}
     names = ", ".join(f"rank {rank} at {name}" for rank, name in where.items())
@@ -198,10 +196,9 @@ def _first(ranks: Sequence[int], reports: Mapping[int, RankReport], groups: Grou
     earliest = min((-stages[rank], reports[rank].position) for rank in ranks)
     first = [rank for rank in ranks if (-stages[rank], reports[rank].position) == earliest]
     # A sum brings a wrong value to other shards, a little larger or smaller; replicas have no such sum.
-    slack = 0.0 if groups is None else OUTLIER_BITS
     far = {rank: -math.inf if math.isnan(reports[rank].distance) else reports[rank].distance for rank in first}
-    largest = max(far.values())
-    first = [rank for rank in first if far[rank] == largest or far[rank] > largest - slack]
+    least = max(far.values()) - (0.0 if groups is None else OUTLIER_BITS)
+    first = [rank for rank in first if far[rank] >= least]
     chosen = [rank for rank in first if reports[rank].wrong == max(reports[each].wrong for each in first)]
     if len(chosen) > 1:
         return chosen, f"{named(chosen)} broke a limit at {reports[chosen[0]].checkpoint} first and stand out alike"

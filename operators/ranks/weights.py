@@ -142,8 +142,7 @@ def _sums(tensor: Tensor) -> Tensor:
     """Returns int32 sums, one a block."""
     bits, (odd, half) = words_of(tensor), _factors()
     if tensor.dtype not in (*_HALF, *_BYTES):  # else high bits that flip in several words often cancel in the sum
-        # The shift copies the sign: an exclusive or would make a word and its complement equal.
-        bits = _ADD(bits, _SHIFT(bits, half))
+        bits = _ADD(bits, _SHIFT(bits, half))  # copies the sign: XOR would make a word equal its complement
     rest = bits.shape[0] % BLOCK
     whole = bits.shape[0] - rest
     sums = [sum_of(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []

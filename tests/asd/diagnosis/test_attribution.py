@@ -22,12 +22,6 @@ def rank(*values):
 
 
 HEALTHY = rank(1.0, 2.0, 3.0, 4.0)
-
-
-def test_without_a_broken_limit_nobody_is_named():
-    assert attribute({0: HEALTHY, 1: HEALTHY})[:3] == (None, "", ())
-
-
 LOUD, NEAR, DRAGGED = rank(*[1e9] * 4), rank(*[9e5] * 4), rank(1.0, 2.0, 5e6, 5e6)
 LATE, STRUCK = rank(1.0, 2.0, 1e9, 1e9), rank(1.0, 1e9, 1e9, 1e9)
 ONE_ALONE = [dict.fromkeys(range(ranks), HEALTHY) | {1: rank(1.0, 1e9, 1e8, 1e7)} for ranks in (2, 3, 4, 8)]
@@ -38,6 +32,7 @@ ONE_ALONE = [dict.fromkeys(range(ranks), HEALTHY) | {1: rank(1.0, 1e9, 1e8, 1e7)
     [
         *((step, (1, "layers.1", ())) for step in ONE_ALONE),
         ({0: DRAGGED, 1: DRAGGED, 2: STRUCK, 3: HEALTHY}, (2, "layers.1", (0, 1))),
+        ({0: HEALTHY, 1: HEALTHY}, (None, "", ())),
         # The one that broke first, however loud another one is.
         ({0: rank(1.0, 2.0, 1e30, 1e30), 1: HEALTHY, 2: HEALTHY, 3: rank(1.0, 1e8, 2.0, 3.0)}, (3, "layers.1", (0,))),
         # No healthy one inherits the fault of another.
@@ -53,11 +48,6 @@ ONE_ALONE = [dict.fromkeys(range(ranks), HEALTHY) | {1: rank(1.0, 1e9, 1e8, 1e7)
 )
 def test_the_rank_that_stands_out_is_named_with_its_first_checkpoint_and_its_followers_or_nobody(step, found):
     assert attribute(step)[:3] == found
-
-
-def test_the_reason_tells_how_far_it_stands_out_or_that_ranks_are_alike():
-    assert " 28.9 bits " in attribute(ONE_ALONE[0]).reason
-    assert "alike" in attribute({0: LOUD, 1: HEALTHY, 2: HEALTHY, 3: LOUD, 4: HEALTHY}).reason
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

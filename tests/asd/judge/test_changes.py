@@ -23,10 +23,7 @@ def watched(steps=40):
 
 
 def judged(monitor, step, factors=1.0, others=None):
-    """The events of a step that is so many times as large as a usual one; a number for all places, or some by name.
-
-    Each of `others` is a replica with a sixteenth of the values, and whether these may break a limit.
-    """
+    """The events of a step that is so many times as large as a usual one; a number for all places, or some by name."""
     sizes = factors if isinstance(factors, dict) else dict.fromkeys(PLACES, factors)
     usual = 1e-2 * (1 + step % 3)
     readings = [
@@ -36,7 +33,7 @@ def judged(monitor, step, factors=1.0, others=None):
     told = monitor.seen(readings)
     step_of_all = {0: told} | {
         rank: {name: each._replace(value=each.value / 16, broken=each.broken and breaks) for name, each in told.items()}
-        for rank, breaks in enumerate(others or (), 1)
+        for rank, breaks in enumerate(others or (), 1)  # replicas with a sixteenth, which may break limits or not
     }
     return monitor.judge(step, readings, attribution=None if others is None else attribute(step_of_all)).events
 
