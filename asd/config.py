@@ -61,7 +61,7 @@ class Config:
     replay: bool = _BY_PROTECTION
     manifest: bool = _BY_PROTECTION
     device: str = ""
-    weight_hash: int = 16
+    weight_hash: int = _BY_PROTECTION
     detectors: tuple[str, ...] | None = None
     record: bool = False
     confirm: float = _BY_PROTECTION

@@ -38,7 +38,7 @@ OPTIONS = (
         "weight_hash",
         "weight_hash",
         count(_MOST_STEPS, f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison"),
-        "steps between two comparisons of the weights within a replica group; `0` for none",
+        "steps between two comparisons of weights within a replica group; `0` for none; default `0` with `document`",
     ),
     Variable(
         "manifest",

@@ -91,12 +91,12 @@ def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     and without refusals no step is re-run.
 
     >>> brought_by("full", {"on_anomaly": "log"})
-    {'rule': 'adaptive', 'detectors': ('state', 'checksum'), 'replay': False, 'manifest': True, \
+    {'rule': 'adaptive', 'weight_hash': 16, 'detectors': ('state', 'checksum'), 'replay': False, 'manifest': True, \
 'confirm': 0.0}
     """
     full = protection == "full"
     rule = given.get("rule", "adaptive" if full else "threshold")
-    brought = {"rule": rule}
+    brought = {"rule": rule, "weight_hash": 16 if full else 0}
     if full and rule == "adaptive":
         brought["detectors"] = _DETECTORS
     refuses = given.get("on_anomaly") != "log"

@@ -34,7 +34,7 @@ SETTINGS = {
     ),
     "record": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
-    "weight_hash": "副本组内每隔多少步比对一次权重；`0` 为不比对",
+    "weight_hash": "副本组内每隔多少步比对一次权重；`0` 为不比对，`document` 下默认为 `0`",
     "detectors": (
         "启用哪些检测器，例如 `state+checksum`，可留空；规则为 `adaptive` 时，"
         "`ASD_PROTECTION` 为 `full` 默认两者都启用，为 `document` 默认只启用 `state`；其他规则默认不启用"

@@ -126,7 +126,7 @@ def test_options_that_a_program_brings_stand_behind_those_that_are_given():
         *(("on_anomaly", value) for value in ("abort", "", None, ["log"])),
         *(("rule", value) for value in ("sigma", "", 1)),
         *(("run_dir", value) for value in ("", "a\0b", None)),
-        *(("weight_hash", value) for value in (-1, True, 1.0, "9464", None)),
+        *(("weight_hash", value) for value in (-1, True, 1.0, "9464")),
     ],
 )
 def test_settings_made_by_hand_are_checked_too(field, value):
@@ -279,6 +279,7 @@ FULL = ("adaptive", ("state", "checksum"), 0.01, True, True)
 def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
     config = Config.from_env(environ)
     assert (config.rule, config.active_detectors, config.confirm, config.replay, config.manifest) == brought
+    assert config.weight_hash == (0 if config.protection == "document" else 16)
     assert config == dataclasses.replace(config)  # a copy keeps what the switch brought
 
 
@@ -286,7 +287,7 @@ def test_the_switch_does_the_same_from_python_and_says_where_its_values_come_fro
     assert Config() == Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
     sources = {each.name: each.source for each in describe({"ASD_PROTECTION": "full", "ASD_RULE": "adaptive"})}
     assert {name for name, source in sources.items() if source == "ASD_PROTECTION"} == {
-        f"ASD_OPTIONS:{name}" for name in ("confirm", "manifest", "replay", "detectors")
+        f"ASD_OPTIONS:{name}" for name in ("confirm", "manifest", "replay", "detectors", "weight_hash")
     }
     assert sources["ASD_RULE"] == "environment"
     assert {each.source for each in describe({})} == {"default"}
