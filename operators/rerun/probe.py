@@ -8,16 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from pathlib import Path
 
-import numpy as np
 from mindspore import Parameter
 
 from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.private.cells import without_gradients
 from asd.operators.private.layout import local
 from asd.operators.rerun.pieces import PIECES, blocks
-from asd.operators.rerun.work import DeviceUnderTest, Mismatch, Sizes, Test
+from asd.operators.rerun.work import DeviceUnderTest, Sizes, Test
 from asd.rundir.manifest import Health
 
 EVERY, _RAREST, SHARE = 3, 24, 0.02
@@ -26,7 +24,6 @@ meet at some. The first share is of all the time since the start, in which a gra
 _ELEMENTS, _FEWEST, _MOST = 1 << 24, 3, 8
 """Weight elements per vector operator of a turn; fewest of them, by which all have their turn within 60 steps; most."""
 _MATRIX = 2
-_MOST_KEPT = 4  # files of wrong results
 
 
 class Probe(Part):
@@ -39,7 +36,7 @@ class Probe(Part):
     def __init__(self, health: Health) -> None:
         self._health = health
         self._device: DeviceUnderTest | None = None
-        self._kept = self._passed = 0
+        self._passed = 0
 
     def watch(self, weights: Sequence[Parameter]) -> None:
         """Starts known-answer tests in sizes that fit `weights`, those of at least two dimensions."""
@@ -84,7 +81,7 @@ class Probe(Part):
                 self._passed = 0
             return
         told = "; ".join(f"{each.name}: {each.words}" for each in findings)
-        reason = f"known-answer tests failed: {told}{self._keep(step.number, findings)}"
+        reason = f"known-answer tests failed: {told}"
         self.accuse(
             step, self._health, rule="probe", where=f"probe.{findings[0].name}", reason=reason, wrong=len(findings)
         )
@@ -94,18 +91,3 @@ class Probe(Part):
         runs, few = self._runs, self._interval > EVERY
         ready = [each for each in tests if not device.lacks(each) and (runs[each.name] or not few)]
         return sorted(ready, key=lambda test: runs[test.name])[: 1 if few else count]
-
-    def _keep(self, step: int, findings: Sequence[Mismatch]) -> str:
-        """Writes wrong results and their answers into the run folder; returns where, for the reason."""
-        if self._kept == _MOST_KEPT:
-            return ""
-        self._kept += 1
-        path = Path(self.monitor.config.run_dir) / f"probe-rank{self.monitor.origin.rank}-step{step}.npz"
-        arrays = {f"{each.name}, {kind}": getattr(each, kind) for each in findings for kind in ("found", "expected")}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(path, **arrays)
-        except OSError as error:
-            self.monitor.problem(f"wrong results of known-answer tests can't be written: {error.strerror or error}")
-            return ""
-        return f"; results and answers are in {path.name}"

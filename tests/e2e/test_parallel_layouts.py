@@ -44,7 +44,7 @@ def check(ranks, layout):
             unnamed.append(number)
         else:
             assert named == {victim}
-        assert all(any(event[4] for event in fault["events"]) for fault in faults)  # every rank refused the update
+        assert all(any(event[4] for event in fault["events"]) == lasts for fault in faults)  # healed, or refused
         assert all(fault["same"] for fault in faults)
         verdicts = [event[3] for fault in faults for event in fault["events"] if event[0] == "replay"]
         assert verdicts == ["undetermined" if named == {-1} else "persistent" if lasts else "transient"]

@@ -185,9 +185,6 @@ def test_an_operator_that_is_always_wrong_is_found_within_60_steps_and_ends_the_
     event = ended.value.event
     assert (event.rule, event.checkpoint, event.level.name) == ("probe", "probe.UnsortedSegmentSum", "ERROR")
     assert "in rows 3 to 4, columns 7 to 7: [3, 7] is 0.0 (0x00000000), must be " in event.reason
-    with np.load(next(tmp_path.glob("probe-rank0-step*.npz"))) as kept:
-        assert kept["UnsortedSegmentSum, found"].tolist() == [[0], [0]]
-        assert np.all(kept["UnsortedSegmentSum, expected"] != 0)
 
 
 def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the_training_all_the_same(
