@@ -14,7 +14,7 @@ from asd.handler.model.decision import Decision
 from asd.handler.model.policy import Policy
 from asd.isolator import Device, IsolationOwner, Isolator
 
-_SLOW_SECONDS = 2.0  # for a slow scheduler the handler waits at most a fifth of the time
+_SLOW_SECONDS = 2.0  # after a longer request the scheduler has a rest of four times as long
 _RETRIES = 5  # after so many failures it is reported
 _OTHERS_SECONDS = 60.0  # between two looks whether somebody else still holds a device
 RECONCILE_SECONDS = 600.0  # between two looks whether an isolated device still is
@@ -69,8 +69,7 @@ class Executor:
         self._hardware, self._cases = KnownDevices(store), Cases(store)
         self._publish, self._already, self._may_act = publish, already, may_act
         self._publishing_fails = False
-        self._rests_until = 0.0
-        self._answered = False  # whether the last request was
+        self._rests_until: dict[str, float] = {}  # ends of rests, by state of the cases; `""` is for all states
         self.hurries = False  # whether a scheduler that answers, however slowly, is given no rests
         self._asked: dict[int, float] = {}  # when the scheduler was asked about an isolated device, by case
         self._looked: dict[int, float] = {}  # when it answered
@@ -91,31 +90,35 @@ class Executor:
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Carries out due actions, of all cases or of one; returns one decision for each case that moved."""
         decisions = []
-        for case in (each for each in self.due(now) if only in (0, each.n)):
-            if self._rests() or not self._may_act():
+        for case in (each for each in self.due(now) if only in (0, each.n) and not self._rests(each.state)):
+            if not self._may_act():
                 break
             decisions.append(self._do(case, now))
         return [each for each in decisions if each is not None]
 
     def due(self, now: float) -> list[Case]:
-        """Returns the cases about which the scheduler must be asked now, the oldest first."""
+        """Returns the cases about which the scheduler must be asked now, the longest due first."""
         latest = now + self._policy.longest_pause_seconds  # after it: the clock was set back
-        cases = [] if self._rests() else self._cases.in_state("isolating", "others", "releasing")
-        return [case for case in cases if not now < case.next_try <= latest]
+        cases = self._cases.in_state("isolating", "others", "releasing")
+        due = [case for case in cases if not now < case.next_try <= latest and not self._rests(case.state)]
+        return sorted(due, key=lambda case: (case.next_try, case.attempts))
 
-    def _rests(self) -> bool:
-        """Returns true while a slow scheduler is left alone."""
-        return time.monotonic() < self._rests_until and not (self.hurries and self._answered)
+    def _rests(self, state: str) -> bool:
+        """Returns true while a slow scheduler is left alone; where it answers, only looks at what is isolated wait."""
+        states = ("", state) if state in ("others", "isolated") and not self.hurries else ("",)
+        return time.monotonic() < max(self._rests_until.get(each, 0.0) for each in states)
 
     @contextlib.contextmanager
-    def _answering(self) -> Iterator[None]:
-        began, answered = time.monotonic(), False
+    def _answering(self, state: str) -> Iterator[None]:
+        began, rests = time.monotonic(), state
         try:
             yield
-            answered = True
+        except Exception as error:
+            rests = "" if getattr(error, "retry", True) else state  # a refusal is an answer
+            raise
         finally:
             if (took := time.monotonic() - began) > _SLOW_SECONDS:
-                self._rests_until, self._answered = began + 5 * took, answered
+                self._rests_until[rests] = began + 5 * took
 
     def _do(self, case: Case, now: float) -> Decision | None:
         what = "" if case.state == "releasing" else self._what_came_instead(case, now)
@@ -129,7 +132,7 @@ class Executor:
         failure: tuple[str, bool] | None = None
         held = IsolationOwner.FREE
         try:
-            with self._answering():
+            with self._answering(case.state):
                 held = self._ask(case)
         except IsolationError as error:
             failure = error.reason, error.retry
@@ -152,7 +155,7 @@ class Executor:
         if not isinstance(self._isolator, KnowsHosts):
             return ""
         try:
-            with self._answering():
+            with self._answering(case.state):
                 since = self._isolator.host_since(case.named)
         except Exception:  # `held` reports it
             return ""
@@ -232,11 +235,11 @@ class Executor:
         decisions = []
         for case in sorted(self._cases.in_state("isolated"), key=lambda each: self._asked.get(each.n, 0.0)):
             is_recent = 0 < now - self._asked.get(case.n, now) < RECONCILE_SECONDS
-            if self._rests() or is_recent or case.isolator != self._isolator.name:
+            if self._rests(case.state) or is_recent or case.isolator != self._isolator.name:
                 continue
             self._asked[case.n] = now
             try:
-                with self._answering():
+                with self._answering(case.state):
                     held = self._isolator.held(case.named)
             except Exception:  # the next time tells
                 continue

@@ -6,43 +6,44 @@ import pytest
 
 from asd.handler import Policy
 from asd.handler.act.release import ask_release, drop_verdict
-from asd.isolator import IsolationOwner
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
 
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_slow_engine_is_waited_for_once_however_many_devices_there_are(tmp_path, monkeypatch, answers):
     monkeypatch.setattr("asd.handler.act.executor._SLOW_SECONDS", 0.02)
-    scene, calls = Scene(Policy(max_devices=20), tmp_path / "h.sqlite"), []
+    scene, calls = Scene(Policy(max_devices=21), tmp_path / "h.sqlite"), []
     for number in range(20):
         assert scene.replay("persistent", device=f"Ascend:{number}").action == "isolated"
 
     def hangs(device):
         calls.append(device)
         time.sleep(0.05)
-        if answers:
-            return IsolationOwner.OURS
-        raise failure()
+        raise failure(retry=not answers)
 
     scene.engine.held = hangs
     scene.restart()
-    assert scene.replay("persistent", device="Ascend:20").action in ("isolating", "breaker")
-    assert len(calls) == 1
+    assert scene.replay("persistent", device="Ascend:20").action == ("failed" if answers else "isolating")
+    assert len(calls) == 1 + answers
     time.sleep(0.3)
     scene.after(700.0)
-    assert len(calls) == 2
+    assert len(calls) == 2 + 2 * answers
     scene.handler.tick(waits=False)  # nothing comes later, as with --once
     assert (len(calls) > 20) == answers
 
 
 def test_a_slow_engine_is_asked_about_one_device_after_the_other(monkeypatch):
     monkeypatch.setattr("asd.handler.act.executor._SLOW_SECONDS", 0.01)
-    scene, calls = breaker_scene(2), []
-    scene.engine.held = lambda device: (calls.append(device), time.sleep(0.02), IsolationOwner.OURS)[2]
+    scene, calls = breaker_scene(2, max_devices=4), []
+    scene.engine.others = {("node7", "Ascend:2")}
+    assert scene.replay("persistent", device="Ascend:2").action == "others"
+    held = scene.engine.held
+    scene.engine.held = lambda device: (calls.append(device.device), time.sleep(0.02), held(device))[2]
     for _ in range(2):
-        scene.after(700.0)
         time.sleep(0.15)
-    assert len(set(calls)) == 2
+        scene.after(700.0)
+    assert sorted(calls) == ["Ascend:0", "Ascend:1", "Ascend:2", "Ascend:2"]
+    assert scene.replay("persistent", device="Ascend:3").action == "isolated"
 
 
 def test_a_failing_engine_is_tried_again_with_growing_pauses():
