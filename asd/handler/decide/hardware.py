@@ -37,10 +37,10 @@ class KnownDevices:
         return int(row[0])
 
     def clear(self, device: int, until: float) -> None:
-        """Lets no strike of `device` up to `until` count any more."""
-        db = self._store.db
-        db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
-        db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until))
+        """Lets no strike of `device` up to `until` count any more, also where the clock of its node is ahead."""
+        latest = "SELECT max(time) FROM strike WHERE device = :device AND received <= :until"
+        query = f"UPDATE device SET cleared = max(cleared, :until, ifnull(({latest}), 0)) WHERE n = :device"
+        self._store.db.execute(query, {"device": device, "until": until})
 
     def heard_of(self, event: Event, now: float) -> tuple[int, float]:
         """Records an event's verdict, evidence and time for its device; returns its number and when it was cleared."""

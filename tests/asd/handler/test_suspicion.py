@@ -23,10 +23,10 @@ def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_t
     assert [suspicion for *_, suspicion in answers] == pytest.approx(expected, abs=2e-3)
 
 
-def taken_out():
+def taken_out(ahead=0.0):
     scene = Scene()
     for step in (1, 2, 3):
-        scene.raises(step)
+        scene.raises(step, time=scene.clock.now + 100.0 + ahead)
     assert scene.after(31.0) == ["isolated"]
     return scene
 
@@ -71,7 +71,7 @@ def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike()
 
 
 def test_a_device_that_people_gave_back_begins_anew():
-    scene = taken_out()
+    scene = taken_out(ahead=50.0)
     scene.engine.ours.clear()  # by the engine's own means
     assert scene.after(700.0) == ["released"]
     assert [told.recovered_by for told in scene.published] == ["", "person"]
