@@ -81,13 +81,12 @@ class Ledger:
             named = self._store.db.execute("SELECT n, host, name, rank FROM device ORDER BY last, n").fetchall()
         in_use = {(host, name): (number, rank) for number, host, name, rank in named}  # in place of what was replaced
         strikes = {key: found[number].strikes for key, (number, _) in in_use.items() if number in found}
-        limit = self.policy.strikes
         return {
             key: DeviceRecord(
                 *key,
                 in_use.get(key, (0, -1))[1],
                 strikes=strikes.get(key, 0),
-                limit=limit,
+                limit=self.policy.strikes,
                 state="isolated" if key in isolated else "in use",
             )
             for key in (*strikes, *(each for each in isolated if each not in strikes))
@@ -129,6 +128,7 @@ class Ledger:
             return
         try:
             with self._store.transaction():
+                self._strikes.settle(now)
                 self._strikes.count(self._strikes.read(event, now))
         except (OverflowError, ValueError):  # its numbers are out of every range
             return
@@ -141,9 +141,9 @@ class Ledger:
         self._unpruned = 0
         with self._store.transaction() as db:
             self._store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
-            for table in ("strike", "software", "sighting"):
-                newest = f"SELECT n FROM {table} ORDER BY n DESC LIMIT 1 OFFSET {_MOST_FACTS}"
-                db.execute(f"DELETE FROM {table} WHERE n <= ({newest})")
+            for table, first in (("strike", "revoked = '' DESC, "), ("software", ""), ("sighting", "")):
+                kept = f"SELECT n FROM {table} ORDER BY {first}n DESC LIMIT {_MOST_FACTS}"
+                db.execute(f"DELETE FROM {table} WHERE n NOT IN ({kept})")
             kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
             db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
             db.execute("DELETE FROM strike WHERE device NOT IN (SELECT n FROM device)")

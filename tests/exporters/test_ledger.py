@@ -89,15 +89,15 @@ def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_firs
     assert sizes == [249, 240, 250]
 
 
-def test_memory_is_flat_over_many_events(monkeypatch):
-    for name, most in (("IDS", 2000), ("FACTS", 500)):
+def test_memory_is_flat_over_many_events_and_one_device_pushes_out_no_other(monkeypatch):
+    for name, most in (("IDS", 2000), ("FACTS", 45)):
         monkeypatch.setattr(asd.exporters.ledger, f"_MOST_{name}", most)
-    monkeypatch.setattr(asd.exporters.ledger, "_PRUNE_EVENTS", 100)
-    ledger = filled()
+    monkeypatch.setattr(asd.exporters.ledger, "_PRUNE_EVENTS", 1000)
+    ledger = filled(event(1, "quiet"))
 
     def add(start, stop, level=Level.ERROR):
         for step in range(start, stop):
-            ledger.add(event(step, rank=step % 8, level=level))
+            ledger.add(event(step, rank=step % 8, level=level), float(step))
 
     add(0, 2100)  # every bound has been reached
     pages = ledger._store.db.execute("PRAGMA page_count").fetchone()[0]
@@ -108,4 +108,5 @@ def test_memory_is_flat_over_many_events(monkeypatch):
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used - base < 40_000
-    assert ledger._store.db.execute("PRAGMA page_count").fetchone()[0] < 1.1 * pages < 300  # not traced
+    assert ledger._store.db.execute("PRAGMA page_count").fetchone()[0] < 1.1 * pages < 100  # not traced
+    assert ("quiet", "Ascend:3") in ledger.records(5000.0)
