@@ -65,7 +65,7 @@ exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is r
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
 _MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
 _NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
-_FLOOD_SECONDS = 60.0  # so long strikes wait for the end of a flood of events
+_FLOOD_SECONDS = 600.0  # so long strikes wait until all events were read: a backlog has an end, a flood has none
 _UNABLE_SECONDS = 60.0  # after it a handler that cannot work gives its Lease to another one
 
 

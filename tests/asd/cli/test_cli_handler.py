@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,21 +72,25 @@ def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_p
     assert any(line.startswith("isolat") and "node8" in line for line in lines)
 
 
-def test_strikes_count_also_while_events_come_faster_than_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("asd.cli.act.handler._FLOOD_SECONDS", 0.0)
+@pytest.mark.parametrize(("noise", "ranks", "isolated"), [(300, (3,), (3, 4)), (25, (3, 5, 6), (4,))])
+def test_strikes_wait_for_the_end_of_a_backlog_but_not_of_a_flood(tmp_path, monkeypatch, noise, ranks, isolated):
+    clock = SimpleNamespace(time=time.time, monotonic=iter(range(0, 1 << 20, 2)).__next__)
+    monkeypatch.setattr("asd.cli.act.handler.time", clock)  # two seconds pass with each look at it
     monkeypatch.setattr("asd.handler.inputs.feed._AT_ONCE", 1)
     write(tmp_path, *map(event, (1, 2, 3)))
-    with event_file(tmp_path, 3).open("a") as log:
-        log.write("x\n" * 300)
-    write(tmp_path, persistent(host="node8", device="Ascend:4"))
+    for rank in ranks:
+        with event_file(tmp_path, rank).open("a") as log:
+            log.write("x\n" * noise)
+        write(tmp_path, *(event(step, rank=rank, device=f"Ascend:{rank}") for step in (1, 2, 3) if rank != 3))
+    write(tmp_path, persistent(host="node8", device="Ascend:4", rank=ranks[-1]))
 
     def stop():
-        wait_for(lambda: len(kinds(tmp_path)) == 2)
+        wait_for(lambda: ("isolation", "Ascend:4") in kinds(tmp_path))
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop).start()
     assert main(["handler", "--run-dir", str(tmp_path), "--settle", "0.01"]) == 0
-    assert kinds(tmp_path) == [("isolation", "Ascend:3"), ("isolation", "Ascend:4")]
+    assert kinds(tmp_path) == [("isolation", f"Ascend:{number}") for number in isolated]
 
 
 def test_decisions_as_json(tmp_path, capsys):
