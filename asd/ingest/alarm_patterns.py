@@ -74,7 +74,7 @@ def _strike(text: str, match: re.Match[str]) -> list[LogFinding]:
         feature="max_square",
         value=value,
         step=whole(said.get("count", "")),
-        checkpoint=name["name"] if name else "",
+        checkpoint=name["name"].rstrip() if name else "",
         time=number(said.get("timestamp", "")) or 0.0,
     )
     return [found]
@@ -95,9 +95,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 _LEVEL = re.compile(r"ComputeL([12])|(?<![a-z_])L([12])(?=[\s_-]*(?:err|warn|fault|alarm|abnormal))", re.IGNORECASE)
 _LEVELS = {"1": Level.ERROR, "2": Level.WARNING}
 _HEADERS = {"ERROR": Level.ERROR, "CRITICAL": Level.ERROR, "FATAL": Level.ERROR, "WARNING": Level.WARNING}
-_NAME = re.compile(
-    r"(?<![\w.])name\s*[:=]\s*(?P<name>.*?)\s*(?:,\s*(?:timestamp|value|stat)\s*[:=]|}|$)", re.IGNORECASE
-)
+_NAME = re.compile(r"(?<![\w.])name\s*[:=]\s*(?P<name>.*?)(?:,\s*(?:timestamp|value|stat)\s*[:=]|}|$)", re.IGNORECASE)
 _TRACES = _compiled("strike happened|will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
 _STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")

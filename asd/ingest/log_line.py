@@ -25,7 +25,7 @@ _TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*
 _LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)(?![\w.])", re.IGNORECASE)
 _OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)
 _DEVICE = re.compile(r"device-(\d{1,6})", re.ASCII | re.IGNORECASE)
-_RANK = re.compile(r"(?:worker_|rank[_.-]?)(\d{1,9})(?:\.log(?:\..*)?)?", re.ASCII | re.IGNORECASE)
+_RANK = re.compile(r"(?:worker_|rank[_.-]?)(\d{1,9})(?:\.log(?:[.-].*)?)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

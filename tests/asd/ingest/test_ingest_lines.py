@@ -322,13 +322,14 @@ def test_a_name_too_long_for_a_record_is_cut(text):
         *("Node Type=0x40;", "device fault, nodeName:", "StrikeRecord{name: ", "silent_check_v3.cc val=", "a="),
         *("event_id=", "[rank", " ", "silentcheck " + "9" * 50000, "[ERROR] X(1 silentcheck"),
         *(f"sensor {begin}{' ' * 16000}" for begin in ("event_id", "strikes out on rank", "[ERROR]")),
+        f"StrikeRecord{{name: a{' ' * 16000}b",
     ],
 )
 def test_a_line_of_a_megabyte_takes_no_time(piece):
     text = "silentcheck val=" + (piece * (1 + (1 << 20) // len(piece)))[: 1 << 20]
     began = time.process_time()
     events(text)
-    assert time.process_time() - began < 10.0  # what backtracks takes hours
+    assert time.process_time() - began < 1.0  # what backtracks takes seconds to hours
 
 
 @pytest.mark.parametrize("text", [V3_ERROR, V3_ERROR.partition("[silent")[2]], ids=["time", "no time"])

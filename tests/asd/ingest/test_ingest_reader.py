@@ -228,6 +228,7 @@ def test_the_default_places_follow_the_environment(tmp_path):
         ("/a/device-305322_20250225184310213.log", "", None),
         ("/run/worker_3.log", "", 3),
         ("/run/worker_3.log.1", "", 3),
+        ("/run/worker_3.log-20261129", "", 3),
         ("/pods/worker-3/device-1/x.log", "Ascend:1", None),
         ("/log/rank_7/info.log", "", 7),
         ("/log/1/rank.07/stdout", "", 7),
