@@ -46,8 +46,7 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
-        self._looked = time.monotonic()
-        self._began = time.monotonic()
+        self._looked = self._began = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake)
 
     @property
