@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +75,13 @@ class FromOrigin:
     def device(self) -> str:
         """Returns the device of the rank, for example `Ascend:3` or `CPU:0`; `unknown` when it is not known."""
         return self.origin.device
+
+
+def machine_name() -> str:
+    """Returns the host name and the namespace of process numbers: in containers one name may have several of these."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
 
 
 def mounted_chips(folder: Path = Path("/dev")) -> list[int]:

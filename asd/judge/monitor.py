@@ -3,7 +3,6 @@
 import math
 import operator
 import os
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from asd.judge.detectors import Detectors, Judged, Tensors
 from asd.judge.protections import Protections
 from asd.judge.reports import Reports
 from asd.judge.status import Status
-from asd.origin import Origin
+from asd.origin import Origin, machine_name
 from asd.rules.checksum import ScoreRule
 from asd.rules.reading import AVERAGED, SCORES, Reading, unscaled
 from asd.verdict import Level, Verdict
@@ -64,7 +63,7 @@ class Monitor:
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
         # counts so far
-        self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
+        self.status = Status(origin=origin, machine=machine_name(), pid=os.getpid(), started=clock())
         if origin.device.startswith("Ascend"):
             self.status.cann = cann_version()
         self.protections = Protections()  # checks that protect this training, and those that do not

@@ -79,7 +79,7 @@ class Status(FromOrigin):
     checkpoints: _Pairs = field(default_factory=dict)
     # protections of the training, see `Protections`; empty before they are known
     protections: _Protections = field(default_factory=dict)
-    machine: Text = ""  # host name of the process, which in a container is not `host`; empty if unknown
+    machine: Text = ""  # see `asd.origin.machine_name`; of older versions the host name alone; empty if unknown
     cann: Short = ""  # version of CANN; empty without it
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:

@@ -5,6 +5,7 @@ import socket
 import psutil
 
 from asd.judge.status import Status
+from asd.origin import machine_name
 
 _SLACK_SECONDS = 2.0  # a process' start is known in whole seconds only
 _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
@@ -13,15 +14,12 @@ _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 class Liveness:
     """Test by process number whether a training on this machine still runs.
 
-    The agent must see the processes of the training: in containers, share the process namespace. For a process on
-    another machine, or with another host name, its status is trusted.
-
-    Args:
-        host: Host name of this machine, or of this container.
+    The agent must see the processes of the training: in containers, share the process namespace and the host name. For
+    a process on another machine, or in another namespace, its status is trusted.
     """
 
-    def __init__(self, host: str = "") -> None:
-        self.host = host or socket.gethostname()
+    def __init__(self) -> None:
+        self._names = machine_name(), socket.gethostname()  # statuses of older versions have the host name alone
 
     def __call__(self, status: Status) -> bool:
         """Returns whether the process of `status` exists, as far as this machine can see; else True."""
@@ -41,5 +39,5 @@ class Liveness:
         return state not in _DEAD and began <= max(status.written, status.started) + _SLACK_SECONDS
 
     def sees(self, status: Status) -> bool:
-        """Returns whether the process of `status` can be seen from here; `host` may be a name from the user."""
-        return (status.machine or status.host) == self.host and status.pid > 0
+        """Returns whether the process of `status` can be seen from here."""
+        return (status.machine or status.host) in self._names and status.pid > 0

@@ -22,6 +22,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.diagnosis.groups import Groups, everybody
 from asd.errors import RankLostError
+from asd.origin import machine_name
 
 _LOG = logging.getLogger("asd.ranks")
 _PATIENCE = {"CPU": 25.0}
@@ -36,17 +37,17 @@ class _Process(NamedTuple):
     """Identity of a process of one machine, distinct from later processes with the same number."""
 
     host: str
-    space: str  # of process numbers: two containers may have one host's name, and do not see each other's processes
+    machine: str  # see `machine_name`
     pid: int
     started: int  # in clock ticks after the machine
 
     @classmethod
     def this(cls) -> _Process:
-        return cls(socket.gethostname(), os.readlink("/proc/self/ns/pid"), os.getpid(), _state(os.getpid())[1])
+        return cls(socket.gethostname(), machine_name(), os.getpid(), _state(os.getpid())[1])
 
     def flaw(self) -> str:
         """Returns why the process cannot answer, as far as this machine knows; empty if it can or is unknown."""
-        if self[:2] != self.this()[:2]:
+        if self.machine != machine_name():
             return ""
         state, started = _state(self.pid)
         if started != self.started or state in {"Z", "X"}:

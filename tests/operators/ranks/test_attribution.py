@@ -92,4 +92,4 @@ def test_what_vanished_from_a_mean_is_blamed_on_the_rank_whose_copy_was_wrong():
 
 def test_a_process_of_another_container_on_this_host_is_unknown_and_one_that_ended_has_died():
     ended = _Process.this()._replace(pid=1 << 30)
-    assert (ended.flaw(), ended._replace(space="pid:[1]").flaw()) == ("has died", "")
+    assert (ended.flaw(), ended._replace(machine=f"{ended.host} pid:[1]").flaw()) == ("has died", "")
