@@ -43,6 +43,7 @@ _MOST_UNKEPT = 1000  # events that wait for the journal; meanwhile no more are r
 _MOST_COUNTED = 20_000  # of the events that are kept, when it starts: about 2 s
 _FEW = 3
 _MOST_DEVICES, _MOST_FLEET = 32, 12_000  # devices and characters in the header of an answer, which holds 16 KB
+_SHOWN_SECONDS = 86_400.0  # since the last status of a rank: ended runs would slow down each scrape for ever
 _FRESH_SECONDS = 600.0  # age of the status of a training that goes on: a step may take minutes
 
 _log = logging.getLogger("asd.exporter")
@@ -182,7 +183,7 @@ class Agent:
 
     def _look_at_statuses(self) -> None:
         self._status_files.folders = self._folders.look()
-        found = self._status_files.poll()
+        found = [each for each in self._status_files.poll() if self._clock() - each.written < _SHOWN_SECONDS]
         self._statuses = [status for status in found if self.host in ("", status.host)]
         self._look_at_devices()
         self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))

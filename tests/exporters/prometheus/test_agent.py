@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 import tracemalloc
 
 import pytest
@@ -169,11 +170,14 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent = agents([tmp_path], tmp_path / "state.json")
     agent.poll()
     write(tmp_path / "team" / "job1", event(1, run="job1"))
-    status = made_of(Status, run="job1", rank=0, host="node7", device="Ascend:3", pid=1, active=True)
+    fields = {"host": "node7", "device": "Ascend:3", "active": True}
+    status = made_of(Status, run="job1", rank=0, written=time.time() - 86_000, **fields)
+    old = made_of(Status, run="job1", rank=1, written=time.time() - 86_500, **fields)
+    run_dir.status_file(tmp_path / "team" / "job1", 1).write_text(old.to_json())
     run_dir.status_file(tmp_path / "team" / "job1", 0).write_text(status.to_json())
     agent.poll()
     assert [each.run for each in agent.journal.recent()] == ["job1"]
-    assert [each.run for each in agent.statuses()] == ["job1"]
+    assert [(each.run, each.rank) for each in agent.statuses()] == [("job1", 0)]  # the other wrote none for a day
     write(tmp_path / "job2", event(1, run="job2"))
     shutil.rmtree(tmp_path / "team" / "job1")
     agent.poll()
@@ -186,7 +190,7 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
 def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
     write(folder, event(1))
     for rank in range(3):
-        status = made_of(Status, run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", pid=1, active=True)
+        status = made_of(Status, run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", written=time.time())
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
     registry = registry_of(agent)
@@ -263,7 +267,7 @@ def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):
 def test_only_one_host_may_be_asked_for(folder, agents):
     write(folder, event(1), event(2, host="other", rank=1))
     for rank, host in enumerate(("node7", "other")):
-        status = made_of(Status, run="run1", rank=rank, host=host, device="Ascend:3")
+        status = made_of(Status, run="run1", rank=rank, host=host, device="Ascend:3", written=time.time())
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
     agent.poll()
@@ -340,11 +344,11 @@ def test_a_disk_that_no_rank_can_write_on_is_told_unless_the_agent_only_looks_at
 @pytest.mark.parametrize(("checkpoints", "series"), [(0, 0), (2, 4)])
 def test_a_rank_costs_few_bytes_however_many_checkpoints_it_has(folder, agents, checkpoints, series):
     folder.mkdir()
-    agent = agents([folder], checkpoints=checkpoints)
+    agent = agents([folder], checkpoints=checkpoints, clock=lambda: 1e9)
     agent.poll()  # what it loads is not counted
     values = {f"model.layers.{number}.attention_norm": (1.0 + number, 1e6) for number in range(100)}
     for rank in range(100):
-        status = made_of(Status, run="r", rank=rank, host="n", device=f"Ascend:{rank}", checkpoints=values)
+        status = made_of(Status, run="r", rank=rank, host="n", device=f"Ascend:{rank}", checkpoints=values, written=1e9)
         run_dir.status_file(folder, rank).write_text(status.to_json())
     tracemalloc.start()
     try:
