@@ -45,9 +45,10 @@ for step in range(1, 10_000):
     monitor.judge(step, readings, refused=wrong)
     if rank == 1 and step == 12:
         tell("replay", "persistent")
-        tell("isolation", "persistent")
         monitor.problem("made up")
         monitor.status.dropped["Evidence"] = 1
+    if rank == 0 and step == 12:
+        tell("isolation", "persistent")
     if rank == 1 and step == 14:
         monitor.status.dropped["Evidence"] = 2  # as a series that is new has not increased in the eyes of Prometheus
     time.sleep(0.2)
