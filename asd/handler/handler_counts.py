@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from asd.event import Event
 from asd.handler.db.fleet import Fleet, Used
 from asd.handler.handler import FaultHandler
 from asd.handler.model.decision import ACTIONS, Decision
@@ -18,7 +19,8 @@ class HandlerCounts:
         # decisions by action; all of `asd.handler.model.decision.ACTIONS` are there
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.agents: dict[str, bool] = {}  # whether each agent that is pulled from answers, by its address
-        self.out: list[tuple[str, str]] = []  # devices that the scheduler has isolated, each as host and name
+        # devices that the scheduler has isolated, each as host, name and physical number; -1 where that is unknown
+        self.out: list[tuple[str, str, int]] = []
         # days in which devices were watched, and devices found faulty; looked up once a minute
         self.fleet: tuple[list[Used], list[tuple[float, Used]]] = [], []
         self._looked = 0.0
@@ -49,7 +51,5 @@ class HandlerCounts:
             "last_look": now,
             **dict(zip(names, db.execute(query).fetchone(), strict=True)),
         }
-        self.out = db.execute(
-            "SELECT DISTINCT host, name FROM cases JOIN device ON device.n = cases.device "
-            "WHERE closed IS NULL AND state IN ('isolated', 'releasing')"
-        ).fetchall()
+        out = handler.triage.cases.in_state("isolated", "releasing")  # a replaced device may have one too
+        self.out = list({(each.named.host, each.named.device, Event.from_json(each.event).device_number) for each in out})

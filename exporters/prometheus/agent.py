@@ -264,7 +264,8 @@ class Agent:
     def _of_hardware(self, event: Event) -> Event:
         """Returns the event with its device's serial, physical number and hardware, which only the agent knows."""
         names = self._names(event.host, event.device)
-        number = int(names.id) if names.vdie_id and names.id.isdecimal() else -1
+        is_known = names[:2] != name_device(event.host, event.device)[:2]
+        number = int(names.id) if is_known and names.id.isdecimal() else -1
         if (event.serial, event.device_number, event.hardware) == (names.vdie_id, number, names.hardware):
             return event
         return replace(event, serial=names.vdie_id, device_number=number, hardware=names.hardware)

@@ -70,8 +70,8 @@ class HandlerCollector(Collector):
         out = GaugeMetricFamily(
             "asd_handler_device_isolated", "1 for each isolated device.", labels=["node", "device", "id"]
         )
-        for host, device in counts.out:
-            out.add_metric([host, device, name_device(host, device).id], 1)
+        for host, device, number in counts.out:
+            out.add_metric([host, device, str(number) if number >= 0 else name_device(host, device).id], 1)
         yield out
         actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by action.", labels=["action"])
         for action, count in counts.actions.copy().items():

@@ -211,7 +211,7 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             from_the_start = {"asd_handler_last_look_timestamp_seconds", "asd_handler_acting"}
             assert {name for name, value in found.items() if value} <= from_the_start
             began = time.time()
-            write(tmp_path, persistent(1), persistent(2, rank=4, device="Ascend:4"))
+            write(tmp_path, persistent(1, device_number=5), persistent(2, rank=4, device="Ascend:4"))
             wait_for(lambda: scrape(url)["asd_handler_devices_known"] == 2.0)
             assert scrape(url)["asd_handler_circuit_open"] == 0.0
             write(tmp_path, *(persistent(3, host=f"node{number}") for number in (8, 9)))
@@ -223,7 +223,8 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             assert (found["asd_handler_devices_isolated"], found["asd_handler_acting"]) == (2.0, 1.0)
             out = {name: value for name, value in found.items() if name.startswith("asd_handler_device_isolated")}
             assert out == {
-                f'asd_handler_device_isolated{{device="Ascend:3",id="3",node="node{number}"}}': 1.0 for number in (7, 8)
+                f'asd_handler_device_isolated{{device="Ascend:3",id="{number}",node="node{node}"}}': 1.0
+                for number, node in ((5, 7), (3, 8))
             }
             assert found["asd_handler_events_total"] >= 2.0
             assert found["asd_handler_last_event_timestamp_seconds"] >= began

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from asd import Event, Level
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.device_map import DeviceNames
 from asd.exporters.prometheus.node import NodeCollector
 from asd.judge.status import Status
 from asd.rundir import names as run_dir
@@ -274,6 +275,13 @@ def test_only_one_host_may_be_asked_for(folder, agents):
     assert second(agent) == {0: 1}
     assert [status.rank for status in agent.statuses()] == [0]
     assert [json.loads(text)["data"]["host"] for text in agent.journal.page((), 10).events] == ["node7"]
+
+
+def test_an_event_has_the_physical_number_of_its_device_by_a_map_without_serials(folder, agents):
+    write(folder, event(1))
+    agent = agents([folder], devices=lambda _host, _device: DeviceNames("11"))
+    agent.poll()
+    assert [each.device_number for each in agent.journal.recent()] == [11]
 
 
 def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_read(tmp_path, agents, caplog):
