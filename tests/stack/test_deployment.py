@@ -225,7 +225,7 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     assert not cluster.is_out("node-b")
     conditions = {each["type"]: each for each in cluster.node("node-a")["status"]["conditions"]}
     assert conditions["AsdSilentCorruption"]["status"] == "True"
-    assert conditions["AsdSilentCorruption"]["message"].startswith("80818C00: isolated are Ascend:3")
+    assert conditions["AsdSilentCorruption"]["message"].startswith("80818C00: faulty devices: Ascend:3")
     assert conditions["AsdSilentCorruption"]["message"] in cluster.shell(lines(block, "get nodes"), cluster.folder)
 
     # The one that acts is killed, and the other takes over with what counts: nobody is taken out twice, none is lost.

@@ -75,7 +75,7 @@ def condition_patch(node: Node, devices: Mapping[str, str], now: float) -> dict[
 
     Args:
         node: The node.
-        devices: Devices that are isolated, or about to be, and their events.
+        devices: Devices that are isolated, or about to be, and their events. The node may still refuse its part.
         now: Seconds since the epoch.
     """
     conditions = (node.get("status") or {}).get("conditions") or []
@@ -83,7 +83,7 @@ def condition_patch(node: Node, devices: Mapping[str, str], now: float) -> dict[
     if not devices and (found is None or found.get("status") == "False"):
         return None
     listed = ", ".join(f"{device} ({event})" for device, event in sorted(devices.items()))
-    message = plain(f"{CODE}: isolated are {listed}" if devices else "no device is isolated", _LONGEST_MESSAGE)
+    message = plain(f"{CODE}: faulty devices: {listed}" if devices else "no device is isolated", _LONGEST_MESSAGE)
     status = "True" if devices else "False"
     if found is not None and (found.get("status"), found.get("message")) == (status, message):
         return None

@@ -63,7 +63,7 @@ def test_the_condition_follows_the_devices_and_keeps_the_time_of_its_last_change
     first = condition(engine.node())
     isolator.isolate(TWO, "why", "e2")
     second = condition(engine.node())
-    assert second["message"] == "80818C00: isolated are Ascend:3 (evt-e1), Ascend:4 (evt-e2)"
+    assert second["message"] == "80818C00: faulty devices: Ascend:3 (evt-e1), Ascend:4 (evt-e2)"
     assert second["lastTransitionTime"] == first["lastTransitionTime"] != second["lastHeartbeatTime"]
     isolator.release(ONE)
     isolator.release(TWO)
@@ -159,7 +159,7 @@ def test_who_uncordons_by_hand_gives_all_devices_back(server, engine):
     assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.FREE, IsolationOwner.FREE)
     isolator.isolate(TWO, "why", "e3")
     assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.FREE, IsolationOwner.OURS)
-    assert condition(engine.node())["message"] == "80818C00: isolated are Ascend:4 (evt-e3)"
+    assert condition(engine.node())["message"] == "80818C00: faulty devices: Ascend:4 (evt-e3)"
 
 
 def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, engine):
