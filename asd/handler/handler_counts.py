@@ -52,4 +52,4 @@ class HandlerCounts:
             **dict(zip(names, db.execute(query).fetchone(), strict=True)),
         }
         out = handler.triage.cases.in_state("isolated", "releasing")  # a replaced device may have one too
-        self.out = list({(each.named.host, each.named.device, Event.from_json(each.event).device_number) for each in out})
+        self.out = list({(*each.named[:2], Event.from_json(each.event).device_number) for each in out})

@@ -76,7 +76,7 @@ class Seen:
         ranks[2].process.send_signal(signal.SIGKILL)
         eventually(lambda: self.prometheus.value('asd_rank_lost{rank="2"}') == 1)
         eventually(lambda: self.prometheus.value('asd_step{rank="1"} > 14'))
-        eventually(lambda: self.prometheus.value('asd_device_isolated{rank="0"}') == 1)  # of device 1 only the handler knows
+        eventually(lambda: self.prometheus.value('asd_device_isolated{rank="0"}') == 1)  # the handler alone knows of 1
         eventually(lambda: self.prometheus.query('ALERTS{alertname="AsdDeviceIsolated"}'))
         eventually(lambda: self.prometheus.value("asd_handler_device_isolated") == 1)
 

@@ -171,11 +171,9 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent = agents([tmp_path], tmp_path / "state.json")
     agent.poll()
     write(tmp_path / "team" / "job1", event(1, run="job1"))
-    fields = {"host": "node7", "device": "Ascend:3", "active": True}
-    status = made_of(Status, run="job1", rank=0, written=time.time() - 86_000, **fields)
-    old = made_of(Status, run="job1", rank=1, written=time.time() - 86_500, **fields)
-    run_dir.status_file(tmp_path / "team" / "job1", 1).write_text(old.to_json())
-    run_dir.status_file(tmp_path / "team" / "job1", 0).write_text(status.to_json())
+    for rank, age in enumerate((86_000, 86_500)):
+        status = made_of(Status, run="job1", rank=rank, host="node7", device="Ascend:3", written=time.time() - age)
+        run_dir.status_file(tmp_path / "team" / "job1", rank).write_text(status.to_json())
     agent.poll()
     assert [each.run for each in agent.journal.recent()] == ["job1"]
     assert [(each.run, each.rank) for each in agent.statuses()] == [("job1", 0)]  # the other wrote none for a day
@@ -265,23 +263,16 @@ def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):
     assert problems(agent) == {"bad_line": len(BAD_LINES) + 1, "long_line": 1}
 
 
-def test_only_one_host_may_be_asked_for(folder, agents):
+def test_only_one_host_may_be_asked_for_whose_events_get_the_numbers_of_its_device_map(folder, agents):
     write(folder, event(1), event(2, host="other", rank=1))
     for rank, host in enumerate(("node7", "other")):
         status = made_of(Status, run="run1", rank=rank, host=host, device="Ascend:3", written=time.time())
         run_dir.status_file(folder, rank).write_text(status.to_json())
-    agent = agents([folder], host="node7")
+    agent = agents([folder], host="node7", devices=lambda _host, _device: DeviceNames("11"))
     agent.poll()
     assert second(agent) == {0: 1}
     assert [status.rank for status in agent.statuses()] == [0]
-    assert [json.loads(text)["data"]["host"] for text in agent.journal.page((), 10).events] == ["node7"]
-
-
-def test_an_event_has_the_physical_number_of_its_device_by_a_map_without_serials(folder, agents):
-    write(folder, event(1))
-    agent = agents([folder], devices=lambda _host, _device: DeviceNames("11"))
-    agent.poll()
-    assert [each.device_number for each in agent.journal.recent()] == [11]
+    assert [(each.host, each.device_number) for each in agent.journal.recent()] == [("node7", 11)]
 
 
 def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_read(tmp_path, agents, caplog):

@@ -40,6 +40,7 @@ for step in range(1, 10_000):
         readings[2] = reading(2, float("nan") if step == 8 else 5e6)
     if rank == 0 and step == 6:
         readings[1] = reading(1, 2e4)
+        tell("isolation", "persistent")
     monitor.status.step_seconds += 0.2
     monitor.status.check_seconds += 0.001
     monitor.judge(step, readings, refused=wrong)
@@ -47,8 +48,6 @@ for step in range(1, 10_000):
         tell("replay", "persistent")
         monitor.problem("made up")
         monitor.status.dropped["Evidence"] = 1
-    if rank == 0 and step == 12:
-        tell("isolation", "persistent")
     if rank == 1 and step == 14:
         monitor.status.dropped["Evidence"] = 2  # as a series that is new has not increased in the eyes of Prometheus
     time.sleep(0.2)
