@@ -79,8 +79,6 @@ def run(args: argparse.Namespace) -> int:
     for option in _OPTIONS:
         if getattr(args, option) is not None:
             raise ConfigError(f"--{option.replace('_', '-')}", getattr(args, option), "pass it with --ranks")
-    if not config.name_of_job(environ):  # else ranks of other nodes, too, find one name by themselves
-        environ["ASD_RUN"] = config.name_of_run()  # one name for all ranks that the command starts
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError("COMMAND", command[0], "it must be a program in PATH, or the path of an executable file")

@@ -39,9 +39,10 @@ def asd_run(*command, **environ):
 def test_the_arguments_of_the_command_reach_it_untouched(started, dashes):
     with contextlib.suppress(TypeError):  # the real execve never returns
         main(["run", *dashes, "sh", "-c", "echo", "--json", "--", "-x", "ä b"])
-    ((program, command, _),) = started
+    ((program, command, environ),) = started
     assert Path(program).name == "sh"
     assert command == ["sh", "-c", "echo", "--json", "--", "-x", "ä b"]
+    assert "ASD_RUN" not in environ  # the ranks find a name that all nodes and launches have
 
 
 @pytest.mark.parametrize(
