@@ -118,7 +118,6 @@ class OwnHandler:
             events: Events from `asd.supervisor.cause.evidence`.
         """
         new = [event for event in events if event.id not in self._told]
-        self._hosts |= {event.host for event in new}
         if new:
             found = self._handler.handle_many(new)
             self._told.update(event.id for event in new)

@@ -249,18 +249,20 @@ def test_when_any_process_is_killed_the_job_is_started_again(place, victim):
 _WORD = {"keeper.py": 2, "bin/msrun": 1, "worker.py": 1, "bin/training": 1}
 
 
-@SLOW
-def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next(place):
-    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}, pause=0.05)
+@pytest.mark.parametrize(("node", "used"), quick(1, [("node8", "1 of 0,1"), ("here", "2 of 0,2")]))
+def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next_for_its_own_node(place, node, used):
+    place.plan({**PERSISTENT, "attempts": [1]})
     with place.start(*SPARE) as process:
+        wait_for((place.folder / "asd_run" / "logs" / "job" / "rank1.pid").exists)
+        process.send_signal(signal.SIGSTOP)  # so that it does not see the verdict
         events = place.folder / "asd_run" / "events-rank1.jsonl"
-        wait_for(lambda: events.exists() and "anomaly" in events.read_text())
+        wait_for(lambda: events.exists() and "persistent" in events.read_text())
         process.kill()
         process.communicate(timeout=20)
     wait_for(lambda: place.processes() == {})
-    code, out, _ = place.run(*SPARE)
-    assert code == 0
-    assert made(out)[1].endswith(" on 2 of 0,2")
+    code, out, _ = place.run(*SPARE, ASD_NODE=node)
+    assert (code, isolations(place)[0]["host"]) == (0, "here")
+    assert made(out)[1].endswith(f" on {used}")
 
 
 def test_a_new_job_of_the_same_name_does_not_mix_up_what_the_last_one_left(place):
