@@ -26,6 +26,7 @@ _REPLAY_SECONDS = 30.0  # longest time from an anomaly to its verdict
 _TICK_SECONDS = 1.0
 _GRACE_SECONDS, _SAVE_SECONDS = 5.0, 30.0  # for ranks to end, and to save at a signal, as Slurm and Kubernetes give
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+_WARNED_SECONDS = 3600.0  # longest time from such a signal to the end that it may have announced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ class Job:
         self._complaint = ""
         self._signals: list[int] = []  # that end the job
         self._passing: list[int] = []  # that are for the ranks
+        self._passed = -math.inf  # when the last one was passed on
         self._stops = settings.config.on_anomaly == "stop"  # if so, an anomaly ends an attempt
         self._restarts = 0  # after a crash or a hang
 
@@ -89,7 +91,7 @@ class Job:
         try:
             self._take_over()
             end = self._go_on() or self._attempts()
-            self._record.done = end.code == DONE
+            self._record.done = end.code == DONE and not self._record.attempts[-1].interrupted
             self._save()
             self._say(end.reason)
             return end.code
@@ -122,35 +124,37 @@ class Job:
             return None
         watch = self._watch(last)
         watch.read()  # its supervisor was killed before it could judge
+        last.interrupted |= not any(watch.exits().values())
         return self._judge(last, watch)
 
     def _attempts(self) -> End:
-        while True:
+        while not self._signals:
             devices = self._devices.choose()
             if not devices:
                 return End(NO_DEVICE_LEFT, self._too_few())
-            attempt, ending, watch = self._attempt(devices)
-            if self._signals:
-                self._judge(attempt, watch)
-                number = signal.Signals(self._signals[0])
-                code = INTERRUPTED if number == signal.SIGINT else TERMINATED
-                return End(code, f"{attempt.run} was ended by {number.name}, with all its processes.")
-            if ending.done:
-                attempt.judged = True
-                return End(DONE, f"{attempt.run} is done: {ending.reason}.")
-            end = self._judge(attempt, watch, ending)
-            if end is not None:
+            choice = self._resume() if self._record.attempts else self._beginning()
+            if self._signals:  # reading large checkpoints takes long
+                break
+            attempt, ending, watch = self._attempt(devices, choice)
+            if ending.done and not self._signals:
+                attempt.judged, attempt.interrupted = True, time.monotonic() - self._passed < _WARNED_SECONDS
+                how = "ended after a signal, and the same command continues it" if attempt.interrupted else "is done"
+                return End(DONE, f"{attempt.run} {how}: {ending.reason}.")
+            end = self._judge(attempt, watch, None if self._signals else ending)
+            if end is not None and not self._signals:
                 return end
+        number = signal.Signals(self._signals[0])
+        code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+        return End(code, f"{self._record.job} was ended by {number.name}, with all its processes.")
 
-    def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
+    def _attempt(self, devices: list[int], choice: Choice) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
         """Runs one attempt of the job to its end."""
-        choice = self._resume() if self._record.attempts else self._beginning()
         number = self._record.earlier + len(self._record.attempts)
         resume_from = str(choice.path) if choice.path else ""
         run = f"{self._record.job}+{number + 1}" if number else self._record.job
         attempt = Attempt(run, devices, resume_from, choice.step, time.time())
         self._record.attempts.append(attempt)
-        self._save()
+        self._record.save(self._run_dir)  # without it the ranks would choose checkpoints by themselves
         places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
         environ, folder = {**self._settings.environ, "ASD_RUN_DIR": str(self._run_dir)}, self._logs(attempt)
@@ -172,6 +176,7 @@ class Job:
         while not self._signals:
             while self._passing:
                 processes.tell_ranks(self._passing.pop(0))
+                self._passed = time.monotonic()
             bad = self._bad(attempt, watch)
             ending = watch.poll(processes.poll(), bad)
             if ending is not None:

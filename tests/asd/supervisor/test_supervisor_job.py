@@ -191,14 +191,16 @@ def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, name, cod
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
-def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_their_checkpoint(place):
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_their_checkpoint(place, name):
     place.plan({"what": "exit", "step": 5, "attempts": [1], "code": 3}, {"what": "hang", "step": 5})
     for number in (2, 3):
         with place.start(*TWO) as process:
             wait_for((place.folder / "asd_run" / "logs" / f"job+{number}" / "rank1.pid").exists)
-            process.terminate()
+            process.send_signal(signal.Signals[f"SIG{name}"])
             process.communicate(timeout=20)
-        assert place.record()["attempts"][-1]["judged"]
+        wait_for(lambda: place.processes() == {})
+        assert place.record()["attempts"][-1]["judged"] == (name == "TERM")
     place.plan()
     assert place.run(*TWO)[0] == 0
     assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 4, 4, 4]
@@ -218,7 +220,7 @@ def test_ranks_that_ignore_sigterm_have_time_to_save_and_are_killed_at_the_secon
     assert place.processes() == {}
 
 
-def test_signals_for_the_training_reach_each_rank_and_one_that_is_ignored_ends_nothing(place):
+def test_signals_for_the_training_reach_each_rank_and_what_ends_after_one_is_not_done(place):
     place.plan(heed=[signal.SIGUSR1, signal.SIGUSR2], pause=0.2)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     with place.start(*TWO) as process:
@@ -229,6 +231,7 @@ def test_signals_for_the_training_reach_each_rank_and_one_that_is_ignored_ends_n
         out, err = process.communicate(timeout=40)
     assert process.returncode == 0, err
     assert [out.count(f"got {number:d}") for number in (signal.SIGUSR1, signal.SIGUSR2)] == [2, 2]
+    assert not place.record()["done"]  # a scheduler that warned it starts the same command again
 
 
 @pytest.mark.parametrize("victim", quick(1, ["keeper.py", "bin/msrun", "worker.py", "bin/training"]))
