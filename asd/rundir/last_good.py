@@ -4,6 +4,7 @@ Without one, the newest complete one without a bad manifest.
 """
 
 import json
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def last_good(
     since: float = 0.0,
     only_step: int | None = None,
     rank: int | None = None,
+    ranks: float = math.inf,
     together: bool = False,
     verified: bool = False,
 ) -> Choice:
@@ -55,12 +57,14 @@ def last_good(
         since: Of checkpoints without a manifest only those written since, in seconds since the epoch.
         only_step: Only checkpoints of this step.
         rank: Of several checkpoints of one step the one this rank wrote is preferred.
+        ranks: Number of ranks now: checkpoints of further ranks, as of a larger job, do not count.
         together: Ranks that write a checkpoint each must resume from the same step: only a step counts that every rank
             has that wrote a manifest in the run of the newest one, or in any run if there is only one step of that run.
         verified: Verified checkpoints come first, as after a permanent fault.
     """
     places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
     search = _Search(places, distrusted or {}, runs, since)
+    search.known = [item for item in search.known if item[0].rank < ranks]
     skipped, spare = list(search.unreadable), None
     for manifest, path in search.newest_first(rank, only_step):
         flaw = "it is not verified"

@@ -186,9 +186,9 @@ class Job:
 
     def _resume(self) -> Choice:
         places = [self._run_dir, *checkpoint_places(self._run_dir)]
-        record = self._record
+        record, ranks = self._record, self._settings.ranks
         since, trust = record.attempts[0].began, {"together": True, "verified": record.hardware}
-        choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, **trust)
+        choice = last_good(places, distrusted=record.distrusted, runs=record.runs(), since=since, ranks=ranks, **trust)
         if record.hardware and choice.manifest is not None and choice.manifest.verified:
             record.distrust(choice.step + 1)  # also after a later crash
         if choice.path is None and record.attempts[0].resume_from:

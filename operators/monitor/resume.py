@@ -150,8 +150,8 @@ def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | 
     config = config if config is not None else Config.of_process()
     record = load_record(Path(config.run_dir))
     attempt = record.attempt(config.run) if record is not None and config.run else None
-    if record is None or attempt is None:
-        choice = last_good(Path(folder), rank=rank)
+    if record is None or attempt is None or attempt.judged:  # one that has ended is not of this process
+        choice = last_good(Path(folder), rank=rank, distrusted=record.distrusted if record is not None else None)
     else:
         with contextlib.suppress(OSError):  # the supervisor looks there too when it goes on after this attempt
             note_checkpoint_place(Path(config.run_dir), rank, Path(folder))

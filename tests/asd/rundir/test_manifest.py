@@ -201,6 +201,12 @@ def test_a_rank_that_died_in_its_first_save_of_an_attempt_counts_among_those_tha
     assert last_good(tmp_path, together=True).step == 6
 
 
+def test_ranks_of_a_larger_job_before_do_not_count(tmp_path):
+    for rank, step in ((0, 4), (1, 2)):
+        save(tmp_path, step, rank=rank, run="job" if rank else "job+2")
+    assert [last_good(tmp_path, together=True, ranks=ranks).step for ranks in (1, 2)] == [4, 0]
+
+
 def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
     old = save(tmp_path, 2)
     old.unlink()

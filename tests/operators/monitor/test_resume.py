@@ -51,6 +51,12 @@ def test_the_first_attempt_of_a_job_begins_anew_whatever_lies_there(tmp_path):
     assert checkpoint_to_resume(tmp_path / "kept", config=record(tmp_path, Attempt("job", [0, 1]))) is None
 
 
+def test_after_a_supervisor_it_is_the_newest_one_that_the_supervisor_trusts(tmp_path):
+    saved, _ = save(tmp_path, 4), save(tmp_path, 6)
+    config = record(tmp_path, Attempt("job", [0, 1], judged=True), distrusted={"job": 5})
+    assert checkpoint_to_resume(tmp_path, config=config) == saved
+
+
 def test_under_a_supervisor_all_ranks_take_the_step_that_it_chose(tmp_path):
     own = {}
     for rank in (0, 1):
