@@ -16,6 +16,7 @@ from asd.rundir.names import event_files, status_files
 from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
+_STOPPED_SECONDS = 3.0  # from which on this process was stopped, and the ranks with it, as by a scheduler
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 
 
@@ -48,7 +49,7 @@ class AttemptWatch:
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = time.monotonic()
+        self._progress = self._polled = time.monotonic()
         self._moves, self._longest = 0, 0.0  # steps that were seen, and the longest time for one of them
         self._first_sign: float | None = None
         self._all_well: float | None = None
@@ -60,8 +61,12 @@ class AttemptWatch:
             launcher: Exit code of the launcher, fetched before this call so that no output is lost; None while it runs.
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
+        now = time.monotonic()
+        if now - self._polled > _STOPPED_SECONDS:
+            self._progress += now - self._polled
+        self._polled = now
         self.read()
-        exits, now = self.exits(), time.monotonic()
+        exits = self.exits()
         all_ended, over = len(exits) == len(self._devices), launcher is not None
         if all_ended and not any(exits.values()):
             self._all_well = self._all_well if self._all_well is not None else now
@@ -85,8 +90,11 @@ class AttemptWatch:
         while lines := self._follower.poll():
             for line in lines:
                 self._take(line.text)
-        for path in status_files(self._run_dir):
-            self._look_at(path)
+        try:
+            for path in status_files(self._run_dir):
+                self._look_at(path)
+        except OSError:  # while a shared folder can't be read, no step can be seen
+            self._progress = time.monotonic()
 
     def exits(self) -> dict[int, int]:
         """Returns the exit codes of the ranks that have ended."""

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from asd.cli.shared.options import number, whole_number
 from asd.config import Config
@@ -131,9 +131,13 @@ def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[in
 
 
 def _say(sentence: str) -> None:
-    print(f"asd: {sentence}", file=sys.stderr, flush=True)
+    _write(sys.stderr, f"asd: {sentence}")
 
 
 def _tell(rank: int, line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the reader has gone; the training goes on
-        print(f"rank{rank}: {line}", flush=True)
+    _write(sys.stdout, f"rank{rank}: {line}")
+
+
+def _write(stream: TextIO, line: str) -> None:
+    with contextlib.suppress(OSError):  # its reader has gone, or its disk is full; the training goes on
+        os.write(stream.fileno(), f"{line}\n".encode(errors="backslashreplace"))  # a buffer would fail again at the end

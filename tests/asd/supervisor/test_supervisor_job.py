@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from asd.supervisor.attempt_watch import AttemptWatch
+from asd.supervisor.record import Attempt
 from tests.support.tables import quick
 from tests.support.waiting import wait_for
 
@@ -96,6 +99,22 @@ def test_a_training_that_prints_before_its_first_judged_step_or_has_long_steps_d
     place.plan({"what": "hang", "step": 1})
     code, _out, err = place.run(*TWO, "--hang-timeout", "2", "--max-restarts", "0", ASD_RUN="silent")
     assert (code, " for 2 s; 0 restarts" in err) == (1, True)
+
+
+@pytest.mark.parametrize(("folder", "seconds", "hangs"), [("", 0.3, True), ("", 3.3, False), ("loop", 0.3, False)])
+def test_a_supervisor_that_was_stopped_or_can_not_read_its_folder_sees_no_hang(tmp_path, folder, seconds, hangs):
+    (tmp_path / "loop").symlink_to("loop")
+    watch = AttemptWatch(tmp_path / folder, Attempt("job", [0]), tmp_path, 0.1, print)
+    time.sleep(seconds)
+    assert (watch.poll(None, "") is not None) == hangs
+
+
+def test_a_job_goes_on_when_nobody_reads_what_it_prints_any_more(place):
+    place.plan({**CRASH, "attempts": [1]})
+    with place.start(*TWO) as process:
+        process.stdout.close()
+        process.stderr.close()
+    assert (process.returncode, place.record()["done"]) == (0, True)
 
 
 def asd(place, *words):
