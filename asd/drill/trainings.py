@@ -22,6 +22,7 @@ from asd.drill import REFUSED, VARIABLE, TrainingPlan
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.supervisor.processes import find_launcher, free_port, kept, resolve
+from asd.supervisor.worker import END
 from asd.verdict import Level
 
 HUNG = 124  # exit code, as of `timeout`, of a training that took far longer than the longest before it
@@ -193,7 +194,7 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
                 for each in (children := psutil.Process(process.pid).children()):
                     each.terminate()
                 psutil.wait_procs(children, 10)
-            process.terminate()
+            process.send_signal(END)
             try:
                 process.wait(15)
             except subprocess.TimeoutExpired:

@@ -62,9 +62,8 @@ class AttemptWatch:
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
         now = time.monotonic()
-        if now - self._polled > _STOPPED_SECONDS:
-            self._progress += now - self._polled
-        self._polled = now
+        gap, self._polled = now - self._polled, now
+        self._progress += gap if gap > _STOPPED_SECONDS else 0.0
         self.read()
         exits = self.exits()
         all_ended, over = len(exits) == len(self._devices), launcher is not None

@@ -2,7 +2,7 @@
 
     keeper.py PATHS SUPERVISOR_PID COMMAND ...
 
-The keeper adopts orphans among its descendants. When the command ends, when the supervisor dies, or on SIGTERM, it
+The keeper adopts orphans among its descendants. When the command ends, when the supervisor dies, or on `END`, it
 kills everything that is left and exits with the exit code of the command. It is a separate program.
 """
 
@@ -12,28 +12,25 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
 
 if __name__ == "__main__":  # isolated, it does not know the folder of a user's own packages
     sys.path += sys.argv.pop(1).split(os.pathsep)
 
 import psutil
 
-from asd.supervisor.worker import become
+from asd.supervisor.worker import END, become
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 _SECONDS = 10.0  # for processes that take long to die
 
 
-class _Told(BaseException):
-    """Raised by SIGTERM: the keeper must end."""
-
-
 def main(supervisor: int, command: list[str]) -> int:
     """Runs `command`; returns its exit code, or 128 plus the signal that ended it."""
-    signal.signal(signal.SIGTERM, _told)
+    signal.signal(END, lambda *_: sys.exit())
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     control = ctypes.CDLL(None).prctl
-    control(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    control(_SET_PARENT_DEATH_SIGNAL, END, 0, 0, 0)
     control(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() != supervisor:
         return 1  # it died before the kernel was told
@@ -44,15 +41,11 @@ def main(supervisor: int, command: list[str]) -> int:
         if child == 0:
             become(command, here)
         code = _wait_for(child)
-    except _Told:
+    except SystemExit:  # by `END`
         pass
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(END, signal.SIG_IGN)
     _end_the_rest()
     return code
-
-
-def _told(_number: int, _frame: FrameType | None) -> None:
-    raise _Told
 
 
 def _wait_for(child: int) -> int:

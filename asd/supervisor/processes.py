@@ -16,11 +16,13 @@ import psutil
 from asd.errors import ConfigError, UnsupportedError
 from asd.origin import mounted_chips
 from asd.supervisor.record import Attempt
+from asd.supervisor.worker import END
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02
 _KILL_SECONDS = 15.0
+_DEAF = ("/bin/sh", "-c", 'trap "" TERM USR1 USR2; exec "$0" "$@"')  # else they end the launcher first
 _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
@@ -62,7 +64,7 @@ def launch(
     ranks, port = len(devices), free_port()
     places = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder}"]
     counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--tail_worker_log={_NO_RANK}"]
-    words = [find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
+    words = [*_DEAF, find_launcher(command[0], path), *counts, *places, str(_WORKER), str(folder), numbers, *command]
     mounted = mounted_chips()
     visible = ",".join(str(mounted.index(each) if each in mounted else each) for each in devices)
     settings = {"PATH": path, "ASD_RUN": attempt.run, "ASD_DEVICES": numbers, "ASCEND_RT_VISIBLE_DEVICES": visible}
@@ -109,7 +111,7 @@ class Processes:
         end = time.monotonic() + grace
         while any(map(_lives, others)) and time.monotonic() < end and not hurry():
             time.sleep(_PAUSE)
-        self._keeper.terminate()  # and the keeper ends the rest
+        self._keeper.send_signal(END)  # and the keeper ends the rest
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(_KILL_SECONDS)
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+END = signal.SIGRTMIN  # ends the keeper: schedulers send others to all processes of a job, before it has saved
 _SET_PARENT_DEATH_SIGNAL = 1
 _LINGER_SECONDS = 120.0  # without a supervisor the launcher gets the failure after this time
 _signals: list[int] = []
@@ -50,7 +51,7 @@ def _die_with_parent() -> None:
 
 def become(command: list[str], parent: int) -> NoReturn:
     """Runs `command` in the place of this process, which dies with its `parent`."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     _die_with_parent()
     if os.getppid() == parent:

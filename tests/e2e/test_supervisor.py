@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.waiting import wait_for
+from tests.support.waiting import processes_with, wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "supervised.py"
 STEPS = 8
@@ -41,16 +41,8 @@ class Supervised:
         return process.returncode, out, [line for line in err.splitlines() if line.startswith("asd: ")]
 
     def processes(self):
-        """Everything that was started here and lives, zombies included."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    if self.mark.encode() in (entry / "environ").read_bytes():
-                        found[int(entry.name)] = (entry / "cmdline").read_bytes().decode().split("\0")
-                except OSError:
-                    continue
-        return found
+        """Everything that was started here and lives."""
+        return processes_with(self.mark)
 
     def checkpoint(self, step):
         """A manifest: the checkpoint is complete then."""

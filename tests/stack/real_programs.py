@@ -20,6 +20,7 @@ import pytest
 
 import asd.exporters
 from tests.support.ports import free_port
+from tests.support.waiting import processes_with
 
 SHIPPED = Path(asd.exporters.__file__).parent
 RULES = SHIPPED / "alerts" / "asd_rules.yml"
@@ -100,14 +101,7 @@ class Program:
 
 def living(folder):
     """The numbers of the processes that were started for `folder`."""
-    mark = f"{MARK}={folder}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+    return list(processes_with(f"{MARK}={folder}\0"))
 
 
 class Starter:

@@ -38,8 +38,7 @@ lists them, and `asd devices release HOST DEVICE` releases one.
 
 A job hangs if no rank makes a step for the time of --hang-timeout and for three times its longest step; until the first
 step printed lines count too. SIGTERM, SIGHUP and Ctrl-C end it: the ranks get SIGTERM and have 30 s to save, until a
-second signal. SIGUSR1 and SIGUSR2 are passed on to the ranks; if the ranks end well within an hour after one, the same
-command continues the job.
+second signal. SIGUSR1 and SIGUSR2 are passed on to the ranks; a job that ends in the hour after one is continued.
 
 exit codes: those of the command; 2 for a wrong setting or a command that cannot be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is

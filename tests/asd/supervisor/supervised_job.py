@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import asd
+from tests.support.waiting import processes_with
 
 LAUNCHER = """
 import os, signal, subprocess, sys, time
@@ -55,7 +56,7 @@ began = len(made)
 
 
 for number in plan.get("heed", []):
-    signal.signal(number, lambda number, _: print("got", number, flush=True))
+    signal.signal(number, lambda number, _: os.write(1, b"got %d\\n" % number))
 
 
 def tell(step, kind, level, **more):
@@ -77,14 +78,11 @@ for step in range(len(made) + 1, 9):
             os.kill(os.getpid(), fault["number"])
         if fault["what"] == "hang" and here:
             time.sleep(600)
-        if fault["what"] == "report" and here:
+        if fault["what"] in ("report", "anomaly") and here:
             tell(step, "anomaly", Level.ERROR)
-            tell(step, "replay", Level.ERROR, verdict=fault["verdict"])
+            if fault.get("verdict"):
+                tell(step, "replay", Level.ERROR, verdict=fault["verdict"])
         if fault["what"] == "anomaly":
-            if here:
-                tell(step, "anomaly", Level.ERROR)
-                if fault.get("verdict"):
-                    tell(step, "replay", Level.ERROR, verdict=fault["verdict"])
             used = os.environ["ASD_DEVICES"].split(",")
             if here or str(fault.get("device", device)) in used:
                 time.sleep(0.3)  # the others have raised too
@@ -146,18 +144,5 @@ class Workplace:
         return json.loads((self.folder / "asd_run" / "supervisor.json").read_text())
 
     def processes(self):
-        """Everything that was started here and lives, zombies included."""
+        """Everything that was started here and lives."""
         return processes_with(self.mark)
-
-
-def processes_with(mark):
-    """The processes with `mark` in their environment, with their command lines."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if mark.encode() in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-    return found
