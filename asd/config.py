@@ -104,14 +104,6 @@ class Config:
         """
         return cls.from_env({**os.environ, **{name: os.environ.get(name) or text for name, text in defaults.items()}})
 
-    def name_of_job(self, environ: Mapping[str, str] | None = None) -> str:
-        """Returns the job's name from scheduler or launcher, the same in all its processes; empty when neither has one.
-
-        Args:
-            environ: Of this process if not given.
-        """
-        return job_name(os.environ if environ is None else environ, self.name_of_node())
-
     def name_of_run(self, environ: Mapping[str, str] | None = None) -> str:
         """Returns `run`, the name of the job, or a new name made from folder, time and number of this process.
 
@@ -119,14 +111,14 @@ class Config:
             environ: Of this process if not given.
         """
         environ = os.environ if environ is None else environ
-        job, attempt = self.name_of_job(environ), attempt_of(environ)
+        job, attempt = job_name(environ, self.name_of_node()), attempt_of(environ)
         if self.run or not job:
             return self.run or f"{Path(self.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
         return job if attempt == 1 else f"{job}+{attempt}"
 
     def name_of_launch(self) -> str:
         """Returns the name of the run, never the same for two launches of a job, whose steps begin at 1 again."""
-        job = "" if self.run else self.name_of_job()
+        job = "" if self.run else job_name(os.environ, self.name_of_node())
         return f"{job}+{time.strftime('%Y%m%d%H%M%S', time.gmtime())}" if job else self.name_of_run()
 
     def name_of_node(self) -> str:

@@ -23,7 +23,7 @@ from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, Faulty, taps
-from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
+from asd.operators.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 
 SITES = ("first_norm", "middle_norm", "last_norm")

@@ -26,8 +26,8 @@ from asd.demo.llama import SMALL, Workload, batches, build, digest, use_mode
 from asd.errors import AnomalyDetected
 from asd.injection import Fault
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
 from asd.operators.monitor.step_monitor import StepMonitor
+from asd.operators.resume import checkpoint_to_resume, resumed_step
 from asd.operators.start.enable import disable
 
 _COLUMNS = ["input_ids", "loss_mask"]

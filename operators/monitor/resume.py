@@ -8,14 +8,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mindspore import nn
 from mindspore.train import Callback, ModelCheckpoint
 
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.operators.private.cells import checkpoint_folder
-from asd.operators.sensors.optimizers import updates_of
 from asd.rundir.last_good import last_good, ranks_that_save
 from asd.rundir.manifest import load_manifest, manifest_path, note_checkpoint_place
 from asd.rundir.names import event_file
@@ -69,11 +67,6 @@ class CheckpointWatch:
     @staticmethod
     def _latest(writer: ModelCheckpoint) -> str:
         return str(writer.latest_ckpt_file_name or "")
-
-
-def resumed_step(optimizer: nn.Cell | None) -> int:
-    """Steps the optimizer has already made, by its own counter; 0 for a fresh training."""
-    return updates_of(optimizer)
 
 
 def state_to_resume(

@@ -11,9 +11,9 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.judge.monitor import Monitor
 from asd.operators.gate.step_record import Part
-from asd.operators.monitor.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
+from asd.operators.monitor.resume import CheckpointWatch, state_path, state_to_resume
 from asd.operators.private.mended import FILE
-from asd.operators.sensors.optimizers import counter_of
+from asd.operators.sensors.optimizers import counter_of, updates_of
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
@@ -58,7 +58,7 @@ class RuleState(Part):
             OSError: The file cannot be written. Earlier files are not lost.
         """
         path = state_path(file, self.monitor.origin.rank, self.label)
-        updates, tainted_from = resumed_step(optimizer), self._health.tainted_from
+        updates, tainted_from = updates_of(optimizer), self._health.tainted_from
         save_state(path, {**self.monitor.state(), "step": step, "updates": updates, "tainted_from": tainted_from})
         return path
 
@@ -77,7 +77,7 @@ class RuleState(Part):
         Returns:
             Whether a state was restored. A state that cannot be restored is a problem, and the rules start over.
         """
-        updates = resumed_step(optimizer)
+        updates = updates_of(optimizer)
         earlier = _judged.get(optimizer) if optimizer is not None and self._resume_from is None else None
         if optimizer is not None:
             _judged[optimizer] = _Judged(self.monitor, self._health, updates)

@@ -24,7 +24,7 @@ from asd.operators.monitor.accumulation import Accumulation
 from asd.operators.monitor.ending import Ending
 from asd.operators.monitor.forgotten import Forgotten
 from asd.operators.monitor.protecting import after_first_step, before_first_step, tell_groups
-from asd.operators.monitor.resume import CheckpointWatch, ends_before, resumed_step
+from asd.operators.monitor.resume import CheckpointWatch, ends_before
 from asd.operators.monitor.rule_state import RuleState
 from asd.operators.monitor.state_checks import StateChecks
 from asd.operators.monitor.step_reader import StepReader
@@ -45,7 +45,7 @@ from asd.operators.rerun.sunk import keep_batches, why_not_kept
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.all_checks import Checks
 from asd.operators.sensors.loss_scale import LossScale
-from asd.operators.sensors.optimizers import as_one
+from asd.operators.sensors.optimizers import as_one, updates_of
 from asd.operators.sensors.own_gradients import alike_on_ranks
 from asd.operators.sensors.sampled.sampling import Sampling
 from asd.rundir.manifest import Health
@@ -169,7 +169,7 @@ class TrainingWatch:
             self.monitor = Monitor(self.config, origin, sinks, value_sink=values, history=self._history)
             at_exit(self.monitor.end_with_process)
             self._optimizer = optimizer
-            self._step = resumed_step(optimizer)
+            self._step = updates_of(optimizer)
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
@@ -479,7 +479,7 @@ class TrainingWatch:
         if not self._ending.roll_backs:
             return
         monitor = self._active()
-        if self._rule_state.follow_roll_back(resumed_step(self._optimizer)):
+        if self._rule_state.follow_roll_back(updates_of(self._optimizer)):
             self._step = monitor.step
             self.judging.write_limits()
 

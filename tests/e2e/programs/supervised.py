@@ -24,7 +24,7 @@ from asd.demo.llama import digest
 from asd.injection import Fault
 from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector
-from asd.operators.monitor.resume import checkpoint_to_resume, resumed_step
+from asd.operators.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
 
 steps, words = int(sys.argv[1]), sys.argv[2:]
