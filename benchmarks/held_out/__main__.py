@@ -35,8 +35,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.held_out.faults import ANYWAY, KINDS, MANY, ONE_CALL
-from benchmarks.held_out.judging import checks, events, found, regressions, summary, table
+from benchmarks.held_out.faults import ANYWAY, KINDS, ONE_CALL
+from benchmarks.held_out.judging import checks, events, found, key_of, regressions, summary, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
 TRAININGS = (
@@ -63,10 +63,6 @@ ENVIRONMENT = {
     # Kernels of a few microseconds are launched where they are prepared: handing them over takes longer than they do.
     "MS_DEV_RUNTIME_CONF": "pipeline:False,inline:True",
 }
-
-
-UNIQUE = ("number", "training", "fault", "ranks", "noise", "settings")
-"""Keys of a row that no other row has alike."""
 
 
 class _OverError(Exception):
@@ -192,14 +188,14 @@ def one_case(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any]:
     if row["kind"] in ANYWAY:
         strike = row["drawn"]["details"]["first"]  # the first wrong result may be one that a detector asked for
     if row["kind"] in ONE_CALL and _call(told["strike"], plan.noise) != _call(row["strike"], plan.noise):
-        return row | {"another_call": True}  # what was found says nothing about the call that did harm
+        early = found(told["events"], strike, "")["alarms_too_early"]
+        # Apart from these alarms, what was found says nothing about the call that did harm.
+        return row | {"another_call": True, "alarms_too_early": early}
     rank = row["drawn"]["rank"]
     row |= found(told["events"], strike, "" if rank < 0 else f"CPU:{rank}")
     row |= {"code": told["code"], "wrong_results": told["strikes"]}
     if row["kind"] == "gate":
         row["applied"] = told["applied"]
-    if row["kind"] == "intermittent" and (row["steps"] is not None or (told["strikes"] or 0) >= MANY):
-        row["in_many"] = row["steps"] is not None  # else it was not wrong as often as that
     return row
 
 
@@ -213,8 +209,9 @@ def one_healthy(plan: Plan, training: str, row: dict[str, Any]) -> dict[str, Any
     """A training without a fault."""
     told = watched(plan, training, {"fault": "healthy"})
     alarms = sum(event["level"] == "first" for event in told["events"])
-    both = min(len(told["losses"]), len(row["losses"]))
-    equal = plan.noise > 0 or (both > 0 and told["losses"][:both] == row["losses"][:both])
+    steps = row["first"] - 1 + max(plan.spec(training)["horizon"], plan.healthy)
+    equal = plan.noise > 0 or told["losses"][: len(row["losses"])] == row["losses"]
+    equal = equal and told["code"] == 0 and len(told["losses"]) == steps
     return plan.about(training) | {"steps": told["step"], "checks": told["checks"], "alarms": alarms, "equal": equal}
 
 
@@ -274,7 +271,7 @@ def merged(paths: Iterable[Path]) -> dict[str, Any]:
     """The sum of several results, sums too, with where each is from."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     rows = [row for part in parts for row in part["rows"]]
-    twice = Counter(tuple(row.get(each) for each in UNIQUE) for row in rows)
+    twice = Counter(key_of(row) for row in rows)
     if twice and max(twice.values()) > 1:
         raise SystemExit(f"{twice.most_common(1)[0][0]} is in two of the results; pass each once.")
     told = summed(rows, [each for part in parts for each in part["trainings"]])

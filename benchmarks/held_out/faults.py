@@ -66,8 +66,8 @@ VALUES = {"zero": 0.51, "flip": 0.38, "stuck": 0.1, "infinite": 0.005, "not a nu
 CHANCES = (1e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 MEMORY = ("weight", "moment", "statistic")
 FOR_EVER = 2**40
-MANY = 500
-"""Wrong results within which a device that is wrong now and then is to be named."""
+MANY, LONG = 500, 3000
+"""Wrong results, and steps, within which a device that is wrong now and then is to be found."""
 LEAST = 64
 """Bytes: a kind of operator that gives a training nothing but single numbers is left alone."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.held_out.device import Device
-from benchmarks.held_out.faults import FOR_EVER, MANY, MEMORY, Fault, drawn
+from benchmarks.held_out.faults import FOR_EVER, LONG, MANY, MEMORY, Fault, drawn
 
 DEVICE = Device()  # before MindSpore
 
@@ -29,10 +29,9 @@ from benchmarks.held_out.networks import BATCH, NETWORKS  # noqa: E402
 
 SCHEDULE = 300
 SHORT = 40
-LONG = 3000
 AUDITED = 600
-"""Steps of a schedule; steps that are looked at after a fault that is there once, one that comes and goes, and one at a
-place of a network that several ranks hold."""
+"""Steps of a schedule; steps that are looked at after a fault that is there once, and after one at a place of a network
+that several ranks hold."""
 BRIEF = ("single", "memory", "control", "gate")
 """Kinds that strike once."""
 GREW = 1e4
