@@ -45,6 +45,12 @@ def test_a_figure_is_older_than_its_code_once_that_differs_from_the_commit(tmp_p
     assert (history._differs("HEAD", ("code",)), history._differs("HEAD", ("other",))) == (True, False)
 
 
+def test_the_right_device_is_counted_where_one_of_several_is_bad():
+    rows = [line.split(" | ") for line in tables.TABLES["found_faults"]().splitlines()[2:]]
+    counted = {name for name, *_, last in rows if last != "- |"}
+    assert counted == {name for name, *_ in rows if " ranks" in name and " link" not in name} != set()
+
+
 _BY_HAND = re.compile(r"\d[\d.,]* ?(?:%|µs\b|ms\b|MiB\b|MB\b|GB\b)|\b\d[\d,]* of \d[\d,]*\b|\b\d\.\d+ times\b")
 _COMPUTED = {"0.7 %", "0.25 %", "0.4 %", "4.7 %", "3.3 %", "1.4 times"}
 _DEFINED = {"1 %", "5 %", "10 %"}

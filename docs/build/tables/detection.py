@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tables.cells import count, percent, result, table
+from tables.cluster import decided
 from tables.history import mark
 from tables.ranks import MOST_TIME
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from benchmarks._wilson import per_million
+from benchmarks._wilson import per_million, wilson
 
 WORDS = {
     "en": {
@@ -25,12 +26,14 @@ WORDS = {
         "of": "{} of {} ({:.0f} to {:.0f} %)",
         "loss": "harmful one-call faults that raise the loss: update refused in the same step",
         "weights": "harmful one-call faults that change only weights: update refused in the same step",
-        "lasting": "permanent faults of one operator type: found within 200 steps (PyNative: 60)",
+        "lasting": "harmful permanent faults of one operator type: found within 200 steps (PyNative: 60)",
         "memory": "harmful bit flips in memory: found within 20 steps",
         "core": "a permanent fault of one core of 24, varying last bits: found within 60 steps",
         "link": "a link that delivers zeros or a stale part: refused in the same step",
         "alarms": "first-level false alarms, in healthy trainings or before a fault",
-        "none": "{} of {} checks; 95 % upper bound: {} per million checks",
+        "named": "{} of {} ({:.0f} to {:.0f} %; right device named in {})",
+        "none": "healthy trainings: {} of {} checks (at most {} per million, {} steps)",
+        "early": "before a fault: {} of {} trainings ({:.1f} to {:.1f} %)",
         "zero": "none in a million",
         "cost": "memory traffic added, % of a step (computed from a compiled graph: Llama-2 7B, 910B); weights in "
         "float32, in bfloat16 [above the aim](docs/costs.md#what-it-costs-on-a-device)",
@@ -38,7 +41,7 @@ WORDS = {
         "most": "at most {}",
         "times": "{:.2f} times",
         "decision": "from the alarm to the decision to isolate, replay included",
-        "seconds": "{:.2f} s ({:.2f} to {:.2f}, {} jobs)",
+        "seconds": "{:.2f} to {:.2f} s in {} jobs",
         True: ": met",
         False: ": **missed**",
         None: ": too few to tell",
@@ -53,12 +56,14 @@ WORDS = {
         "of": "{} / {}（{:.0f} 至 {:.0f} %）",
         "loss": "单次调用的有害故障（影响 loss）：在当步被拦截",
         "weights": "单次调用的有害故障（只影响权重）：在当步被拦截",
-        "lasting": "某类算子每次调用都出错的故障：200 步内发现（PyNative 60 步）",
+        "lasting": "某类算子每次调用都出错的有害故障：200 步内发现（PyNative 60 步）",
         "memory": "内存位翻转的有害故障：20 步内发现",
         "core": "24 个核中有一个始终算错（末位会变化）：60 步内发现",
         "link": "链路送达零或上一步的数据：在当步被拦截",
         "alarms": "一级误报（正常训练，或注入故障之前）",
-        "none": "{1} 次检查中 {0} 次，即每百万次少于 {2} 次",
+        "named": "{} / {}（{:.0f} 至 {:.0f} %；其中 {} 次指出正确设备）",
+        "none": "正常训练：{1} 次检查中 {0} 次（每百万次不超过 {2} 次，{3} 步）",
+        "early": "注入故障之前：{1} 次训练中 {0} 次（{2:.1f} 至 {3:.1f} %）",
         "zero": "百万次检查中为零",
         "cost": "910B 上的 Llama-2 7B，由编译后的图统计：全部检测读写的字节占一步的比例；权重为 float32，bfloat16 时"
         "[超过目标](docs/costs.md#what-it-costs-on-a-device)",
@@ -66,7 +71,7 @@ WORDS = {
         "most": "不超过 {}",
         "times": "{:.2f} 倍",
         "decision": "从告警到做出隔离决定的时间，含重放该步",
-        "seconds": "{:.2f} s（{:.2f} 至 {:.2f}，{} 个任务）",
+        "seconds": "{2} 个任务中 {0:.2f} 至 {1:.2f} s",
         True: "：达标",
         False: "：**未达标**",
         None: "：样本太少，无法判断",
@@ -105,15 +110,20 @@ def headline(language: str = "en") -> str:
             if (share := _share(found, name, mode, ranks)) is None:
                 continue
             count_of, of, (low, high) = share
-            text = words["of"].format(count_of, of, 100 * low, 100 * high)
+            named = _named(found, name, mode, ranks)
+            text = words["of" if named is None else "named"].format(count_of, of, 100 * low, 100 * high, named)
             texts.append(words["ranks"].format(ranks, text) if ranks > 1 else words[mode].format(text))
             least = _OF_RANKS.get(name, aim) if ranks > 1 else aim
             states.append(False if count_of < least * of else True if low >= least else None)
         aims = percent(aim) + (words["with"].format(percent(_OF_RANKS[name])) if name in _OF_RANKS else "")
         add(name, texts, aims, "held_out", False if False in states else None if None in states else True)
-    alarms, checks = found["healthy"]["alarms"] + found["alarms_too_early"], found["healthy"]["checks"]
-    told = words["none"].format(count(alarms), count(checks), ceil(per_million(alarms, checks)[1]))
-    add("alarms", [told], words["zero"], "held_out", False if alarms else True if checks >= _MILLION else None)
+    healthy, early = found["healthy"], found["alarms_too_early"]
+    alarms, checks = healthy["alarms"], healthy["checks"]
+    most = ceil(per_million(alarms, checks)[1])
+    texts = [words["none"].format(count(alarms), count(checks), most, count(healthy["steps"]))]
+    run = sum(group["run"] for group in found["groups"].values())
+    texts.append(words["early"].format(early, run, *(100 * share for share in wilson(early, run))))
+    add("alarms", texts, words["zero"], "held_out", False if alarms or early else True if checks >= _MILLION else None)
     shares = {layout: row["full"]["percent"] for layout, row in result("cost").items() if layout in _LLAMA}
     texts = [f"{layout} {share:.1f} %" for layout, share in shares.items()]
     most = words["most"].format(f"{_MOST_BYTES:.0f} %")
@@ -123,10 +133,7 @@ def headline(language: str = "en") -> str:
     aims = [words["times"].format(MOST_TIME[name.split(",")[0]]) for name in ratios]
     is_met = all(ratio <= MOST_TIME[name.split(",")[0]] for name, ratio in ratios.items())
     add("processor", texts, words["most"].format(words["between"].join(aims)), "overhead", is_met)
-    recovery = result("recovery")["recovery"]["from_the_last_checkpoint"]
-    decided = recovery["decision_s"]
-    told = words["seconds"].format(decided["median"], decided["q1"], decided["q3"], recovery["jobs"])
-    add("decision", [told], "", "recovery", None)
+    add("decision", [words["seconds"].format(*decided())], "", "recovery", None)
     return table(words["head"], rows)
 
 
@@ -149,6 +156,14 @@ def _share(found: Mapping[str, Any], name: str, mode: str, ranks: int) -> tuple[
     return group and (group[column]["found"], group["run"], group[column]["wilson"])
 
 
+def _named(found: Mapping[str, Any], name: str, mode: str, ranks: int) -> int | None:
+    """Of how many faults the right device was named; None where that is no question, as of one device."""
+    groups = [group for each, group in found["groups"].items() if each.startswith(f"{mode} {name}, {ranks} ranks")]
+    if ranks == 1 or name not in {"core", "memory"} or not groups:
+        return None
+    return sum(group["named"] for group in groups)
+
+
 def found_faults() -> str:
     """Of each mode and kind of fault what struck, harmed and was found, with Wilson's intervals."""
     rows = []
@@ -158,8 +173,9 @@ def found_faults() -> str:
             low, high = group[column]["wilson"]
             share = f"{group[column]['found']} of {group['run']} ({percent(low)} to {percent(high)})"
             shares.append(share if group["run"] else "-")
-        told = str(group.get("not_refused", "-"))
-        rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares, told))
+        several = "ranks" in name and "link" not in name  # a bad link is no device's fault
+        told = str(group.get("not_refused", "-")), f"{group['named']} of {group['run']}" if several else "-"
+        rows.append((name, f"{group['struck']} of {group['drawn']}", count(group["harmful"]), *shares, *told))
     head = (
         "mode, kind",
         "struck",
@@ -168,6 +184,7 @@ def found_faults() -> str:
         "within 20 steps",
         "within 200 steps",
         "not refused",
+        "right device named",
     )
     return table(head, rows)
 
