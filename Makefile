@@ -11,7 +11,7 @@ STACK_MARKS ?= stack
 ASCEND_ARGS ?=
 MSPROBE_ARGS ?=
 ZOO_ARGS ?=
-# Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
+# Which eighth of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
 ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging. tests/test_layout.py compares the
@@ -46,7 +46,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml setup.py $(wildcard asd/bootstrap/mindspore_asd*)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean
+.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-eighth test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -66,7 +66,7 @@ test-changed: venv ## run the tests that mirror what differs from the commit BAS
 # A part takes an hour at most. It leaves the commit that it passed on in .release, and is not run again on that commit.
 # PASSED has all parts in the end; `make release` puts it beside the files.
 PASSED := .release/passed.txt
-RELEASE_PARTS := slow stack ascend zoo-quarter 2.10 msprobe core wheels detection
+RELEASE_PARTS := slow stack ascend zoo-eighth 2.10 msprobe core wheels detection
 test-release: $(RELEASE_PARTS:%=test-release-%) ## run all that is too slow for each landing, in parts, before a release
 	@cd .release && for part in $(RELEASE_PARTS); do echo "$$part: passed on $$(cat $$part)"; done | tee passed.txt
 test-release-%:
@@ -93,7 +93,7 @@ test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASC
 test-zoo: venv ## train the whole zoo, all kinds of trainings with faults, and write docs/zoo.md (ZOO_ARGS=...)
 	@ZOO_SEED=$(ZOO_SEED) $(BIN)/python tests/zoo/table.py $(ZOO_ARGS)
 
-test-zoo-quarter: venv ## a quarter of it, by ZOO_SEED or the date, and all that once failed (ZOO_ARGS=...)
+test-zoo-eighth: venv ## an eighth of it, by ZOO_SEED or the date, and all that once failed (ZOO_ARGS=...)
 	@ZOO_SEED=$(ZOO_SEED) $(BIN)/python -m pytest -n 2 --dist worksteal -m zoo $(ZOO_ARGS) tests/zoo
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)

@@ -16,7 +16,6 @@ import figures
 
 import asd
 
-_DOCS = Path(__file__).resolve().parents[1]
 _SENTENCE = re.compile(r"^[A-Z`*\[].*?[.:](?=\s)", re.MULTILINE | re.DOTALL)
 _NO_TEXT = re.compile(r"^```.*?^```$|^[|#].*?$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -26,14 +25,11 @@ _MARK = re.compile(r"^<!-- (run|check|cluster|shape|with)\b.*? -->\n", re.MULTIL
 
 
 def on_config(config: Any) -> Any:
-    """Refuses figures that are not what the results say, and lists the zoo if it is there."""
+    """Refuses figures that are not what the results say."""
     for path in figures.documents():
         wrong = figures.differences(path.read_text(encoding="utf-8"))
         if wrong:
             raise SystemExit(f"{path.name} {wrong[0]}\n`python docs/build/figures.py` fills the figures in.")
-    if (_DOCS / "zoo.md").is_file():
-        section = next(pages for entry in config.nav for name, pages in entry.items() if name == "Results")
-        section.append({"The zoo": "zoo.md"})
     config.copyright = f"mindspore-asd {asd.__version__}"
     _about.append(config.site_description)  # of the first language, English
     return config

@@ -21,7 +21,6 @@ from matrix import (
     Cell,
     Group,
     all_groups,
-    quarter,
     run,
     seed_of_the_day,
 )
@@ -38,36 +37,37 @@ HEAD = """\
 
 Small trainings of {kinds} kinds, each in graph mode and PyNative, in up to six precisions and three configurations,
 on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `benchmarks/results/zoo.json`; a release
-runs a quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
-again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
+runs an eighth, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-eighth`). To re-run
+one cell: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 
-**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: plain MindSpore fails there.
+**{passed} of {cells} cells hold, {failed} fail.** {impossible} more are not judged: plain MindSpore fails there.
 
 Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
-without the package in effect. The fault makes one number of a gradient enormous. What is found of faults that strike
-elsewhere, or are small, the [benchmark](benchmark.md) measures. The columns:
+without the package in effect. The fault makes one number of a gradient enormous. The [benchmark](benchmark.md)
+measures faults in other places and small ones. The columns:
 
 - **precision**: `float32`; `float16` by `to_float`; `amp.auto_mixed_precision` with O1, O2 and O3; `dynamic`, which
   is `to_float` with `amp.DynamicLossScaler`. `casts` and `castdense` have casts of their own and a loss scale of 4096
   besides.
 - **configuration**: `document` is `ASD_PROTECTION=document`, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
-  besides, `everything` is the default with `ASD_OPTIONS=confirm:0.5`, so that many steps are made again, and
+  besides, `everything` is the default with `ASD_OPTIONS=confirm:0.5`, so that many steps are re-run, and
   `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and optimizer state are those without the package, bit for bit. `not repeatable`: two
   trainings without the package differ too. `regrouped`: a compiled graph in half precision
-  whose updates can be refused. It ends otherwise without the package too, when what checks nothing is put around each
-  product and behind each layer that has one. The log says so at the start (`rounding`), see [limits](limits.md).
+  whose updates can be refused. It ends with other bits without the package too, if an operator that checks nothing
+  is put around each product and after each layer that has one. The log reports it at the start (`rounding`), see
+  [limits](limits.md).
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
-  before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
-  skipped by the scaler. `skipped`: the same of a network without norms, where nothing but the gradients that the
-  optimizer would have got is checked. `warned`: gradient clipping made the one element small and all others tiny,
-  which is worth a second look where one is on. `hidden`: clipping made them small, but not as tiny as is suspicious.
-  `harmless`: the training ended with the same bits as without the fault, as when it struck an expert that no token
-  had reached. `not checked`: nothing of the network is checked there, and the training says so.
-- **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
-  `everything` takes a second look; `said` where it can't, and the log says why.
-- **run**: day and commit, with `+` where more was changed. Cells with the same answers share a line.
+  before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is reported as a warning and
+  skipped by the scaler. `skipped`: the same in a network without norms, where only the gradients at the
+  optimizer are checked. `warned`: gradient clipping made the one element small and all others tiny,
+  which a confirmation re-run checks where it is on. `hidden`: clipping made them small, but not suspiciously tiny.
+  `harmless`: the training ended with the same bits as without the fault, for example in an expert that no token
+  had reached. `not checked`: nothing of the network is checked there, and the log reports it.
+- **healed**: the step was re-run, and the training ended with the bits of the healthy one. Only `everything` has
+  confirmation re-runs; `logged`: it could not re-run the step, and the log has the reason.
+- **run**: day and commit, with `+` if files differed from it. Cells with the same answers share a line.
 """
 
 
@@ -81,7 +81,7 @@ def answers(cell: Cell) -> tuple[str, ...]:
     found = cell.get("found", "?")
     found = {True: "yes", False: "**no**", None: "not checked"}.get(found, found)
     healed = cell.get("healed", "?")
-    healed = {True: "yes", False: "**no**", None: "", "no, and it is said": "said"}.get(healed, healed)
+    healed = {True: "yes", False: "**no**", None: "", "no, and it is said": "logged"}.get(healed, healed)
     return equal, alarms, found, healed
 
 
@@ -176,7 +176,6 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ZOO_SEED or date)")
     parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this")
-    parser.add_argument("--quarter", action="store_true", help="what CI runs; writes no table")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="run what --json lacks, with its seed")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/zoo.json", metavar="FILE")
@@ -185,14 +184,14 @@ def main() -> int:
     results = Results(options.json, options.markdown, options.seed)
     if options.go_on:
         options.seed = results.load()
-    groups = quarter(options.seed) if options.quarter else all_groups(options.seed)
+    groups = all_groups(options.seed)
     chosen = [group for group in groups if options.only in str(group) and not (options.go_on and results.has(group))]
     if options.go_on and not chosen:
         parser.error(f"{options.json} has all groups")
     if not chosen or options.workers < 1:
         parser.error(f"--only must be part of a name such as {groups[0]}, and --workers at least 1")
     print(f"ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
-    writes = options.go_on or not (options.only or options.quarter)
+    writes = options.go_on or not options.only
     cells = run_all(chosen, options.workers, results.add if writes else lambda _: None)
     failed = [cell for cell in cells if cell["failures"]]
     for cell in failed:
