@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -326,6 +327,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     options.cases = options.cases or (2 if options.quick else 8)
+    if options.json and options.json.exists() and not options.merge and '"parts"' in options.json.read_text("utf-8"):
+        parser.error(f"--json {options.json} is a sum of several runs, which one run must not replace; use --merge")
     if (
         options.number < 0
         or options.cases < 1
@@ -346,9 +349,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     modes = tuple(f"-{mode}-" for mode in options.modes)
     every = options.trainings or (QUICK if options.quick else TRAININGS)
     trainings = tuple(each for each in every if any(mode in each for mode in modes))
+    names = (Path(word).name for word in sys.argv[1:])
     about = {
-        # Of a path its last part: the rest is about a machine.
-        "command": f"python -m benchmarks.held_out {' '.join(Path(word).name for word in sys.argv[1:])}",
+        # Of a path its last part: the rest is about a machine. How long it may take changes no row.
+        "command": re.sub(r" --minutes \S+", "", " ".join(("python -m benchmarks.held_out", *names))),
         **commits(),
         "mindspore": version("mindspore"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

@@ -170,6 +170,10 @@ def test_parts_are_summed_each_with_its_commit_and_nothing_counts_twice(tmp_path
     assert (whole["groups"]["graph core, 2 ranks"]["own"]["found"], len(whole["rows"])) == (1, 2)
     with pytest.raises(SystemExit):
         benchmark.merged([*parts, parts[0]])
+    (tmp_path / "sum").write_text(json.dumps(whole))
+    assert benchmark.options_of(["--json", str(parts[0])]).json == parts[0]
+    with pytest.raises(SystemExit):
+        benchmark.options_of(["--json", str(tmp_path / "sum")])
 
 
 def test_single_faults_count_by_what_suffers_and_those_that_come_and_go_by_their_wrong_results():
