@@ -60,7 +60,7 @@ def whole_step(workload: Workload, mode: str, turns: int) -> dict[str, Any]:
 
     def checked() -> Step:
         net, optimizer = build(workload)
-        monitor = StepMonitor(Config(enable=1), sinks=[])
+        monitor = StepMonitor(Config(enable=1, run_dir=tempfile.mkdtemp()))
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
