@@ -99,7 +99,7 @@ def acting() -> str:
                 f"{sum(each['no_more_lost_than_since_the_checkpoint'] for each in jobs)} of {total}",
             ),
             (
-                f"random faults over {blamed['ranks']} ranks, the right rank named",
+                f"enormous gradients at checked tensors, over {blamed['ranks']} ranks: the right rank named",
                 f"{blamed['right']} of {blamed['faults']}",
             ),
             ("ranks accused in the steps between", f"{blamed['accused_between']} in {blamed['steps_between']} steps"),
@@ -115,7 +115,7 @@ def acting() -> str:
                 "the second half",
             ),
             (
-                "from the time of a pulled event to its decision",
+                "from the time of a pulled event until it is taken in",
                 f"{pulled['median_seconds']:.2f} s, 99 % within {pulled['p99_seconds']:.2f} s, where 1 s is aimed at; "
                 f"{percent(pulled['processor_share'])} of a core, beside others of which "
                 f"{pulled['load_before']:.0f} ran or waited",

@@ -80,8 +80,16 @@ def ascend(language: str = "en") -> str:
 def cost(language: str = "en") -> str:
     """What the checks of a step cost on a device, counted from compiled graphs."""
     head = {
-        "en": ("network and layout", "a step", "protection", "read and written", "of the step", "launches", "kept"),
-        "zh": ("网络与切分方式", "一步", "检测", "读写", "占一步", "下发次数", "保留"),
+        "en": (
+            "network and layout",
+            "a step",
+            "protection",
+            "read and written",
+            "of the step",
+            "launches",
+            "kept for the backward pass",
+        ),
+        "zh": ("网络与切分方式", "一步", "检测", "读写", "占一步", "下发次数", "为反向保留"),
     }[language]
     of = {"experts": "Qwen3-30B-A3B"}
     rows = [
@@ -98,6 +106,66 @@ def cost(language: str = "en") -> str:
         for protection, row in found.items()
     ]
     return table(head, rows)
+
+
+_OF_WEIGHTS = {
+    "each weight and moment is read, in one step of 16": 12 / 16,
+    "updates of a sixteenth of the weights are measured": 1.5,
+    "norms of matrices": 0.25,
+    "hashes of weights, where there are replicas, in one step of 16": 36 / 16,
+    "casts of gradients, with weights in bfloat16": 6,
+}
+"""What the compiled graphs do not have: bytes read and written for each weight and step."""
+_OF_LLAMA = {"tensor": 6.74e9 / 8, "sequence": 6.74e9 / 8, "data": 6.74e9, "ZeRO": 6.74e9 / 8}
+"""Weights of Llama-2 7B whose gradients a rank has, by layout."""
+
+
+def in_bfloat16() -> dict[str, float]:
+    """The share of a step that the default reads and writes with weights in bfloat16, by layout."""
+    casts = _OF_WEIGHTS["casts of gradients, with weights in bfloat16"]
+    found = {layout: result("cost")[layout]["full"] for layout in _OF_LLAMA}
+    return {each: _share(each, 1e6 * row["megabytes"] + casts * _OF_LLAMA[each]) for each, row in found.items()}
+
+
+def _share(layout: str, moved: float) -> float:
+    return moved / 1.6e12 / (result("cost")[layout]["full"]["step_ms"] / 1000)
+
+
+def weights() -> str:
+    """What the compiled graphs do not have, of Llama-2 7B, computed from its weights."""
+    rows = [
+        (name, f"{size:g}", *(percent(_share(each, size * number), 2) for each, number in _OF_LLAMA.items()))
+        for name, size in _OF_WEIGHTS.items()
+    ]
+    rows.append(("the default with weights in bfloat16, in all", "-", *(percent(x, 1) for x in in_bfloat16().values())))
+    for name, size in {"float32": 4, "bfloat16": 2}.items():
+        copies = (f"{size * number / 16 / 1e6:,.0f} MB" for number in _OF_LLAMA.values())
+        rows.append((f"memory for copies of a sixteenth of the weights, in {name}", "-", *copies))
+    return table(("computed", "bytes per weight and step", *_OF_LLAMA), rows)
+
+
+def compiling() -> str:
+    """Seconds to compile with the default over those without detection."""
+    kinds = {"blocks": "two small blocks", "norm_last": "two small blocks", "convolutions": "convolutions"}
+    found: dict[str, list[tuple[float, float]]] = {}
+    cells = result("ascend")
+    for name, each in cells.items():
+        net, layout, protection = name.split("/")
+        if protection == "full":
+            times = cells[f"{net}/{layout}/none"]["seconds"], each["seconds"]
+            found.setdefault(kinds.get(net, "networks of mindformers"), []).append(times)
+    rows = []
+    for net, times in found.items():
+        aim = 1.3 if "mindformers" in net else 2.5
+        ratios = [after / before for before, after in times]
+        spans = (_span([before for before, _ in times]), _span([after for _, after in times]), _span(ratios))
+        rows.append((net, str(len(times)), *spans, f"{aim}", str(sum(each <= aim for each in ratios))))
+    return table(("networks", "layouts", "seconds without", "seconds with", "ratio", "aim", "layouts within it"), rows)
+
+
+def _span(some: list[float]) -> str:
+    low, high = f"{min(some):.1f}", f"{max(some):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def overhead() -> str:
@@ -126,6 +194,7 @@ def known_answers() -> str:
         share = seconds / (3 * result("cost")["tensor"]["full"]["step_ms"] / 1000)
         moved, operations = f"{row['bytes'] / 1e6:,.0f} MB", f"{row['operations'] / 1e9:.1f} billion"
         counts = (count(row[each]) for each in ("uploads", "reads", "launches"))
+        name = name.replace("before: 16 pieces", "earlier version: 16 known-answer tests")
         rows.append((name, *counts, moved, operations, percent(share, 2)))
     head = ("a turn", "uploads", "reads", "launches", "read and written", "operations of the product", "of three steps")
     return table(head, rows)
