@@ -1,4 +1,4 @@
-"""What detection costs on a CPU, as it is shipped: whole steps with it and without it in turns, and memory.
+"""What detection costs on a CPU, as it is shipped: whole steps with it and without it in turns.
 
     python benchmarks/overhead.py --json benchmarks/results/overhead.json       all of it, half an hour on 2 cores
     python benchmarks/overhead.py --parts steps --rows 'large, graph'
@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import resource
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from typing import Any
 os.environ.setdefault("GLOG_v", "3")
 os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
-import numpy as np
 from _measured import write
 from _turns import Step, in_turns
 from mindspore import Tensor, nn
@@ -79,46 +77,6 @@ def whole_step(workload: Workload, mode: str, turns: int) -> dict[str, Any]:
     return {"places": len(monitors[0].monitor.history), **found.summary()}
 
 
-class _Tiny(nn.Cell):
-    """A net so small that ten thousand steps take minutes; its output is its loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.SequentialCell([nn.SequentialCell(nn.Dense(16, 16), nn.LayerNorm((16,))) for _ in range(2)])
-
-    def construct(self, x):
-        return (self.layers(x) - 1).square().mean()
-
-
-def memory(mode: str, steps: int) -> dict[str, Any]:
-    """Growth of resident memory in MB from a tenth of the steps on, without detection and with it."""
-    use_mode(mode)
-    result: dict[str, Any] = {"steps": steps}
-    for name in ("without", "with"):
-        net = _Tiny()
-        optimizer = nn.Adam(net.trainable_params())
-        train = nn.TrainOneStepCell(net, optimizer)
-        monitor = StepMonitor(Config(enable=int(name == "with")), sinks=[])
-        monitor.attach(train, optimizer)
-        data = Tensor(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
-        first = 0.0
-        for step in range(1, steps + 1):
-            loss = train(data)
-            monitor.step(loss)
-            loss.asnumpy()
-            if step == steps // 10:
-                first = resident()
-        result[name] = resident() - first
-        monitor.close()
-    return result
-
-
-def resident() -> float:
-    """Resident memory of this process in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
-
-
 def where() -> dict[str, Any]:
     """Machine and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -135,11 +93,6 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
         for row, name, mode in rows
         if chosen.search(row)
     }
-
-
-def memory_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
-    """Both modes."""
-    return {mode: memory(mode, 200 if quick else 10_000) for mode in ("graph", "pynative") if chosen.search(mode)}
 
 
 class _Counted:
@@ -210,7 +163,7 @@ def probe_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     return found
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {"steps": steps_part, "memory": memory_part, "probe": probe_part}
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {"steps": steps_part, "probe": probe_part}
 
 
 def main() -> None:
