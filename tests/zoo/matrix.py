@@ -74,8 +74,7 @@ def known_cause(cell: Cell) -> str:
     """Why a cell is known to fail, by `known_failures.txt`; empty for one that must hold."""
     name = "-".join(cell[each] for each in ("kind", "mode", "precision", "configuration"))
     lines = (HERE / "known_failures.txt").read_text().splitlines()
-    known = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
-    return known.get(name, "")
+    return dict(line.split(" ", 1) for line in lines if line).get(name, "")
 
 
 def _parse(line: str) -> Group:

@@ -11,11 +11,10 @@ from matrix import TIMEOUT
 
 pytestmark = pytest.mark.zoo
 
-_KINDS = "batchnorm groupnorm unet encoder tied swiglu moesoft adapters recommender diffusion casts castdense"
-KINDS = _KINDS.split()
+KINDS = "batchnorm groupnorm unet encoder tied swiglu moesoft adapters recommender diffusion casts castdense"
 
 
-@pytest.mark.parametrize(("kind", "precision"), list(product(KINDS, ("float32", "float16"))))
+@pytest.mark.parametrize(("kind", "precision"), list(product(KINDS.split(), ("float32", "float16"))))
 def test_nobody_is_accused_of_healthy_runs(kind, precision):
     program = Path(__file__).with_name("healthy_pairs.py")
     done = subprocess.run(
