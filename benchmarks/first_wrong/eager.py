@@ -1,8 +1,8 @@
 """Seeded faults in one step of a small Llama, in PyNative.
 
 A third of the faults strikes the output of a call, a third the gradient of its first input, a third a weight. The step
-is compared with a healthy run of it. An answer is right when it names the call that was struck, or for a weight says
-that it is one, at the first call that uses it.
+is compared with a healthy run of it. An answer is right when it names the call that was struck, or for a weight names
+that weight, at a call that uses it.
 """
 
 import shutil
@@ -125,10 +125,7 @@ class Trial:
 
     def _judge(self, number, kind, expected):
         divergence = answer(self.folder / "tested", self.folder / "golden", self.folder / "out")
-        named = divergence is not None and (
-            divergence.kind == "weight" if kind == "weight" else divergence.call == expected
-        )
-        verdict = judged(divergence, right=named)
+        verdict = judged(divergence, kind, expected)
         self.counts[f"{kind} tensors {verdict}"] += 1
         if verdict != "right":
             said = divergence.sentence if divergence is not None else "nothing"

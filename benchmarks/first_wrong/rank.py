@@ -107,8 +107,7 @@ for number in range(first, first + count):
     elif rank == 0:
         pair = answer()
         found = pair.divergence
-        named = found is not None and (found.kind == "weight" if kind == "weight" else found.call == expected)
-        verdict = judged(found, right=named and pair.rank == 1)
+        verdict = judged(found, kind, expected, rank_right=pair.rank == 1)
         counts[f"{kind} tensors {verdict}"] += 1
         if verdict != "right":
             said = found.sentence if found is not None else "nothing"

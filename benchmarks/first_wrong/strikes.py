@@ -39,17 +39,20 @@ def strike_of(number: int, amount: str, log: list[str]) -> Any:
     return strike
 
 
-def judged(divergence: Divergence | None, *, right: bool) -> str:
+def judged(divergence: Divergence | None, kind: str, expected: str, *, rank_right: bool = True) -> str:
     """What an answer is worth.
 
     Args:
         divergence: The answer; None: the runs do not part.
-        right: Whether it says what was struck.
+        kind: `weight`, or whose result was struck.
+        expected: Name of the weight or of the call.
+        rank_right: Whether the rank is the one that was struck.
     """
-    if right:
-        return "right"
     if divergence is None:
         return "not seen"
+    is_weight = divergence.kind == "weight" and expected in divergence.reason
+    if rank_right and (is_weight if kind == "weight" else divergence.call == expected):
+        return "right"
     return "can't tell" if divergence.kind == "rows" else "wrong"
 
 

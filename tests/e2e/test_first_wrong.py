@@ -1,30 +1,30 @@
 """What an answer about a struck step is worth, and how the answers are counted."""
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 import numpy as np
 import pytest
 
 from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of, summed_up
 
-
-@dataclass
-class Answer:
-    kind: str
+Answer = namedtuple("Answer", "kind call reason", defaults=["input.0 is the weight a.weight, and it differs"])
 
 
 @pytest.mark.parametrize(
-    ("answer", "right", "expected"),
+    ("answer", "kind", "expected"),
     [
-        (Answer("operator"), True, "right"),
-        (Answer("operator"), False, "wrong"),
-        (Answer("given"), False, "wrong"),
-        (Answer("rows"), False, "can't tell"),
-        (None, False, "not seen"),
+        (Answer("operator", "a"), "forward", "right"),
+        (Answer("operator", "b"), "forward", "wrong"),
+        (Answer("weight", "b"), "weight", "right"),
+        (Answer("weight", "b", "input.0 is the weight b.weight, and it differs"), "weight", "wrong"),
+        (Answer("rows", "b"), "forward", "can't tell"),
+        (None, "forward", "not seen"),
     ],
 )
-def test_an_answer_that_is_not_right_is_wrong_unless_it_says_that_it_can_t_tell(answer, right, expected):
-    assert judged(answer, right=right) == expected
+def test_an_answer_that_names_neither_the_call_nor_the_weight_is_wrong_unless_it_can_t_tell(answer, kind, expected):
+    struck = "a.weight" if kind == "weight" else "a"
+    assert judged(answer, kind, struck) == expected
+    assert judged(answer, kind, struck, rank_right=False) == expected.replace("right", "wrong")
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)

@@ -190,7 +190,7 @@ def main() -> int:
     print(f"ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
     writes = options.go_on or not options.only
     cells = run_all(chosen, results.add if writes else lambda _: None)
-    counts = Counter("fails" if each["failures"] else each["note"].partition(":")[0] or "holds" for each in cells)
+    counts = Counter("fails" if each["failures"] else ("holds", "impossible")[is_impossible(each)] for each in cells)
     print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
     return int("fails" in counts)
 
