@@ -65,7 +65,7 @@ class Ledger:
             self._known[short] = None
             if len(self._known) > _MOST_IDS:
                 del self._known[next(iter(self._known))]
-            self._count(event, identity, self._clock() if now is None else now)
+            self._count(event, identity, now)
         return True
 
     def counts(self) -> dict[Origin, RankCounts]:
@@ -102,7 +102,7 @@ class Ledger:
             self._runs, self._isolated = fresh._runs, fresh._isolated
             self._store, self._strikes = fresh._store, fresh._strikes
 
-    def _count(self, event: Event, identity: str, now: float) -> None:
+    def _count(self, event: Event, identity: str, now: float | None) -> None:
         self._count_strikes(event, now)
         if event.kind == "anomaly" and event.level is not Level.NORMAL:
             level = LEVEL_NAMES[event.level]
@@ -123,12 +123,14 @@ class Ledger:
                 if len(self._isolated) > _MOST_DEVICES:
                     del self._isolated[next(iter(self._isolated))]
 
-    def _count_strikes(self, event: Event, now: float) -> None:
+    def _count_strikes(self, event: Event, past: float | None) -> None:
         if not math.isfinite(event.time):
             return
+        now = self._clock() if past is None else past
         try:
             with self._store.transaction():
-                self._strikes.settle(now)
+                if past is None:  # what is counted anew comes rank by rank: others of its step come later
+                    self._strikes.settle(now)
                 self._strikes.count(self._strikes.read(event, now))
         except (OverflowError, ValueError):  # its numbers are out of every range
             return

@@ -97,10 +97,10 @@ class FaultHandler:
             self._keep(each for each in outcome.values() if each.case not in mine)
             return [outcome.get(each.case, each) if each.action == "isolating" else each for each in found]
 
-    def tick(self, now: float | None = None, *, waits: bool = True) -> list[Decision]:
+    def tick(self, now: float | None = None, *, waits: bool = True, settles: bool = True) -> list[Decision]:
         """Does the work that is due; returns the decisions.
 
-        Strikes wait for others of their job, unless no more can come.
+        Strikes wait for others of their job, unless no more can come, and all of them while events are unread.
         """
         with self._lock, self.store.guard():
             now = self._clock() if now is None else now
@@ -110,7 +110,7 @@ class FaultHandler:
                 mind_the_clock(self.store, self._uptime, now)
                 if self.triage.breaker.refresh(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
-                decisions += self.triage.settle(now, waits=waits)
+                decisions += self.triage.settle(now, waits=waits) if settles else []
                 if self.acts:
                     decisions += self.triage.quiet(now)
                 self._prune(now)

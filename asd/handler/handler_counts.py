@@ -19,7 +19,8 @@ class HandlerCounts:
         # decisions by action; all of `asd.handler.model.decision.ACTIONS` are there
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.agents: dict[str, bool] = {}  # whether each agent that is pulled from answers, by its address
-        # devices that the scheduler has isolated, each as host, name and physical number; -1 where that is unknown
+        self.isolated = 0  # devices that the scheduler has isolated, or that are recorded as such
+        # those that the scheduler has isolated, each as host, name and physical number; -1 where that is unknown
         self.out: list[tuple[str, str, int]] = []
         # days in which devices were watched, and devices found faulty; looked up once a minute
         self.fleet: tuple[list[Used], list[tuple[float, Used]]] = [], []
@@ -52,4 +53,6 @@ class HandlerCounts:
             **dict(zip(names, db.execute(query).fetchone(), strict=True)),
         }
         out = handler.triage.cases.in_state("isolated", "releasing")  # a replaced device may have one too
+        self.isolated = len({each.named[:2] for each in out})
+        out = [each for each in out if each.isolator != "none"]  # which only records
         self.out = list({(*each.named[:2], Event.from_json(each.event).device_number) for each in out})

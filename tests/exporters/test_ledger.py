@@ -50,6 +50,15 @@ def test_what_is_counted_anew_comes_to_the_same(events):
     assert (anew.counts(), anew.records(9.0)) == (live.counts(), live.records(9.0))
 
 
+def test_bad_data_in_the_logs_of_ranks_that_are_counted_one_after_the_other_makes_no_device_suspect():
+    logs = [
+        [event(step, rank=rank, device=f"Ascend:{rank}", time=10.0 * step) for step in range(200)] for rank in range(3)
+    ]
+    anew = filled()
+    anew.recount([each for turn in (0, 100) for log in logs for each in log[turn : turn + 100]])
+    assert [each.strikes for each in anew.records(2000.0).values()] == []
+
+
 @given(st.lists(ANY_EVENT, max_size=20), st.randoms())
 def test_events_count_once_in_whatever_order_they_come(events, random):
     twice = [*events, *events]
@@ -97,7 +106,8 @@ def test_memory_is_flat_over_many_events_and_one_device_pushes_out_no_other(monk
 
     def add(start, stop, level=Level.ERROR):
         for step in range(start, stop):
-            ledger.add(event(step, rank=step % 8, level=level), float(step))
+            ledger._clock = lambda now=float(step): now
+            ledger.add(event(step, rank=step % 8, level=level))
 
     add(0, 2100)  # every bound has been reached
     pages = ledger._store.db.execute("PRAGMA page_count").fetchone()[0]

@@ -65,6 +65,7 @@ exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is r
 _GLANCE_SECONDS, _INTERVAL_SECONDS = 0.1, 0.2  # between two looks, at agents and at logs
 _MOST_NEWS = 64  # lines of one node in that time: it may make up any number of devices
 _NEWS_SECONDS = 60.0  # so long what is done about a device is no news when it is done again
+_TICK_SECONDS = 60.0  # so long other work waits while events come faster than they are read
 _FLOOD_SECONDS = 600.0  # so long strikes wait until all events were read: a backlog has an end, a flood has none
 _UNABLE_SECONDS = 60.0  # after it a handler that cannot work gives its Lease to another one
 
@@ -204,7 +205,7 @@ class _HandlerJob:
 
     def follow(self, stop: threading.Event) -> int:
         """Works until `stop` is set; returns 1 if it has a Lease and cannot work for a minute."""
-        worked = self._ticked = time.monotonic()
+        worked = self._ticked = self._settled = time.monotonic()
         while not stop.is_set():
             self.wake.clear()
             try:
@@ -230,7 +231,7 @@ class _HandlerJob:
         cases = Cases(self.store)
         unfinished = cases.in_state("isolating", "releasing") or cases.unsent()
         if not self._args.json:
-            numbers, out = self.counts.numbers, len(self.counts.out)
+            numbers, out = self.counts.numbers, self.counts.isolated
             print(f"{numbers['events']} events taken in, {numbers['devices_known']} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning and --window.")
@@ -264,10 +265,12 @@ class _HandlerJob:
         if self._nothing_found and not self._agents:
             self._once("nothing", f"{self._nothing_found}.")
         # A strike must not settle before all logs were read, and all agents heard, up to now; a flood has no end.
-        is_flood = not self._args.once and time.monotonic() - self._ticked > _FLOOD_SECONDS
-        if is_flood or (not told and (self._agents is None or self._agents.may_settle)):
-            self._ticked = time.monotonic()
-            self._print(self.handler.tick())
+        now, waits = time.monotonic(), not self._args.once
+        settles = not told and (self._agents is None or self._agents.may_settle)
+        settles |= waits and now - self._settled > _FLOOD_SECONDS
+        if settles or (waits and now - self._ticked > _TICK_SECONDS):
+            self._ticked, self._settled = now, now if settles else self._settled
+            self._print(self.handler.tick(settles=settles))
         return bool(told)
 
     def _count(self) -> None:

@@ -89,10 +89,10 @@ class Executor:
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Carries out due actions, of all cases or of one; returns one decision for each case that moved."""
-        decisions = []
+        decisions, began = [], time.monotonic()
         for case in (each for each in self.due(now) if only in (0, each.n) and not self._rests(each.state)):
-            if not self._may_act():
-                break
+            if not self._may_act() or (time.monotonic() - began > _SLOW_SECONDS and not self.hurries):
+                break  # the next pass goes on, after events were read
             decisions.append(self._do(case, now))
         return [each for each in decisions if each is not None]
 

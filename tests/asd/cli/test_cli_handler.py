@@ -201,8 +201,9 @@ def scrape(url):
 
 
 def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breaker_opened(tmp_path):
-    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1"]
-    with start(*command) as process:
+    (tmp_path / "hosts").write_text("node7\nnode8\nnode9\n")
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1", "--isolator", "hostfile"]
+    with start(*command, "--option", f"hosts={tmp_path / 'hosts'}") as process:
         try:
             url = process.stderr.readline().split()[-1]
             found = scrape(url)
@@ -217,13 +218,14 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             write(tmp_path, *(persistent(3, host=f"node{number}") for number in (8, 9)))
             wait_for(lambda: scrape(url)["asd_handler_circuit_open"] == 1.0)
             found = scrape(url)
-            assert found['asd_handler_actions_total{action="isolated"}'] == 2.0
-            assert found['asd_handler_actions_total{action="breaker"}'] == 2.0
+            assert found['asd_handler_actions_total{action="isolated"}'] == 3.0
+            assert found['asd_handler_actions_total{action="breaker"}'] == 1.0
             assert found["asd_handler_devices_known"] == 4.0
-            assert (found["asd_handler_devices_isolated"], found["asd_handler_acting"]) == (2.0, 1.0)
+            assert (found["asd_handler_devices_isolated"], found["asd_handler_acting"]) == (3.0, 1.0)
             out = {name for name in found if name.startswith("asd_handler_device_isolated{") and found[name] == 1.0}
             assert out == {
-                f'asd_handler_device_isolated{{device="Ascend:3",id="{n}",node="node{m}"}}' for n, m in ((5, 7), (3, 8))
+                f'asd_handler_device_isolated{{device="Ascend:{device}",id="{number}",node="node{node}"}}'
+                for device, number, node in ((3, 5, 7), (4, 4, 7), (3, 3, 8))
             }
             assert found["asd_handler_events_total"] >= 2.0
             assert found["asd_handler_last_event_timestamp_seconds"] >= began
