@@ -60,7 +60,7 @@ VARIABLES = (
         "protection",
         choice(PROTECTIONS),
         "`full` turns on all checks: the document's thresholds, learned ranges, state, checksums, confirmation, replay "
-        "and manifests; other settings override it. `document` turns on the rule `threshold` alone",
+        "and manifests; other settings override it. `document` turns on only the rule `threshold` and the gate",
     ),
     Variable("ASD_RULE", "rule", choice(RULES), f"rule that judges: {', '.join(f'`{name}`' for name in RULES)}"),
     Variable("ASD_RUN_DIR", "run_dir", FOLDER, "folder of the events, counts, state and evidence of a run"),

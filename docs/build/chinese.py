@@ -14,7 +14,7 @@ SETTINGS = {
     "ASD_PROTECTION": (
         "一键防护：`full` 打开全部检测（文档阈值、自学习范围、权重与优化器状态、"
         "checksum、可疑步确认、重放、ckpt 清单），"
-        "其他变量的设置优先；`document` 只启用文档规则 `threshold`"
+        "其他变量的设置优先；`document` 只启用文档规则 `threshold` 与更新闸门"
     ),
     "ASD_RULE": "判断特征值所用的规则",
     "ASD_RUN_DIR": "一次训练的事件、计数、状态与异常现场数据的存放目录",
