@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "docs" / "build")]
 
+from markdown import blocks  # noqa: E402
+
 SETTINGS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "GLOG_")
 
 
@@ -34,6 +36,9 @@ def a_run(tmp_path_factory, environ):
     folder = tmp_path_factory.mktemp("run")
     shutil.copy(HERE / "programs" / "train.py", folder)
     (folder / "examples").symlink_to(ROOT / "examples")
+    for block in (block for path in (ROOT / "docs").glob("*.md") for block in blocks(path)):
+        if (mark := block.marks.get("with", "")).startswith("file "):
+            (folder / mark.removeprefix("file ")).write_text(block.text)
     (folder / "publicCustomization.json").write_text(json.dumps({"publicFaultCode": {}, "publicFaultResource": []}))
     how = {"capture_output": True, "text": True, "check": False, "timeout": 240}
     command = ["asd", "run", "python", "train.py"]

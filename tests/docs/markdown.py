@@ -3,7 +3,7 @@
 <!-- run -->          run it; `run: slow` does so in `make test-slow`, `run: part` lets it print more than is there
 <!-- check -->        parse it only, for it takes long: what `sh` is by itself
 <!-- cluster -->      parse it only, for it needs a cluster
-<!-- with NAME -->    Python behind `programs/prelude_NAME.py`
+<!-- with NAME -->    Python behind `programs/prelude_NAME.py`; `with file NAME` is a program that commands of pages run
 """
 
 import re

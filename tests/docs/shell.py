@@ -129,7 +129,7 @@ def wrong_in_python(words):
     if words[:1] == ["-m"]:
         known = (ROOT / words[1].replace(".", "/")).is_dir() or find_spec(words[1].partition(".")[0]) is not None
         return [] if known else [f"there is no module {words[1]}"]
-    known = words[0] in ("train.py", "register.py") or (ROOT / words[0]).is_file()
+    known = words[0] in ("train.py", "register.py", "dump.py") or (ROOT / words[0]).is_file()
     return [] if known else [f"there is no program {words[0]}"]
 
 
