@@ -75,7 +75,7 @@ class Event(FromOrigin):
         step: Training step, from 1; 0 when it is not known. For a change between two steps, the second.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
-        limits: The limit that was broken, of the event's level; empty when there was none.
+        limits: The limit that was exceeded, of the event's level; empty when there was none.
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.

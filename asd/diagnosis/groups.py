@@ -112,11 +112,11 @@ class Groups:
         if self.size == 1:
             return ""
         others = [rank for rank in self.members if rank != self.rank]
-        with_whom = f"as {named(others)} do" if len(others) > 1 else f"as {named(others)} does" if others else "alone"
+        with_whom = f"same as {named(others)}" if others else "alone"
         if self.whole:
             return f"this rank holds the whole network, {with_whom}: {self.source}"
         stages = f"stage {self._own.stage} of {max(self.stages) + 1}, " if max(self.stages) else ""
-        part = f"part {self._own.part}, " if self._own.part else ""
+        part = f"shard {self._own.part}, " if self._own.part else ""
         return f"this rank holds {stages}{part}{with_whom}: {self.source}"
 
 

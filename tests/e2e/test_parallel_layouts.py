@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-WHOLE = "this rank holds the whole network, as ranks {} do: they began with the same weights"
+WHOLE = "this rank holds the whole network, same as ranks {}: they began with the same weights"
 GROUPS = {
-    "tensor": [f"this rank holds part {rank % 2}, as rank {rank ^ 2} does: told by tell_shard" for rank in range(4)],
+    "tensor": [f"this rank holds shard {rank % 2}, same as rank {rank ^ 2}: told by tell_shard" for rank in range(4)],
     "pipeline": [
-        f"this rank holds stage {rank // 2} of 2, part 0, as rank {rank ^ 1} does: told by tell_shard"
+        f"this rank holds stage {rank // 2} of 2, shard 0, same as rank {rank ^ 1}: told by tell_shard"
         for rank in range(4)
     ],
     "optimizer": [WHOLE.format(", ".join(str(other) for other in range(4) if other != rank)) for rank in range(4)],

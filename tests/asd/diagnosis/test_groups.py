@@ -48,9 +48,9 @@ def test_without_as_many_ranks_for_each_part_there_are_no_replicas():
 
 def test_it_is_said_what_a_rank_holds_with_whom_and_how_that_is_known():
     for groups, names in (
-        (Groups(FOUR_PARTS, 3, "told"), (" part 1, ", " rank 1 ", ": told")),
-        (Groups(TWO_STAGES, 3, "told"), (" stage 1 of 2, ", " rank 2 ", ": told")),
-        (everybody(3, 0, "data_parallel"), (" the whole network, ", " ranks 1, 2 ", ": data_parallel")),
+        (Groups(FOUR_PARTS, 3, "told"), (" shard 1, ", " rank 1:", ": told")),
+        (Groups(TWO_STAGES, 3, "told"), (" stage 1 of 2, ", " rank 2:", ": told")),
+        (everybody(3, 0, "data_parallel"), (" the whole network, ", " ranks 1, 2:", ": data_parallel")),
     ):
         assert all(name in groups.words for name in names)
     assert everybody(1, 0, "").words == ""

@@ -37,7 +37,7 @@ def test_in_a_pipeline_only_ranks_of_the_same_stage_hold_the_same():
     groups = Groups([shard for shard, _ in found], 5, "", found[5][1].get)
     assert groups.members == (5, 7)
     assert groups.replicas == ((0, 1, 4, 5), (2, 3, 6, 7))
-    assert all(word in groups.words for word in (" stage 1 of 2, ", " part 5,7, ", " rank 7 "))
+    assert all(word in groups.words for word in (" stage 1 of 2, ", " shard 5,7, ", " rank 7:"))
 
 
 @pytest.mark.parametrize(
