@@ -83,7 +83,7 @@ def test_what_is_installed_has_every_file_of_the_checkout(pytestconfig):
 @in_checkout
 def test_chart_image_and_pages_are_of_this_version():
     chart = (ROOT / "deploy" / "helm" / "mindspore-asd" / "Chart.yaml").read_text()
-    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("operations*.md"))
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("kubernetes*.md"))
     found = re.findall(r"(?i)(?:^|app)version: (\S+)", chart, re.MULTILINE)
     found += re.findall(r"mindspore[-_]asd[:-](\d+\.\d+\.\d+)", pages)
     assert len(found) > 6

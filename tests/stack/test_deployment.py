@@ -19,7 +19,7 @@ from tests.support.manifests import FOLDER, rendered
 
 yaml = pytest.importorskip("yaml")
 HERE = Path(__file__).parent
-DOCUMENT = FOLDER.parents[1] / "docs" / "operations.md"
+DOCUMENT = FOLDER.parents[1] / "docs" / "kubernetes.md"
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.skipif(shutil.which("kube-apiserver") is None, reason="build_kube_apiserver.sh builds kube-apiserver"),

@@ -1,4 +1,4 @@
-"""The handler's state is copied while it works, put back, and met by another version, as docs/operations.md says."""
+"""The handler's state is copied while it works, put back, and met by another version, as docs/upgrade.md says."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
 from tests.support.events import event_maker
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "upgrade.md"
 pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the page with the commands is in the checkout only")
 
 
