@@ -8,6 +8,7 @@ import os
 import resource
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -59,8 +60,10 @@ class TrainingFollower:
         self._place = ""  # where steps end: the first place that was seen, but for a monitor in a loop
         self._losses: list[float | None] = []
         self._steps, self._first = 0, 0.0
+        self._steps_of = Counter[int]()  # by each cell, optimizer and monitor
         self._seconds: list[float] = []
         self._injector: FaultInjector | None = None
+        self._struck: TrainingWatch | None = None  # which judges what is struck, and numbers its steps
 
     def begin(self) -> None:
         """Puts hooks around every place where a step may end."""
@@ -91,11 +94,12 @@ class TrainingFollower:
             with contextlib.suppress(ConfigError):  # it has no such place, and nothing is struck
                 injector.attach(net if net is not None else watch._optimizer, watch._optimizer)
                 injector.begin_step()
+                self._struck = watch
 
     def _around_look(self, look: Any, watch: TrainingWatch, *args: Any) -> Any:
         """Strikes what an update has written before the step is judged, but not what a rerun of it writes."""
-        if self._injector is not None and watch._made is None:
-            self._injector.end_update()
+        if self._injector is not None and watch is self._struck and watch._made is None:
+            self._injector.end_update(watch._step + 1)
         return look(watch, *args)
 
     def _around_train(self, signature: inspect.Signature, train: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +116,7 @@ class TrainingFollower:
     def _around_init(self, init: Any, optimizer: nn.Cell, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         if not self._place:
-            self._trained = [optimizer]
+            self._trained.append(optimizer)
 
     def _around_class(self, judged: Any, *args: Any) -> Any:
         """Counts calls of an optimizer with a monitor of its own once they are judged, and refused ones too."""
@@ -131,22 +135,20 @@ class TrainingFollower:
         """Counts a step of a loop once it is judged, and a refused one too, which no other place sees."""
         events = judge(monitor, outputs)
         if not self._inside and self._place != "callback":
-            if self._place not in ("", "monitor"):  # it has counted this step, without its loss
-                self._steps -= 1
-                self._losses.pop()
+            if self._place != "monitor":  # another place has counted, without losses
+                self._steps, self._losses, self._seconds = 0, [], []
             self._place = "monitor"
-            self.end_step(outputs)
+            self.end_step(outputs, part=monitor)
         return events
 
     def _around_compiled(self, call: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Counts the call of a compiled function as a step, if it made an update."""
         is_step = not self._inside and self._place in ("", "compiled") and not table().replaying
-        optimizers = self._trained[:1] if is_step else []
-        before = list(map(updates_of, optimizers))
+        before = [(each, updates_of(each)) for each in self._trained] if is_step else []
         outputs = call(graph, *args, **kwargs)
-        if list(map(updates_of, optimizers)) > before:
+        if updated := [each for each, updates in before if updates_of(each) > updates]:
             self._place = "compiled"
-            self.end_step(outputs)
+            self.end_step(outputs, part=updated[0])
         return outputs
 
     def _step_of(self, place: str, call: Any, cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
@@ -157,16 +159,24 @@ class TrainingFollower:
         finally:
             self._inside -= is_step
         if is_step:
-            self._place, self._trained = place, [cell]
-            self.end_step(outputs if place == "cell" else None)
+            self._place = place
+            if cell not in self._trained:
+                self._trained.append(cell)
+            self.end_step(outputs if place == "cell" else None, part=cell)
         return outputs
 
     def watch(self, network: nn.Cell) -> None:
         """Notes the network whose weights are compared in the end."""
         self._place, self._trained = "callback", [network]
 
-    def end_step(self, outputs: Any, made: int = 1) -> None:
-        """Records a step, or several of sunk data; ends the training after the last one."""
+    def end_step(self, outputs: Any, made: int = 1, part: Any = None) -> None:
+        """Records a step, or several of sunk data; ends the training after the last one.
+
+        Of parts that are trained in turn, as those of a GAN, the one that makes the most steps counts.
+        """
+        self._steps_of[id(part)] += made
+        if self._steps_of[id(part)] <= self._steps:
+            return
         while isinstance(outputs, (tuple, list)) and outputs:
             outputs = outputs[0]
         loss = float(outputs.asnumpy().reshape(-1)[0]) if isinstance(outputs, Tensor) else None
@@ -223,15 +233,12 @@ class _StepEnds(Callback):
         super().__init__()
         self._follower, self._made = follower, 0
 
-    def on_train_begin(self, run_context: Any) -> None:
-        """Finds the network that is trained."""
-        self._follower.watch(run_context.original_args().train_network)
-
     def on_train_step_end(self, run_context: Any) -> None:
         """Ends a step, or a call with several steps of sunk data."""
         training = run_context.original_args()
         now = int(training.cur_step_num)
         made, self._made = max(1, now - self._made), now
+        self._follower.watch(training.train_network)
         self._follower.end_step(training.net_outputs, made)
 
 
@@ -242,8 +249,8 @@ def _write_redirected(write: Any, tensors: Any, path: Any, *args: Any, **kwargs:
 
 def _weights(cells: Iterable[Any]) -> list[Parameter]:
     """Returns all weights and states of the optimizer, by name."""
-    found = {each.name: each for cell in cells for each in (*cell.get_parameters(), *getattr(cell, "parameters", ()))}
-    return [found[name] for name in sorted(found) if local(found[name]).size]
+    found = {id(each): each for cell in cells for each in (*cell.get_parameters(), *getattr(cell, "parameters", ()))}
+    return sorted((each for each in found.values() if local(each).size), key=lambda each: each.name)
 
 
 def _sample(weights: list[Parameter]) -> list[float]:

@@ -97,18 +97,18 @@ class FaultInjector(Callback):
 
     def begin_step(self, step: int | None = None) -> None:
         """Counts the step, or takes its number, and strikes a weight or a state of the optimizer if it is its turn."""
-        if self._strikes:
-            self.changes  # noqa: B018 - of the step before
+        self.changes  # noqa: B018 - of the step before
         self._step = self._step + 1 if step is None else step
         for strike in self._strikes:
             strike.arm(active=self.fault.is_active(self._step, self._rank))
         if self.fault.target != "update":
             self._strike_weights()
 
-    def end_update(self) -> None:
-        """Strikes what the optimizer has just written, if it is its turn."""
+    def end_update(self, number: int) -> None:
+        """Strikes what the optimizer has just written, if it is its turn; the changes of the step get its `number`."""
         if self.fault.target == "update":
             self._strike_weights()
+        self._step = number
 
     def _strike_weights(self) -> None:
         if self._weights and self.fault.is_active(self._step, self._rank):
@@ -137,13 +137,7 @@ class FaultInjector(Callback):
 
 
 def taps(net: nn.Cell, *, operators: bool = True) -> dict[str, tuple[Any, str]]:
-    """Returns the object that holds the tap of each checkpoint, and the attribute it is in, by the checkpoint's name.
-
-    Args:
-        net: The network.
-        operators: Whether to include check operators, which check a layer's input; else only cells with a tap, which
-            check its output.
-    """
+    """Returns object and attribute of each tap by its name: of layers' outputs, with `operators` also of inputs."""
     holders: list[tuple[Any, str]] = []
     for _, cell in net.cells_and_names():
         if getattr(cell, "asd_tap", None) is not None:

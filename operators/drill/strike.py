@@ -72,12 +72,8 @@ class DeviceFault(CheckCell):
         )
         self._at: np.ndarray = np.zeros(0, np.int64)
         self._shape: tuple[int, ...] = ()
-        self.add, self.tell, self.gather, self.scatter = (
-            P.AssignAdd(),
-            P.ScatterUpdate(),
-            P.Gather(),
-            P.TensorScatterUpdate(),
-        )
+        self.add, self.tell = P.AssignAdd(), P.ScatterUpdate()
+        self.gather, self.scatter = P.Gather(), P.TensorScatterUpdate()
         self.rest, self.select, self.concat, self.tile = P.FloorMod(), P.Select(), P.Concat(), P.Tile()
         self.sum, self.mul, self.cut, self.floor = P.ReduceSum(), P.Mul(), P.Slice(), P.Floor()
 

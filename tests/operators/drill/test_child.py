@@ -23,7 +23,7 @@ from asd.operators.private import patches
 from asd.operators.rerun import audit
 from asd.rundir.names import event_files
 
-STEPS, BAD = 8, 4
+STEPS, BAD, DONE = 8, 4, 1000
 
 
 @pytest.fixture
@@ -46,6 +46,21 @@ def follow(tmp_path, monkeypatch, clean):
 def network():
     net = fill(nn.SequentialCell(nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1), nn.Flatten()))
     return net, nn.Momentum(net.trainable_params(), 1e-3, 0.9)
+
+
+def in_turn():
+    """Trains two networks that are resumed, each with a monitor."""
+    trained = []
+    for _ in range(2):
+        net, optimizer = network()
+        optimizer.global_step.set_data(Tensor([DONE], ms.int32))
+        monitor = StepMonitor()
+        monitor.attach(net, optimizer)
+        trained.append((monitor, value_and_grad_loop(nn.WithLossCell(net, nn.MSELoss()), optimizer)))
+    with suppress(SystemExit):
+        for number in range(2 * STEPS):
+            for monitor, step in trained:
+                monitor.step(step(batch(number), Tensor(np.ones((6, 1), np.float32))))
 
 
 def loop(make=value_and_grad_loop, monitor=None, declares=False):
@@ -83,7 +98,7 @@ def by_fit():
         Model(net, nn.MSELoss(), optimizer).fit(1, data, callbacks=StepMonitor(), dataset_sink_mode=False)
 
 
-TRAININGS = [(of_its_own, "monitor"), (without_a_line, "optimizer"), (by_fit, "callback")]
+TRAININGS = [(of_its_own, "monitor"), (in_turn, "monitor"), (without_a_line, "optimizer"), (by_fit, "callback")]
 
 
 @pytest.mark.parametrize(("train", "place"), TRAININGS)
@@ -93,7 +108,8 @@ def test_refused_steps_count_and_a_fault_strikes_the_step_that_reports_it(train,
     record = json.loads((tmp_path / "record-rank0.json").read_text())
     assert (record["steps"], record["ended"], record["place"]) == (STEPS, True, place)
     events = [each for file in event_files(tmp_path) for each in read_events(file) if each.level is Level.ERROR]
-    assert (min(each.step for each in events), record["struck"][0]["step"]) == (BAD, BAD)
+    first = BAD + DONE * (train is in_turn)
+    assert (min(each.step for each in events), record["struck"][0]["step"]) == (first, first)
     assert (None in record["losses"]) is (train is without_a_line)  # an optimizer has no loss
 
 
