@@ -39,6 +39,7 @@ class Pair:
     divergence: Divergence | None = None  # where the runs part; None when they agree
     compared: int = 0  # how many slots could be
     scalars: int = 0  # how many of these are no tensors
+    is_empty: bool = False  # whether neither side has a call, as a scope may leave none on a rank
     left_out: str = ""  # why the first slot could not be compared that is on both sides; empty when all could
     explained: str = ""  # what was taken for rounding or left out, in words; empty when nothing was
     # settings of the optimizers of both sides; None where a dump does not say them
@@ -69,6 +70,7 @@ class ComparisonOutcome:
 
     pairs: list[Pair]  # every rank of every step that both sides have
     notes: list[str]  # further notes, one sentence each
+    missing: str = ""  # the last rank of a step that could not be compared, and why; empty when all could be
 
     @property
     def first(self) -> Pair | None:
@@ -80,6 +82,8 @@ class ComparisonOutcome:
     def answer(self) -> Answer:
         """Returns the answer of the first pair that differs; if none does, the common answer."""
         first = self.first
+        if first is None and self.missing:
+            return Answer.CANNOT_TELL
         return first.answer if first is not None else max((pair.answer for pair in self.pairs), key=_SURENESS.index)
 
     @property
@@ -100,6 +104,7 @@ class ComparisonOutcome:
             f"{unmatched} rows have no counterpart" if unmatched else "",
             f"{how_many(left, 'row')} could not be compared, first {why}" if left else "",
             *dict.fromkeys(pair.explained for pair in self.pairs),
+            self.missing,
         ]
         words = "; ".join(filter(None, [f"the {how} of {how_many(compared, 'row')} were compared", *rest]))
         lead = "The runs do not part" if self.answer is Answer.DO_NOT_PART else "Can't tell whether the runs part"
@@ -129,14 +134,16 @@ def compare_runs(
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
     stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
-    done, drawn, failed = [], None, ""
+    done, drawn, failed, missing = [], None, "", ""
     for (key, files), name in zip(pairs.items(), names, strict=True):
         target = output / f"{name.format(stamp)}.csv"
+        pair = Pair(*key)
         try:
-            pair, calls, parents = _compare_pair(request, layer, told, Pair(*key), files, target, carried)
-        except StateError as error:  # such as a rank that a scope leaves nothing on
+            calls, parents = _compare_pair(request, layer, told, pair, files, target, carried)
+        except StateError as error:
             notes.append(f"{_words(key).capitalize()} is not compared: {error}")
             failed = str(error)
+            missing = missing if pair.is_empty else f"{_words(key)} is not compared: {error}"
             continue
         done.append(pair)
         if drawn is None or ComparisonOutcome(done, []).first is pair:
@@ -146,7 +153,7 @@ def compare_runs(
         raise StateError(f"Nothing of the two runs could be compared: {why.rstrip('.')}.")
     _across_steps(done)
     _across_ranks(done)
-    outcome = ComparisonOutcome(done, notes)
+    outcome = ComparisonOutcome(done, notes, missing)
     if draw is not None and drawn is not None:
         page = drawn[0].files[0].with_suffix(".html")
         with new_file(page) as file:
@@ -204,9 +211,10 @@ def _compare_pair(
     files: tuple[Path, Path],
     target: Path,
     carried: dict[int | None, float],
-) -> tuple[Pair, list[CallRows], Mapping[str, str | None]]:
+) -> tuple[list[CallRows], Mapping[str, str | None]]:
     tested = read_dump(files[0], request.tested_data)
     trusted = read_dump(files[1], request.trusted_data, tested)
+    pair.is_empty = not (tested.entries or trusted.entries)
     matching = match_with(tested, trusted, layer)
     pair.mode = mode_of(tested, trusted)
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
@@ -232,7 +240,7 @@ def _compare_pair(
         for call in calls:
             for index, row in enumerate(call.rows):
                 write(table.line(row, call.name, first=not index))
-    return pair, calls, {**trusted.parents, **tested.parents}
+    return calls, {**trusted.parents, **tested.parents}
 
 
 def _count(pair: Pair, call: CallRows) -> None:

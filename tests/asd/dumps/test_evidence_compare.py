@@ -8,6 +8,7 @@ import pytest
 
 from asd.cli import main
 from asd.dumps.compare.comparison import ComparedRow, judge
+from asd.dumps.compare.first_difference import Answer
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.slots import Slot, SlotForm
@@ -265,6 +266,18 @@ def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arr
     assert outcome.sentence.endswith("[step 3, rank 1]")
     said = ["Only the run under test has step 4, rank 0", "Step 3, rank 3 is not compared"]
     assert [note.partition(":")[0] for note in outcome.notes] == said
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_rank_that_cannot_be_read_leaves_the_answer_open_but_not_one_without_calls(is_cut, tmp_path, arrays):
+    for side in ("run", "golden"):
+        dumps.write_network(tmp_path / side / "step3/rank0", arrays)
+        dumps.DumpWriter(tmp_path / side / "step3/rank1").write()
+    if is_cut:
+        (tmp_path / "run/step3/rank1/dump.json").write_text('{"task": "sta')
+    outcome = compared(tmp_path)
+    assert outcome.answer == (Answer.CANNOT_TELL if is_cut else Answer.DO_NOT_PART)
+    assert ("step 3, rank 1" in outcome.sentence) is is_cut
 
 
 def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
