@@ -77,11 +77,12 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained],
             f"{compared} of {len(watched)} trainings with detection are {'equal' if same else 'NOT equal'} bit for "
             f"bit to those of {len(bare)} without"
         )
-    elif in_place or not seeded or not _starts_alike(bare):
+    elif in_place or not seeded or not _starts_alike(bare) or max(apart) == inf:
         part.state = SHOWN
         why = "they may continue from files of one another" if in_place else "mindspore.set_seed is not called"
         why = f" ({why})" if in_place or not seeded else ""
-        part.said.append(f"trainings without detection begin differently{why}, so nothing can be compared")
+        how = "begin differently" if why or max(apart) < inf else "are infinitely far apart, as by NaN in one of them"
+        part.said.append(f"trainings without detection {how}{why}, so nothing can be compared")
         part.advice = (
             "Set a seed for weights and data, begin from no checkpoint of a run before, and run the drill again."
         )
@@ -154,7 +155,7 @@ def _distance(one: Trained, other: Trained) -> float:
     farthest = 0.0
     for a, b in zip(one.records, other.records, strict=False):
         pairs = (zip(a[name], b[name], strict=False) for name in ("losses", "sample"))
-        losses, sample = ([pair for pair in each if None not in pair] for each in pairs)
+        losses, sample = ([pair for pair in each if None not in pair and not all(map(isnan, pair))] for each in pairs)
         if a["hash"] == b["hash"] and all(x == y for x, y in losses):
             continue
         apart = 2.0**-149
@@ -209,8 +210,7 @@ def _harms(trained: Trained, healthy: Sequence[Trained]) -> bool | None:
 
     def last(each: Trained) -> float:
         losses = each.records[0]["losses"]
-        quarter = losses[-max(1, len(losses) // 4) :]
-        return statistics.fmean(quarter)
+        return statistics.fmean(losses[-max(1, len(losses) // 4) :])
 
     most = max(map(last, healthy))
     return not last(trained) - most <= 0.01 * abs(most)
