@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,23 +13,13 @@ from dataclasses import asdict
 from math import nan
 from pathlib import Path
 from typing import Any
+from urllib.request import ProxyHandler, build_opener
 
 from asd.config import Config
 from asd.diagnosis.selftest import WRONG
-from asd.drill.conclusions import (
-    HEADS,
-    HELD,
-    NOT_HELD,
-    NOT_TRIED,
-    OUTCOMES,
-    SHOWN,
-    DrillPart,
-    compare_cost,
-    compare_numbers,
-    count_alarms,
-    judge,
-)
-from asd.drill.trainings import HUNG, DrillJob, Trained, Trainings, running, wait
+from asd.drill import conclusions
+from asd.drill.conclusions import HELD, NOT_HELD, NOT_TRIED, OUTCOMES, SHOWN, DrillPart
+from asd.drill.trainings import HUNG, DrillJob, Trained, Trainings, held, running, wait
 from asd.drill.writes import files_of
 from asd.errors import ConfigError, StateError
 from asd.event import Event
@@ -79,10 +68,9 @@ class Drill:
         self.job, self._tell = job, tell
         self.parts = {name: DrillPart() for name in ("fits", "same", "cost", "finds", "quiet", "reaches")}
         self.parts["reaches"].said.append("no lasting fault was tried to its end")
-        self._work = job.out / f".work-{os.getpid()}"
-        self._trainings = Trainings(job, self._work, events_of)
+        self._work, self._trainings = job.work, Trainings(job, events_of)
         self._train, self._began = self._trainings.train, time.monotonic()
-        self._before = files_of(Path.cwd(), self._work, _MOST_FILES)
+        self._held, self._before = held(), files_of(Path.cwd(), self._work, _MOST_FILES)
         self.bare: list[Trained] = []
         self.watched: list[Trained] = []
 
@@ -107,10 +95,10 @@ class Drill:
                 if is_spare:
                     self.watched.append(self._train("1"))
                     self._fails(self.watched[-1])
-            self.parts["same"] = compare_numbers(self.bare, self.watched, in_place=not self.job.redirects)
-            self.parts["cost"] = compare_cost(self.bare, self.watched)
+            self.parts["same"] = conclusions.compare_numbers(self.bare, self.watched, in_place=not self.job.redirects)
+            self.parts["cost"] = conclusions.compare_cost(self.bare, self.watched)
             self._finds()
-            self.parts["quiet"] = count_alarms(self.watched)
+            self.parts["quiet"] = conclusions.count_alarms(self.watched)
             self._compare_files()
             for part in self.parts.values():
                 if part.state == NOT_TRIED and not part.advice and not self._trainings.has_time():
@@ -123,7 +111,8 @@ class Drill:
         parts = {name: asdict(part) for name, part in self.parts.items()}
         for part in parts.values():
             del part["private"]
-        return {"versions": {**versions, "minutes": round((time.monotonic() - self._began) / 60, 1)}, "parts": parts}
+        versions = {**versions, "minutes": round((time.monotonic() - self._began) / 60, 1)}
+        return dict(json.loads(json.dumps({"versions": versions, "parts": parts}), parse_constant=str))  # no Infinity
 
     def _first(self) -> Trained:
         self._tell("the training by itself, without detection")
@@ -133,13 +122,16 @@ class Drill:
             raise StateError(
                 f"the training made no {self.job.steps} steps in the time: pass --minutes or --steps.{last}"
             )
+        if first.code != 0:
+            made = min((record["steps"] for record in first.records), default=0)
+            fails = f"fails by itself after step {made}"
+            if made and all(record["ended"] for record in first.records):
+                fails = f"ended with step {made}, and what follows it in COMMAND fails (pass the training alone)"
+            elif made == 0 and self.job.redirects:
+                fails += ", or as its files are redirected (see --allow-writes)"
+            raise StateError(f"the training {fails}, with code {first.code}:{last}")
         if not first.records:
-            unseen = "made no step that can be seen (a script must pass its environment on)"
-            fails = f"fails by itself, with code {first.code}, or as its files are redirected (see --allow-writes)"
-            raise StateError(f"the training {unseen if first.code == 0 else fails}; its last lines:{last}")
-        if not first.ended and first.code != 0:
-            made = min(record["steps"] for record in first.records)
-            raise StateError(f"the training fails by itself after step {made}, with code {first.code}:{last}")
+            raise StateError(f"the training made no step that is seen (a script must pass its environment on):{last}")
         self._trainings.steps = min(self._trainings.steps, *(record["steps"] for record in first.records))
         if not first.ended:  # its weights were recorded at its exit
             again = self._train("0")
@@ -156,7 +148,8 @@ class Drill:
         if not self.job.redirects or self._before is None:
             return []
         after = files_of(Path.cwd(), self._work, _MOST_FILES) or {}
-        return sorted(name for name, _ in set(after.items()) ^ set(self._before.items()))
+        self._held |= held()
+        return sorted({name for name, _ in set(after.items()) ^ set(self._before.items())} - self._held)
 
     def _self_test(self, mode: str, device: str) -> None:
         self._tell("asd selftest")
@@ -231,7 +224,7 @@ class Drill:
             part.said.append("--faults 0" if self.job.faults == 0 else "no training under detection ended")
             return
         counts, ranks = Counter[str](), len(healthy[0].records)
-        part.rows = [["outcome", "target", "change", "how long", *HEADS]]
+        part.rows = [["outcome", "target", "change", "how long", *conclusions.HEADS]]
         faults = [each for each in _FAULTS if ranks > 1 or not each.startswith("sum")]
         same, unknown = self.parts["same"], 0.0 if healthy[0].records[0]["seeded"] else nan
         noise = nan if same.state == SHOWN else 2 * float(same.numbers.get("apart_without", unknown))
@@ -242,7 +235,7 @@ class Drill:
             target, _, rest = faults[number % len(faults)].partition(":")
             trained = self._strike(f"{target}:.:{rest}:seed={number}", ranks if target != "sum" else 1)
             how_long = "now and then" if "chance" in rest else "lasting" if "duration" in rest else "once"
-            *cells, outcome = judge(trained, healthy, noise)
+            *cells, outcome = conclusions.judge(trained, healthy, noise)
             part.rows.append([outcome, target, rest.partition(":")[0], how_long, *cells])
             counts[outcome] += 1
             part.private = trained.tail if outcome == "failed" else part.private
@@ -309,8 +302,6 @@ class Way:
 
     def conclude(self, part: DrillPart, trained: Trained) -> None:
         """Waits for a decision, and notes it."""
-        from urllib.request import ProxyHandler, build_opener
-
         node = Config.of_process().name_of_node()
         anomalies = [each for each in trained.of(Level.ERROR) if each.host == node]
         if not anomalies:

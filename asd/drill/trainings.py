@@ -36,7 +36,7 @@ class DrillJob(NamedTuple):
     Attributes:
         command: Training command with the path of its program.
         environ: Environment of the trainings.
-        out: Folder for results and, while it lasts, for the trainings; it exists.
+        work: Folder for the trainings, which is made and removed; the folder above it exists.
         minutes: Longest time of all.
         steps: Steps of each training.
         faults: Number of faults to try.
@@ -46,7 +46,7 @@ class DrillJob(NamedTuple):
 
     command: Sequence[str]
     environ: Mapping[str, str]
-    out: Path
+    work: Path
     minutes: float
     steps: int
     faults: int
@@ -87,15 +87,14 @@ class Trainings:
 
     Args:
         job: What to do.
-        work: Folder for them; it exists.
         events_of: Reads all events of a run folder.
 
     Attributes:
         steps: Steps of each training from now on.
     """
 
-    def __init__(self, job: DrillJob, work: Path, events_of: Callable[[Path], list[Event]]) -> None:
-        self._job, self._work, self._events_of, self.steps = job, work, events_of, job.steps
+    def __init__(self, job: DrillJob, events_of: Callable[[Path], list[Event]]) -> None:
+        self._job, self._work, self._events_of, self.steps = job, job.work, events_of, job.steps
         self._end, self._number, self._longest = time.monotonic() + job.minutes * 60, 0, 0.0
         self._temporary = tempfile.TemporaryDirectory(prefix="asd-")  # a socket has a path of at most 107 characters
 
@@ -151,7 +150,7 @@ class Trainings:
             code = wait(process, min(most, self.seconds_left()))
         code = HUNG if code is None and self.has_time(0) else code
         self._longest = max(self._longest, time.monotonic() - began if code != HUNG else 0)
-        workers = sorted(folder.glob("writes/**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
+        workers = sorted(self._work.glob("**/worker_*.log"), key=lambda path: path.stat().st_mtime) if code else []
         tail = (workers or [log])[0].read_bytes()[-_TAIL:].decode(errors="replace").splitlines()[-_MOST_LINES:]
         records = [json.loads(path.read_text()) for path in folder.glob("record-rank*.json")]
         statuses = [json.loads(path.read_text()) for path in run_dir.glob("status-rank*.json")]
@@ -166,12 +165,23 @@ class Trainings:
         return Trained(code, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
 
 
+def on_interrupt(handler: Any) -> dict[signal.Signals, Any]:
+    """Sets the handler of all interrupts but those that this process ignores, as under nohup; returns those before."""
+    heard = [each for each in _INTERRUPTS if signal.getsignal(each) is not signal.SIG_IGN]
+    return {each: signal.signal(each, handler) for each in heard}
+
+
+def interrupt_once(*_: Any) -> None:
+    """Handles an interrupt; another one would keep the drill from removing what it has made."""
+    on_interrupt(signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process in a session of its own; whatever happens, it and all that it started have ended afterwards."""
     late: list[int] = []  # an interrupt within Popen would leave a process running
-    heard = [each for each in _INTERRUPTS if signal.getsignal(each) is not signal.SIG_IGN]
-    handlers = {each: signal.signal(each, lambda number, _: late.append(number)) for each in heard}
+    handlers = on_interrupt(lambda number, _: late.append(number))
     try:
         process = subprocess.Popen(
             kept(words),
@@ -186,7 +196,7 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
             signal.signal(each, handler)
     try:
         if late:
-            raise KeyboardInterrupt
+            signal.raise_signal(late[0])
         yield process
     finally:
         if process.poll() is None:
@@ -202,6 +212,12 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
                 process.wait()
 
 
+def held() -> set[str]:
+    """Returns the files that processes hold open for writing, as `tee` does; those of a training have ended."""
+    files = (file for each in psutil.process_iter(["open_files"]) for file in each.info["open_files"] or ())
+    return {file.path for file in files if file.mode != "r"}
+
+
 def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     """Returns the exit code of a process; None if it is still running when the time is over."""
     try:
@@ -210,12 +226,12 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         return None
 
 
-def command_of(words: Sequence[str], ranks: int | None, out: Path, path: str) -> list[str]:
+def command_of(words: Sequence[str], ranks: int | None, work: Path, path: str) -> list[str]:
     """Returns the training command with the path of its program, behind MindSpore's launcher where ranks are given."""
     command = resolve(words, path)
     if ranks is None:
         return command
-    counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--log_dir={out / 'msrun'}"]
+    counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--log_dir={work / 'msrun'}"]
     address = ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
     script = ["python", *command[1:]] if Path(command[0]).name.startswith("python") else command
     return [find_launcher(command[0], path), *counts, *address, *script]

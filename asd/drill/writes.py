@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -31,7 +31,7 @@ _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 _OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
 """Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
 _READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr", "rmdir")
-_CHANGE = ("chmod", "utime", "truncate", "setxattr")
+_CHANGE = ("chmod", "chown", "lchown", "utime", "truncate", "setxattr")
 _OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir", "remove", "unlink")
 
 
@@ -59,7 +59,8 @@ class Overlay:
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)
         self._below = os.path.join(self._folder, "writes")
-        self._free = (self._folder, "/dev", "/proc", os.path.realpath(tempfile.gettempdir()))
+        streams = ("/dev/fd", "/dev/stdout", "/dev/stderr")  # other devices are no files: see `to_write`
+        self._free = (self._folder, *streams, "/proc", os.path.realpath(tempfile.gettempdir()))
         self._real = {name: getattr(os, name) for name in (*_OWN, *_READ, *_CHANGE)}
         self._open = builtins.open
         self._gone: set[str] = set()  # where older files would be that were removed here
@@ -89,19 +90,18 @@ class Overlay:
     def to_write(self, path: Any, *, keep: bool = False) -> Any:
         """Returns the path to write instead; `keep` copies the present content of the file there first."""
         below = self.place(path)
-        if below is None or (self._exists(path) and not self._is_file(path)):  # a pipe, a device, a folder
-            return path
+        if below is None or (below not in self._gone and self._exists(path) and not self._is_file(path)):
+            return path  # a pipe, a device, a folder
         os.makedirs(os.path.dirname(below), exist_ok=True)
         if keep and below not in self._gone and not self._exists(below) and self._exists(path):
             shutil.copyfile(path, below)
         return below
 
     def _exists(self, path: Any) -> bool:
-        try:
+        with suppress(OSError, ValueError):
             self._real["stat"](path)
-        except (OSError, ValueError):
-            return False
-        return True
+            return True
+        return False
 
     def _is_file(self, path: Any) -> bool:
         return stat.S_ISREG(self._real["stat"](path).st_mode)
@@ -150,7 +150,8 @@ class Overlay:
             self._gone.add(below)
 
     def _symlink(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-        whole = os.path.join(os.path.dirname(os.path.abspath(os.fsdecode(target))), os.fsdecode(source))
+        folder = os.path.dirname(os.path.abspath(os.fsdecode(target)))
+        whole = os.path.abspath(os.path.join(folder, os.fsdecode(source)))
         below = self.place(whole)
         if below is not None and self._exists(whole) and (self._found(whole) is whole or not self._is_file(whole)):
             self._refuse("os.symlink", whole)  # what is written through it would be written in place
@@ -208,18 +209,12 @@ def begin(folder: str) -> None:
 def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int]] | None:
     """Returns size and time of change of all files below a folder, but not of the output; None for more than `most`."""
     found: dict[str, tuple[int, int]] = {}
-    own = [os.fstat(output)[1:3] for output in (1, 2)]  # what the drill prints may be such a file
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_COMPILERS.fullmatch(name) and Path(place, name) != without]
         for name in filterfalse(_OF_COMPILERS.fullmatch, names):
-            path = os.path.join(place, name)
-            try:
-                state = os.lstat(path)
-            except OSError:
-                continue
-            if state[1:3] in own:
-                continue
-            found[path] = state.st_size, state.st_mtime_ns
+            with suppress(OSError):
+                state = os.lstat(path := os.path.join(place, name))
+                found[path] = state.st_size, state.st_mtime_ns
         if len(found) > most:
             return None
     return found

@@ -8,11 +8,10 @@ and what it writes is redirected into the folder of the drill, which is removed 
 import argparse
 import json
 import os
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="steps of each training (default: %(default)s)",
     )
     add("--faults", type=whole_number(0, 1000), default=16, metavar="N", help="faults to inject (default: %(default)s)")
-    add(
-        "--pairs",
-        type=whole_number(2, 1000),
-        default=3,
-        metavar="N",
-        help="pairs of trainings to compare (default: %(default)s)",
-    )
+    add("--pairs", type=whole_number(2, 1000), default=3, metavar="N", help="pairs of trainings (default: %(default)s)")
     add("--ranks", type=whole_number(1, 1000), metavar="N", help="start N processes through msrun")
     add("--out", type=Path, default=Path("asd_drill"), metavar="D", help="folder of the results (default: %(default)s)")
     add("--allow-writes", action="store_true", help="let the training write its own files in place")
@@ -69,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Makes the drill; returns 0 if all parts held, else 1."""
     from asd.drill.conclusions import NOT_HELD
     from asd.drill.job import Drill
-    from asd.drill.trainings import DrillJob, command_of
+    from asd.drill.trainings import DrillJob, command_of, interrupt_once, on_interrupt
     from asd.exporters.prometheus.device_map import npu_smi_map
     from asd.exporters.report.drill import render
     from asd.exporters.run_files.event_log import read_events
@@ -80,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("COMMAND", "", "pass a command, for example `asd drill -- python train.py`")
     Config.from_env(os.environ)
     out = args.out.absolute()
-    command = command_of(words, args.ranks, out, os.environ.get("PATH", os.defpath))
+    work = out / f".work-{os.getpid()}"
+    command = command_of(words, args.ranks, work, os.environ.get("PATH", os.defpath))
     bootstrap = str(Path(__file__).resolve().parents[2] / "bootstrap")
     paths = os.pathsep.join(filter(None, [bootstrap, os.environ.get("PYTHONPATH")]))
     environ, began, is_new = {**os.environ, "PYTHONPATH": paths}, time.time(), not out.exists()
@@ -93,16 +87,15 @@ def run(args: argparse.Namespace) -> int:
     def events_of(folder: Path) -> list[Event]:
         return [event for file in event_files(folder) for event in read_events(file)]
 
-    job = DrillJob(command, environ, out, args.minutes, args.steps, args.faults, args.pairs, not args.allow_writes)
+    job = DrillJob(command, environ, work, args.minutes, args.steps, args.faults, args.pairs, not args.allow_writes)
     drill = Drill(job, events_of, tell)
-    is_heard = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # which nohup has it be
-    for each in (signal.SIGTERM, signal.SIGHUP)[: 1 + is_heard]:
-        signal.signal(each, signal.default_int_handler)
+    on_interrupt(interrupt_once)
     try:
         drill.run()
     except BaseException:
         if is_new:
-            shutil.rmtree(out, ignore_errors=True)
+            with suppress(OSError):  # the training may have written there
+                out.rmdir()
         raise
     hardware = asdict(npu_smi_map()("", "Ascend:0").hardware) | {"cann": cann_version()}
     result = drill.result({**describe_machine(), **hardware})

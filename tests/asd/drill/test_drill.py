@@ -1,17 +1,20 @@
 """Drill without MindSpore: what a training writes is redirected, and what cannot be is refused."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from math import nan
 from pathlib import Path
 
+import psutil
 import pytest
 
 from asd.cli import main
 from asd.drill import REFUSED, TrainingPlan, trainings
-from asd.drill.conclusions import HELD, NOT_HELD, NOT_TRIED, SHOWN, DrillPart, compare_cost, judge
+from asd.drill.conclusions import HELD, NOT_HELD, NOT_TRIED, SHOWN, DrillPart, compare_cost, compare_numbers, judge
 from asd.drill.job import Drill, Way
 from asd.drill.trainings import DrillJob, Trained, command_of
 from tests.support.events import event_maker
@@ -27,12 +30,14 @@ def run(code, tmp_path, redirects=True):
         each.mkdir(parents=True)
     (where / "old").write_text("1")
     (where / "old").chmod(0o640)
+    (tmp_path / "latest").symlink_to("cwd")
     environ = {**os.environ, "ASD_DRILL": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": PATHS}
     return where, subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=where, env=environ, capture_output=True, text=True, check=False
     )
 
 
+MEMORY = "/dev/shm/asd-drill"
 USES = {
     "new": "open('a', 'w').write('1'); assert open('a').read() == '1'; os.remove('a'); assert not glob.glob('a')",
     "old": "os.chmod('old', 0o600); [open('old', mode).write('2') for mode in 'aw']; assert open('old').read() == '2'",
@@ -45,6 +50,9 @@ USES = {
     "without old files": "os.rename('old', 'a'); os.remove('a'); assert not os.listdir(); open('old', 'x').write('3')",
     "an older folder": "os.makedirs('.', exist_ok=True); os.chmod('.', 0o700); p.Path().mkdir(exist_ok=True)",
     "another folder": "os.mkdir('o'); os.chdir('o'); open('q', 'w'); assert os.listdir() == ['q']",
+    "an older link": "os.remove('../latest'); os.symlink('b', '../latest'); assert os.readlink('../latest') == 'b'",
+    "owners": "shutil.chown('old', os.getuid()); os.lchown('old', -1, os.getgid())",
+    "devices": f"open('{MEMORY}', 'w').write('1'); assert open('{MEMORY}').read() == '1'; open('/dev/null', 'w')",
     "temporary": "[tempfile.NamedTemporaryFile(dir=each).write(b'7') for each in (None, '.')]",
 }
 
@@ -56,9 +64,12 @@ def test_what_a_training_writes_is_redirected_and_found_there(code, tmp_path):
     (old,) = where.iterdir()
     assert where.stat().st_mode & 0o777 != 0o700
     assert (old.name, old.read_text(), oct(old.stat().st_mode)) == ("old", "1", "0o100640")
+    assert old.stat().st_ctime_ns <= (tmp_path / "latest").lstat().st_ctime_ns  # which was made after it
+    assert not Path(MEMORY).exists()
 
 
-LINKS = ("os.symlink('old', 'b')", "os.symlink(os.getcwd(), 'b'); open('b/old', 'w')")
+BEYOND = "os.mkdir('n'); os.symlink('../old', 'n/b'); open('n/b', 'w')"
+LINKS = ("os.symlink('old', 'b')", "os.symlink(os.getcwd(), 'b'); open('b/old', 'w')", BEYOND)
 
 
 @pytest.mark.parametrize("code", ["os.link('old', 'b')", "sqlite3.connect('b')", *LINKS])
@@ -76,14 +87,34 @@ def test_wrong_usage_ends_with_2_and_leaves_nothing(words, tmp_path, monkeypatch
     assert (len(capsys.readouterr().err.splitlines()), list(tmp_path.iterdir())) == (1, [])
 
 
-@pytest.mark.parametrize(("code", "says"), [("raise SystemExit(3)", "code 3"), ("pass", "no step")])
-def test_a_training_that_fails_by_itself_is_told_from_a_drill_that_did_and_leaves_nothing(
-    code, says, tmp_path, monkeypatch, capsys
+RECORDED = """
+import json, os, pathlib, sys, time
+record = {"rank": 0, "ended": True, "steps": 8, "place": "cell", "mode": "pynative", "device": "CPU", "seeded": True}
+record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1.0] * 8, "seconds": [0.1], "struck": []}
+"""
+WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
+FAILS = {
+    "by itself": ("raise SystemExit(3)", [], "redirected", []),
+    "by itself in place": (
+        "import os; os.mkdir('asd_drill/a'); raise SystemExit(3)",
+        ["--allow-writes"],
+        "code 3",
+        ["a"],
+    ),
+    "without a step": ("pass", [], "no step", []),
+    "after its end": (f"{RECORDED}{WROTE}; raise SystemExit(3)", [], "alone", []),
+}
+
+
+@pytest.mark.parametrize(("code", "options", "says", "left"), FAILS.values(), ids=FAILS)
+def test_a_training_that_fails_is_told_from_a_drill_that_did_and_only_what_it_wrote_is_left(
+    code, options, says, left, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["drill", "--json", "--", sys.executable, "-c", code]) == 1
-    assert says in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert main(["drill", "--json", *options, "--", sys.executable, "-c", code]) == 1
+    told = capsys.readouterr().err
+    assert (says in told, "--allow-writes" in told) == (True, says == "redirected")
+    assert [path.name for path in tmp_path.glob("asd_drill/*")] == left
 
 
 HARMS = ((0.0, 2.0, "missed"), (1e9, 2.0, "without effect"), (nan, 2.0, "unseen"), (1e9, nan, "missed"))
@@ -105,12 +136,7 @@ def test_the_middle_of_all_pairs_is_compared_with_the_aim(seconds, state):
     assert compare_cost([bare] * 3, watched).state == state
 
 
-RECORDED = """
-import json, os, pathlib, sys, time
-record = {"rank": 0, "ended": True, "steps": 8, "place": "cell", "mode": "pynative", "device": "CPU", "seeded": True}
-record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1.0] * 8, "seconds": [0.1], "struck": []}
-"""
-WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
+FIRST = "os.environ['ASD_DRILL'].endswith('1')"
 BARE, RESUMES = "os.environ['NPU_ASD_ENABLE'] == '0'", "(sys.exit() if os.path.exists('a') else open('a', 'x'))"
 FAILS_AGAIN = "(sys.exit(1) if os.path.exists('b') else open('b', 'x'))"
 SAYS = {
@@ -119,6 +145,7 @@ SAYS = {
     "resumes bare": (f"{BARE} and {RESUMES}", "same", NOT_TRIED, "too few trainings"),
     "resumes": (RESUMES, "fits", NOT_TRIED, "from no checkpoint"),
     "knows nothing": ("record |= {'losses': [None] * 8, 'sample': []}", "same", SHOWN, "nothing can be compared"),
+    "NaN in one": (f"{FIRST} and record.update(losses=[float('nan')] * 8)", "same", SHOWN, "files of one another"),
 }
 
 
@@ -128,11 +155,51 @@ def test_a_part_says_why_it_did_not_hold_or_could_not_be_tried(code, name, state
     monkeypatch.setattr(trainings, "_PATIENCE", 1.0)
     monkeypatch.setattr(Drill, "_self_test", lambda self, *_: setattr(self.parts["fits"], "state", HELD))
     command = [sys.executable, "-c", f"{RECORDED}{code}\n{WROTE}"]
-    drill = Drill(DrillJob(command, os.environ, tmp_path, 9, 8, 0, 2, redirects=False), lambda _: [], lambda _: None)
+    job = DrillJob(command, os.environ, tmp_path / "work", 9, 8, 0, 2, redirects=False)
+    drill = Drill(job, lambda _: [], lambda _: None)
     drill.run()
     part = drill.parts[name]
+    json.dumps(drill.result({}), allow_nan=False)
     assert part.state == state
     assert words in f"{part.said}{part.advice}"
+
+
+@pytest.mark.parametrize(("again", "watched", "state"), [(nan, 9.0, NOT_HELD), (nan, 1.0, HELD), (0.5, 1.0, SHOWN)])
+def test_a_loss_that_is_not_finite_holds_no_part_by_itself(again, watched, state):
+    def trained(*losses):
+        return Trained(0, [{"seeded": True, "losses": losses, "hash": str(losses), "sample": [1.0]}], [], [], [])
+
+    bare = [trained(1.0, nan), trained(1.0, again)]
+    assert compare_numbers(bare, [trained(watched, nan)], in_place=False).state == state
+
+
+def test_a_file_that_another_process_writes_is_not_of_the_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("log", "w") as log:
+        job = DrillJob(["true"], os.environ, tmp_path / "work", 9, 8, 0, 2, redirects=True)
+        drill = Drill(job, lambda _: [], lambda _: None)
+        log.write("as tee does")
+        log.flush()
+        Path("other").write_text("1")
+        assert drill._changed() == [str(tmp_path / "other")]
+    drill._trainings.close()
+
+
+ENDS_LATE = "signal.signal(15, lambda *_: (time.sleep(2), os._exit(0))); open('begun', 'x'); time.sleep(600)"
+
+
+def test_a_second_interrupt_leaves_nothing_either(tmp_path):
+    words = [sys.executable, "-m", "asd", "drill", "--", sys.executable, "-c", f"import os, signal, time; {ENDS_LATE}"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.glob("asd_drill/.work-*/1/writes/**/begun")):
+            time.sleep(0.05)
+        children = psutil.Process(process.pid).children(recursive=True)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, list(tmp_path.iterdir())) == (130, []), errors
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
 def test_an_event_of_another_node_is_not_followed_on_this_one(tmp_path):
