@@ -33,7 +33,8 @@ from _measured import write
 
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
-from asd.supervisor import keeper
+from asd.supervisor.processes import kept as under_keeper
+from asd.supervisor.worker import END
 
 _TRAINING = Path(__file__).with_name("_recovery_training.py")
 _STEPS, _EVERY = 16, 4
@@ -45,7 +46,7 @@ def run(command: Sequence[str], folder: Path, environ: Mapping[str, str], second
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_", "MS_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     program = subprocess.Popen(
-        [sys.executable, keeper.__file__, str(os.getpid()), *command],
+        under_keeper(command),
         cwd=folder,
         text=True,
         env={**kept, "PATH": path, "GLOG_v": "3", **environ},
@@ -55,7 +56,7 @@ def run(command: Sequence[str], folder: Path, environ: Mapping[str, str], second
     try:
         out, err = program.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        program.terminate()
+        program.send_signal(END)
         raise SystemExit(f"recovery.py: {command[1:4]} took more than {seconds:g} s.") from None
     if program.returncode:
         raise SystemExit(f"recovery.py: {command[1:4]} ended with {program.returncode}:\n{out}\n{err}")

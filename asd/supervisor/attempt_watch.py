@@ -49,7 +49,7 @@ class AttemptWatch:
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = self._polled = time.monotonic()
+        self._progress = time.monotonic()
         self._moves, self._longest = 0, 0.0  # steps that were seen, and the longest time for one of them
         self._first_sign: float | None = None
         self._all_well: float | None = None
@@ -62,8 +62,6 @@ class AttemptWatch:
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
         now = time.monotonic()
-        gap, self._polled = now - self._polled, now
-        self._progress += gap if gap > _STOPPED_SECONDS else 0.0
         self.read()
         exits = self.exits()
         all_ended, over = len(exits) == len(self._devices), launcher is not None
@@ -79,6 +77,13 @@ class AttemptWatch:
         if self._hang_seconds and now - self._progress > patience:
             return AttemptEnd(f"no rank has made a step for {patience:.0f} s")
         return None
+
+    def rest(self, seconds: float) -> None:
+        """Sleeps; where that takes much longer, all processes were stopped, as by `scontrol suspend`."""
+        began = time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        self._progress += took if took > _STOPPED_SECONDS else 0.0
 
     def read(self) -> None:
         """Reads new output, events and steps."""

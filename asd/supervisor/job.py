@@ -181,7 +181,7 @@ class Job:
             ending = watch.poll(processes.poll(), bad)
             if ending is not None:
                 return ending
-            time.sleep(_PAUSE)
+            watch.rest(_PAUSE)
         return AttemptEnd(f"it was ended by {signal.Signals(self._signals[0]).name}")
 
     def _resume(self) -> Choice:

@@ -22,7 +22,11 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _PAUSE = 0.02
 _KILL_SECONDS = 15.0
-_DEAF = ("/bin/sh", "-c", 'trap "" TERM USR1 USR2; exec "$0" "$@"')  # else they end the launcher first
+# A launcher that ignores TERM, USR1 and USR2, which would end it first. A shell would drop variables with odd names.
+_IGNORE = (
+    "from os import*;from signal import*;[signal(n,SIG_IGN)for n in(SIGTERM,SIGUSR1,SIGUSR2)];signal(SIGPIPE,SIG_DFL)"
+)
+_DEAF = (sys.executable, "-ISc", f"{_IGNORE};import sys;execv(sys.argv[1],sys.argv[1:])")
 _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, without losing the end
 
 
@@ -84,7 +88,7 @@ class Processes:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in [*folder.glob("rank*.exit"), *folder.glob("rank*.pid")]:
+        for old in [*folder.glob("rank*.exit"), *folder.glob("*.pid")]:
             old.unlink()
         self._folder = folder
         with (folder / "msrun.log").open("ab") as log:
@@ -98,13 +102,17 @@ class Processes:
 
     def tell_ranks(self, number: int) -> None:
         """Sends a signal to the ranks alone: it would end processes that do not expect it."""
-        ranks = {int(file.read_text()) for file in self._folder.glob("rank*.pid")}
+        ranks = self._pids("rank*.pid")
         _send([child for child in self._children() if child.pid in ranks], number)
+
+    def _pids(self, files: str) -> set[int]:
+        return {int(file.read_text()) for file in self._folder.glob(files)}
 
     def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
         """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
         children = self._children()
-        launcher, others = children[:1], children[1:]
+        schedulers = self._pids("scheduler.pid")  # which ranks need while they save
+        launcher, others = children[:1], [each for each in children[1:] if each.pid not in schedulers]
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)

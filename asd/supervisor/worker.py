@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 END = signal.SIGRTMIN  # ends the keeper: schedulers send others to all processes of a job, before it has saved
 _SET_PARENT_DEATH_SIGNAL = 1
+_ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 _LINGER_SECONDS = 120.0  # without a supervisor the launcher gets the failure after this time
 _signals: list[int] = []
 
@@ -25,7 +27,8 @@ def main(folder: Path, devices: list[str], command: list[str]) -> int:
     """Runs `command` as the rank given by the launcher; returns its exit code."""
     environ = os.environ  # noqa: TID251 - a program of its own: the launcher tells it nothing in any other way
     if environ.get("MS_ROLE") == "MS_SCHED":
-        become(command, os.getppid())
+        _keep(folder / "scheduler.pid", str(os.getpid()))
+        become(command, os.getppid(), ())  # if a signal ended it, the ranks would end 20 s later
     rank = int(environ.get("RANK_ID") or 0)
     environ["ASD_DEVICE"] = devices[rank]
     _die_with_parent()
@@ -49,9 +52,9 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-def become(command: list[str], parent: int) -> NoReturn:
-    """Runs `command` in the place of this process, which dies with its `parent`."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+def become(command: list[str], parent: int, hears: Iterable[int] = _ALL) -> NoReturn:
+    """Runs `command` in the place of this process, which dies with its `parent` and `hears` signals that it ignored."""
+    for number in hears:
         signal.signal(number, signal.SIG_DFL)
     _die_with_parent()
     if os.getppid() == parent:

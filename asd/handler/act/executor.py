@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
 from asd.errors import IsolationError
@@ -90,10 +91,11 @@ class Executor:
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Carries out due actions, of all cases or of one; returns one decision for each case that moved."""
         decisions, began = [], time.monotonic()
-        for case in (each for each in self.due(now) if only in (0, each.n) and not self._rests(each.state)):
+        for case in self.due(now):
             if not self._may_act() or (time.monotonic() - began > _SLOW_SECONDS and not self.hurries):
                 break  # the next pass goes on, after events were read
-            decisions.append(self._do(case, now))
+            if only in (0, case.n) and not self._rests(case.state):
+                decisions.append(self._do(case, now))
         return [each for each in decisions if each is not None]
 
     def due(self, now: float) -> list[Case]:
@@ -101,7 +103,7 @@ class Executor:
         latest = now + self._policy.longest_pause_seconds  # after it: the clock was set back
         cases = self._cases.in_state("isolating", "others", "releasing")
         due = [case for case in cases if not now < case.next_try <= latest and not self._rests(case.state)]
-        return sorted(due, key=lambda case: (case.next_try, case.attempts))
+        return sorted(due, key=attrgetter("next_try", "attempts"))
 
     def _rests(self, state: str) -> bool:
         """Returns true while a slow scheduler is left alone; where it answers, only looks at what is isolated wait."""

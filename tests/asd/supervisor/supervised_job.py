@@ -17,22 +17,25 @@ if visible != sorted(visible, key=int):
     sys.exit("EE1001: ASCEND_RT_VISIBLE_DEVICES must be in ascending order")  # as CANN 8.0 to 9.1
 options = dict(word[2:].split("=") for word in sys.argv[1:] if word.startswith("--"))
 words = [word for word in sys.argv[1:] if not word.startswith("--")]
-ranks = []
+scheduler, ranks = subprocess.Popen([sys.executable, *words], env={**os.environ, "MS_ROLE": "MS_SCHED"}), []
 for rank in range(int(options["worker_num"])):
     log = open(f"{options['log_dir']}/worker_{rank}.log", "w")
     environ = {**os.environ, "RANK_ID": str(rank), "MS_ROLE": "MS_WORKER"}
     words_of_rank = [sys.executable, *words]
     ranks.append(subprocess.Popen(words_of_rank, env=environ, stdout=log, stderr=log, start_new_session=True))
 while any(rank.poll() is None for rank in ranks):
-    if any(rank.poll() for rank in ranks):
+    if any(rank.poll() for rank in ranks) or scheduler.poll() is not None:
         for rank in ranks:
             rank.kill()
     time.sleep(0.02)
+scheduler.kill()
 sys.exit(any(rank.wait() for rank in ranks))
 """
 
 TRAINING = """
 import json, os, signal, sys, time
+if os.environ.get("MS_ROLE") == "MS_SCHED":
+    time.sleep(600)
 from pathlib import Path
 from asd.event import Event
 from asd.origin import Origin

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -106,7 +105,7 @@ def test_a_training_that_prints_before_its_first_judged_step_or_has_long_steps_d
 def test_a_supervisor_that_was_stopped_or_can_not_read_its_folder_sees_no_hang(tmp_path, folder, seconds, hangs):
     (tmp_path / "loop").symlink_to("loop")
     watch = AttemptWatch(tmp_path / folder, Attempt("job", [0]), tmp_path, 0.1, print)
-    time.sleep(seconds)
+    watch.rest(seconds)
     assert (watch.poll(None, "") is not None) == hangs
 
 
@@ -229,7 +228,7 @@ def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_the
 def test_ranks_that_ignore_sigterm_have_time_to_save_and_are_killed_at_the_second_signal(place):
     stubborn = ["sh", "-c", "trap '' TERM INT; sleep 300 & sleep 300; sleep 300"]
     with place.start(*TWO, command=stubborn, PATH=f"{place.folder}/bin:{os.environ['PATH']}") as process:
-        wait_for(lambda: [*place.processes().values()].count(["sleep", "300"]) == 4)
+        wait_for(lambda: [*place.processes().values()].count(["sleep", "300"]) == 6)
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(7)

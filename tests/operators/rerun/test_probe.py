@@ -82,7 +82,7 @@ def test_a_sound_device_passes_whatever_the_turn_and_one_element_that_is_wrong_i
         return changed(test.compute(*operands), at, lambda number: 3 * abs(number) + 3)
 
     (finding,) = device.test([test._replace(compute=compute)], 1)
-    assert (finding.wrong, finding.found.shape, finding.expected.shape) == (1, (1, 1), (1, 1))
+    assert finding.wrong == 1
     (again,) = device.test([test._replace(compute=compute)], 2)
     assert again.words.endswith("; 1 of these elements were wrong before")
 
