@@ -54,7 +54,8 @@ class Ingest:
         before = self._saved
         self._write()
         moved = bool(lines) or self._saved != before
-        return moved and (len(lines) >= limit or self._is_behind())
+        files = self.follower.state()["files"].values()
+        return moved and (len(lines) >= limit or any(file["behind"] and not file["missing"] for file in files))
 
     def finish(self) -> None:
         """Reads the last line of each file, where it has no line feed and nobody waits for one."""
@@ -89,9 +90,6 @@ class Ingest:
             write_whole(self._cursor, json.dumps(state))
             self._saved = state
         self._unwritten = False
-
-    def _is_behind(self) -> bool:
-        return any(file["behind"] and not file["missing"] for file in self.follower.state()["files"].values())
 
 
 def _plain(line: Line) -> Line:

@@ -63,8 +63,8 @@ class HttpServer:
         self.clients = Clients()
         self._listener, self._application, self._web_config, self._on_end = listener, application, web_config, on_end
         application.settings["server"] = self
-        for name in ("tornado.general", "tornado.application"):
-            logging.getLogger(name).addFilter(_is_of_others)
+        for name in ("tornado.general", "tornado.application"):  # anybody who can reach the port could fill the log
+            logging.getLogger(name).addFilter(lambda record: record.threadName != _THREAD)
         self._loop = asyncio.SelectorEventLoop()
         self._loop.set_exception_handler(lambda *_: None)  # failures of clients are not logged
         self._closing = asyncio.Event()
@@ -178,11 +178,6 @@ _REASONS = {
     errno.EACCES: "this user may not use the port; pass one from 1024 on",
     errno.EADDRNOTAVAIL: "this machine does not have the address",
 }
-
-
-def _is_of_others(record: logging.LogRecord) -> bool:
-    """Drops Tornado's complaints about our clients: anybody who can reach the port could fill the log."""
-    return record.threadName != _THREAD
 
 
 class Clients:

@@ -165,12 +165,8 @@ def _reason_against(cell: nn.Cell) -> str | None:
         return f"{name} is not a normalization layer"
     if _EMBEDDING.search(name) and _NOT_AN_EMBEDDING.search(name):
         return f"{name} is not a table of learned vectors"
-    inner = next((type(child).__name__ for child in cell.cells() if _checkable(child)), None)
-    return f"{name} contains {inner}, which is checked instead" if inner else None
-
-
-def _checkable(cell: nn.Cell) -> bool:
-    return _looks_checkable(cell) and _reason_against(cell) is None
+    inner = [type(each).__name__ for each in cell.cells() if _looks_checkable(each) and _reason_against(each) is None]
+    return f"{name} contains {inner[0]}, which is checked instead" if inner else None
 
 
 def check_operators(cell: nn.Cell, path: str = "") -> Iterator[tuple[str, ASDBase]]:
