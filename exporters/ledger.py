@@ -129,7 +129,7 @@ class Ledger:
         now = self._clock() if past is None else past
         try:
             with self._store.transaction():
-                if past is None:  # what is counted anew comes rank by rank: others of its step come later
+                if past is None:  # a recount is rank by rank: other ranks of the step come later
                     self._strikes.settle(now)
                 self._strikes.count(self._strikes.read(event, now))
         except (OverflowError, ValueError):  # its numbers are out of every range

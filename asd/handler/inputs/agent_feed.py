@@ -83,7 +83,7 @@ class AgentFeed:
         return [*problems, *self._complaints.values()]
 
     def step(self) -> list[Decision] | None:
-        """Takes in new events; None when there are none. After a StateError they are taken in again."""
+        """Handles new events; returns None without any. After a StateError the next call handles them."""
         if self.puller.looked:
             self._handler.know_nodes("agents", {state.node for state in self.puller.states.copy().values()})
         self._take_fleet()

@@ -48,7 +48,7 @@ class LogFeed:
         return sentences + [f"some {what}" for what, number in counts.items() if number]
 
     def step(self) -> list[Decision] | None:
-        """Takes in new events; None when there are none. After a StateError the same lines are read again."""
+        """Handles new events; returns None without any. After a StateError the next call reads the same lines."""
         lines = self._follower.poll(_AT_ONCE)
         if not lines:
             return None

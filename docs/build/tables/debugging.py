@@ -13,7 +13,7 @@ _AIMS = {
     ("mix", "md5"): 2.1,
     ("mix", "tensor"): 2.6,
 }
-"""Of each kind of dump the most time of a step, of one without."""
+"""Longest time of a step with each kind of dump, as a multiple of a step without."""
 
 
 def debugging() -> str:

@@ -181,7 +181,7 @@ _MORE = {
     "core": " --kinds core --noise 0.2",
     "link": " --kinds link --ranks 2",
 }
-"""What a command of the benchmark of detection has besides; with several ranks `--ranks`."""
+"""Options of the benchmark's command for each row; with several ranks `--ranks`."""
 
 
 def _share(found: Mapping[str, Any], name: str, mode: str, ranks: int) -> tuple[int, int, tuple[float, float]] | None:
@@ -196,7 +196,7 @@ def _share(found: Mapping[str, Any], name: str, mode: str, ranks: int) -> tuple[
 
 
 def _named(found: Mapping[str, Any], name: str, mode: str, ranks: int) -> int | None:
-    """Of how many faults the right device was named; None where that is no question, as of one device."""
+    """Returns the number of faults whose device was named; None with a single device, where nothing shows it."""
     groups = [group for each, group in found["groups"].items() if each.startswith(f"{mode} {name}, {ranks} ranks")]
     if ranks == 1 or name not in {"core", "memory"} or not groups:
         return None

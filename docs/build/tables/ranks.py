@@ -115,7 +115,7 @@ _OF_WEIGHTS = {
     "hashes of weights, where there are replicas, in one step of 16": 36 / 16,
     "casts of gradients, with weights in bfloat16": 6,
 }
-"""What the compiled graphs do not have: bytes read and written for each weight and step."""
+"""Bytes read and written for each weight and step that the compiled graphs lack."""
 _OF_LLAMA = {"tensor": 6.74e9 / 8, "sequence": 6.74e9 / 8, "data": 6.74e9, "ZeRO": 6.74e9 / 8}
 """Weights of Llama-2 7B whose gradients a rank has, by layout."""
 
@@ -132,7 +132,7 @@ def _share(layout: str, moved: float) -> float:
 
 
 def weights() -> str:
-    """What the compiled graphs do not have, of Llama-2 7B, computed from its weights."""
+    """Returns the traffic that the compiled graphs of Llama-2 7B lack, computed from its weights."""
     rows = [
         (name, f"{size:g}", *(percent(_share(each, size * number), 2) for each, number in _OF_LLAMA.items()))
         for name, size in _OF_WEIGHTS.items()
