@@ -46,7 +46,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml setup.py $(wildcard asd/bootstrap/mindspore_asd*)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-eighth test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean
+.PHONY: help venv demo test test-changed test-release test-slow test-slow-jobs test-slow-rooms test-thorough test-stack test-ascend test-zoo test-zoo-eighth test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples release chart image docs detection bench cost walk size mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -66,7 +66,7 @@ test-changed: venv ## run the tests that mirror what differs from the commit BAS
 # A part takes an hour at most. It leaves the commit that it passed on in .release, and is not run again on that commit.
 # PASSED has all parts in the end; `make release` puts it beside the files.
 PASSED := .release/passed.txt
-RELEASE_PARTS := slow stack ascend zoo-eighth 2.10 msprobe core wheels detection
+RELEASE_PARTS := slow-jobs slow-rooms thorough stack ascend zoo-eighth 2.10 msprobe core wheels detection
 test-release: $(RELEASE_PARTS:%=test-release-%) ## run all that is too slow for each landing, in parts, before a release
 	@cd .release && for part in $(RELEASE_PARTS); do echo "$$part: passed on $$(cat $$part)"; done | tee passed.txt
 test-release-%:
@@ -77,8 +77,15 @@ test-release-%:
 	timeout --foreground 3600 $(MAKE) --no-print-directory $$target; echo "$$commit on $$(date -u +%F)" > .release/$*; \
 	echo "make: $* passed on $$commit"
 
-test-slow: venv ## run the long ones: kills at random points, jobs of several ranks, many examples (SLOW_ARGS=...)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS)
+test-slow: test-slow-jobs test-slow-rooms test-thorough ## run the three below (SLOW_ARGS=...)
+
+test-slow-jobs: venv ## run the long ones that start whole trainings, of several ranks too
+	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS) tests/e2e
+
+test-slow-rooms: venv ## run the other long ones: kills at random points, all rows of each table
+	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" --ignore=tests/e2e $(SLOW_ARGS)
+
+test-thorough: venv ## run the tests of properties with ten times as many examples
 	@$(BIN)/python -m pytest $(PARALLEL) -m "hypothesis and not slow and not stack and not zoo" \
 		--hypothesis-profile=thorough $(SLOW_ARGS)
 

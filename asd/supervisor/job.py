@@ -177,8 +177,7 @@ class Job:
             while self._passing:
                 processes.tell_ranks(self._passing.pop(0))
                 self._passed = time.monotonic()
-            bad = self._bad(attempt, watch)
-            ending = watch.poll(processes.poll(), bad)
+            ending = watch.poll(processes.poll(), self._bad(attempt, watch))
             if ending is not None:
                 return ending
             watch.rest(_PAUSE)

@@ -20,7 +20,7 @@ from asd.supervisor.worker import END
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _WORKER = Path(__file__).with_name("worker.py")
-_PAUSE = 0.02
+_PAUSE = 0.1
 _KILL_SECONDS = 15.0
 # A launcher that ignores TERM, USR1 and USR2, which would end it first. A shell would drop variables with odd names.
 _IGNORE = (
@@ -102,22 +102,24 @@ class Processes:
 
     def tell_ranks(self, number: int) -> None:
         """Sends a signal to the ranks alone: it would end processes that do not expect it."""
-        ranks = self._pids("rank*.pid")
-        _send([child for child in self._children() if child.pid in ranks], number)
+        _send(self._named("rank*.pid"), number)
 
-    def _pids(self, files: str) -> set[int]:
-        return {int(file.read_text()) for file in self._folder.glob(files)}
+    def _named(self, files: str) -> list[psutil.Process]:
+        pids = {int(file.read_text()) for file in self._folder.glob(files)}
+        return [child for child in self._children() if child.pid in pids]
 
     def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
         """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
-        children = self._children()
-        schedulers = self._pids("scheduler.pid")  # which ranks need while they save
-        launcher, others = children[:1], [each for each in children[1:] if each.pid not in schedulers]
+        schedulers = self._named("scheduler.pid")  # which ranks need while they save
+        launcher, others = self._children()[:1], [each for each in self._children()[1:] if each not in schedulers]
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher, signal.SIGSTOP)
         _send(others, signal.SIGTERM)
         end = time.monotonic() + grace
         while any(map(_lives, others)) and time.monotonic() < end and not hurry():
+            late = [rank for rank in self._named("rank*.pid") if rank not in others]  # its worker was just starting
+            _send(late, signal.SIGTERM)
+            others += late
             time.sleep(_PAUSE)
         self._keeper.send_signal(END)  # and the keeper ends the rest
         with contextlib.suppress(subprocess.TimeoutExpired):

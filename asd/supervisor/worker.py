@@ -35,9 +35,11 @@ def main(folder: Path, devices: list[str], command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: _signals.append(number))
     here = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # until the rank does not handle them as this program does
     child = os.fork()
     if child == 0:
         become(command, here)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
     _keep(folder / f"rank{rank}.pid", str(child))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = code if code >= 0 else 128 - code
@@ -56,6 +58,7 @@ def become(command: list[str], parent: int, hears: Iterable[int] = _ALL) -> NoRe
     """Runs `command` in the place of this process, which dies with its `parent` and `hears` signals that it ignored."""
     for number in hears:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, hears)
     _die_with_parent()
     if os.getppid() == parent:
         try:
