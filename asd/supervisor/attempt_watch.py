@@ -16,7 +16,6 @@ from asd.rundir.names import event_files, status_files
 from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
-_STOPPED_SECONDS = 3.0  # from which on this process was stopped, and the ranks with it, as by a scheduler
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 
 
@@ -49,7 +48,7 @@ class AttemptWatch:
         self._logs = {folder / f"worker_{rank}.log": rank for rank in range(len(attempt.devices))}
         self._output = Follower(lambda: self._logs)
         self._steps: dict[str, int] = {}
-        self._progress = time.monotonic()
+        self._progress = self._looked = time.monotonic()
         self._moves, self._longest = 0, 0.0  # steps that were seen, and the longest time for one of them
         self._first_sign: float | None = None
         self._all_well: float | None = None
@@ -62,6 +61,9 @@ class AttemptWatch:
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
         now = time.monotonic()
+        # A scheduler may have stopped all processes, or a folder this one: ten looks at least are needed for a hang.
+        self._progress += max(now - self._looked - self._hang_seconds / 10, 0.0)
+        self._looked = now
         self.read()
         exits = self.exits()
         all_ended, over = len(exits) == len(self._devices), launcher is not None
@@ -78,19 +80,12 @@ class AttemptWatch:
             return AttemptEnd(f"no rank has made a step for {patience:.0f} s")
         return None
 
-    def rest(self, seconds: float) -> None:
-        """Sleeps; where that takes much longer, all processes were stopped, as by `scontrol suspend`."""
-        began = time.monotonic()
-        time.sleep(seconds)
-        took = time.monotonic() - began
-        self._progress += took if took > _STOPPED_SECONDS else 0.0
-
     def read(self) -> None:
         """Reads new output, events and steps."""
         for line in self._output.poll():
             self._tell(self._logs.get(line.path, 0), line.text)
             if not self._moves:  # it may compile for long, or make unjudged steps
-                self._progress = time.monotonic()
+                self._progress = self._looked
         while lines := self._follower.poll():
             for line in lines:
                 self._take(line.text)
@@ -98,7 +93,7 @@ class AttemptWatch:
             for path in status_files(self._run_dir):
                 self._look_at(path)
         except OSError:  # while a shared folder can't be read, no step can be seen
-            self._progress = time.monotonic()
+            self._progress = self._looked
 
     def exits(self) -> dict[int, int]:
         """Returns the exit codes of the ranks that have ended."""
@@ -132,7 +127,7 @@ class AttemptWatch:
                 self._steps[path.name] = status.step
                 if 0 <= status.rank < len(self._devices):
                     self.ranks[status.rank] = Device(status.host, status.device, status.rank)
-                before, self._progress = self._progress, time.monotonic()
+                before, self._progress = self._progress, self._looked
                 if status.steps and status.step > self.step:
                     self.step = status.step
                     self._moves += 1

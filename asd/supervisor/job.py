@@ -180,7 +180,7 @@ class Job:
             ending = watch.poll(processes.poll(), self._bad(attempt, watch))
             if ending is not None:
                 return ending
-            watch.rest(_PAUSE)
+            time.sleep(_PAUSE)
         return AttemptEnd(f"it was ended by {signal.Signals(self._signals[0]).name}")
 
     def _resume(self) -> Choice:

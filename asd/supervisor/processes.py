@@ -88,51 +88,47 @@ class Processes:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in [*folder.glob("rank*.exit"), *folder.glob("*.pid")]:
+        for old in folder.glob("rank*.exit"):
             old.unlink()
-        self._folder = folder
         with (folder / "msrun.log").open("ab") as log:
-            self._keeper = subprocess.Popen(
+            self._keeper = psutil.Popen(
                 kept(command), env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def poll(self) -> int | None:
         """Returns the launcher's exit code; None while it runs."""
-        return self._keeper.poll()
+        code: int | None = self._keeper.poll()
+        return code
 
     def tell_ranks(self, number: int) -> None:
         """Sends a signal to the ranks alone: it would end processes that do not expect it."""
-        _send(self._named("rank*.pid"), number)
-
-    def _named(self, files: str) -> list[psutil.Process]:
-        pids = {int(file.read_text()) for file in self._folder.glob(files)}
-        return [child for child in self._children() if child.pid in pids]
+        _send(_below(self._workers()), number)
 
     def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
         """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
-        schedulers = self._named("scheduler.pid")  # which ranks need while they save
-        launcher, others = self._children()[:1], [each for each in self._children()[1:] if each not in schedulers]
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
-        _send(launcher, signal.SIGSTOP)
-        _send(others, signal.SIGTERM)
+        _send(_below([self._keeper]), signal.SIGSTOP)
+        ranks = _below(self._workers(), whole=True)
+        _send(ranks, signal.SIGTERM)
         end = time.monotonic() + grace
-        while any(map(_lives, others)) and time.monotonic() < end and not hurry():
-            late = [rank for rank in self._named("rank*.pid") if rank not in others]  # its worker was just starting
-            _send(late, signal.SIGTERM)
-            others += late
+        while any(map(_lives, ranks)) and time.monotonic() < end and not hurry():
             time.sleep(_PAUSE)
-        self._keeper.send_signal(END)  # and the keeper ends the rest
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        _send([self._keeper], END)  # and the keeper ends the rest
+        with contextlib.suppress(psutil.TimeoutExpired):
             self._keeper.wait(_KILL_SECONDS)
 
-    def _children(self) -> list[psutil.Process]:
-        """Returns the launcher, followed by the processes that it started."""
-        try:
-            keeper = psutil.Process(self._keeper.pid)
-            launcher = keeper.children()
-            return [*launcher, *(child for child in keeper.children(recursive=True) if child not in launcher)]
-        except psutil.NoSuchProcess:
-            return []
+    def _workers(self) -> list[psutil.Process]:
+        """Returns the parents of the ranks, and the scheduler, which the ranks need while they save."""
+        return _below(_below([self._keeper]))
+
+
+def _below(processes: Sequence[psutil.Process], *, whole: bool = False) -> list[psutil.Process]:
+    """Returns what processes have started; with `whole` also what that has started, and so on."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found += process.children(recursive=whole)
+    return found
 
 
 def _lives(process: psutil.Process) -> bool:

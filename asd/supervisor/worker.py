@@ -18,34 +18,32 @@ from typing import NoReturn
 
 END = signal.SIGRTMIN  # ends the keeper: schedulers send others to all processes of a job, before it has saved
 _SET_PARENT_DEATH_SIGNAL = 1
-_ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+_ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2]  # and those that Python ignores by itself:
+_ALL += [signal.SIGPIPE, signal.SIGXFSZ]
 _LINGER_SECONDS = 120.0  # without a supervisor the launcher gets the failure after this time
-_signals: list[int] = []
 
 
 def main(folder: Path, devices: list[str], command: list[str]) -> int:
     """Runs `command` as the rank given by the launcher; returns its exit code."""
     environ = os.environ  # noqa: TID251 - a program of its own: the launcher tells it nothing in any other way
     if environ.get("MS_ROLE") == "MS_SCHED":
-        _keep(folder / "scheduler.pid", str(os.getpid()))
         become(command, os.getppid(), ())  # if a signal ended it, the ranks would end 20 s later
     rank = int(environ.get("RANK_ID") or 0)
     environ["ASD_DEVICE"] = devices[rank]
     _die_with_parent()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: _signals.append(number))
+    for number in (signal.SIGTERM, signal.SIGINT):  # schedulers send them to all: the others have not saved yet
+        signal.signal(number, signal.SIG_IGN)
     here = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # until the rank does not handle them as this program does
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # until the rank does not ignore them as this program does
     child = os.fork()
     if child == 0:
         become(command, here)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
-    _keep(folder / f"rank{rank}.pid", str(child))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = code if code >= 0 else 128 - code
     _keep(folder / f"rank{rank}.exit", str(code))
     end = time.monotonic() + _LINGER_SECONDS
-    while code and not _signals and time.monotonic() < end:
+    while code and time.monotonic() < end:
         time.sleep(0.1)
     return code
 

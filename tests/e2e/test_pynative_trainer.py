@@ -73,5 +73,6 @@ def test_a_judged_training_has_every_bit_of_one_without(runner, wheel, plain):
 
 @pytest.mark.slow
 def test_without_any_entry_asd_run_judges_the_same(runner, wheel, plain):
-    assert steps(runner.asd_run(PROGRAM, wheel, "[]", "activation", **SKIP)) == plain
+    judged = {"ASD_PROTECTION": "full", **SKIP}
+    assert steps(runner.asd_run(PROGRAM, wheel, "[]", "activation", **judged)) == plain
     assert {event["step"] for event in runner.events() if event["level"] == "first"} == {8}

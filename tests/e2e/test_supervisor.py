@@ -50,12 +50,12 @@ class Supervised:
 
     def pid_of(self, what):
         """The process of `rank 0`, `rank 1`, the `launcher`, or the `scheduler` through which the ranks met."""
-        if what.startswith("rank"):
-            return int((self.runner.folder / "asd_run" / "logs" / "job" / f"{what.replace(' ', '')}.pid").read_text())
+        processes = self.processes()
         if what == "launcher":
-            return next(pid for pid, words in self.processes().items() if Path(words[1]).name == "msrun")
-        role = b"MS_ROLE=MS_SCHED"
-        return next(pid for pid in self.processes() if role in Path(f"/proc/{pid}/environ").read_bytes())
+            return next(pid for pid, words in processes.items() if Path(words[1]).name == "msrun")
+        role = b"MS_ROLE=MS_SCHED" if what == "scheduler" else f"\0{what.replace('rank ', 'RANK_ID=')}\0".encode()
+        found = [pid for pid in processes if role in Path(f"/proc/{pid}/environ").read_bytes()]
+        return next(pid for pid in found if not processes[pid][1].endswith("worker.py"))
 
     def left_out(self):
         """The devices that were isolated, by number."""

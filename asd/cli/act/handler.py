@@ -266,7 +266,7 @@ class _HandlerJob:
             self._once("nothing", f"{self._nothing_found}.")
         # A strike must not settle before all logs were read, and all agents heard, up to now; a flood has no end.
         now, waits = time.monotonic(), not self._args.once
-        settles = not told and (self._agents is None or self._agents.may_settle)
+        settles = not told and (self._agents is None or self._agents.puller.caught_up)
         settles |= waits and now - self._settled > _FLOOD_SECONDS
         if settles or (waits and now - self._ticked > _TICK_SECONDS):
             self._ticked, self._settled = now, now if settles else self._settled
@@ -276,7 +276,8 @@ class _HandlerJob:
     def _count(self) -> None:
         """Lets others see how it stands."""
         counts, agents = self.counts, self._agents
-        counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
+        with self.store.guard():
+            counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
         counts.numbers["run_folders"], self._nothing_found = self.feed.folders.found, self.feed.folders.complaint
         if agents is not None:
             counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}

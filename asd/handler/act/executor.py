@@ -234,11 +234,14 @@ class Executor:
 
         A device with a permanent fault since the look before may have it since it was released: it is isolated again.
         """
-        decisions = []
+        decisions: list[Decision] = []
+        began = time.monotonic()
         for case in sorted(self._cases.in_state("isolated"), key=lambda each: self._asked.get(each.n, 0.0)):
             is_recent = 0 < now - self._asked.get(case.n, now) < RECONCILE_SECONDS
             if self._rests(case.state) or is_recent or case.isolator != self._isolator.name:
                 continue
+            if time.monotonic() - began > _SLOW_SECONDS and not self.hurries:
+                break  # the next pass goes on, after events were read
             self._asked[case.n] = now
             try:
                 with self._answering(case.state):

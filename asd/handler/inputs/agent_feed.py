@@ -19,7 +19,6 @@ from asd.handler.model.decision import Decision
 _CURSORS = "cursors of "  # before the name of a node: its cursors are kept so, as a JSON list of texts
 _AT_ONCE = 500  # events in one transaction: half a second of work
 _MOST_JOURNALS = 8  # of one node, whose cursors are kept
-_SETTLING_SECONDS = 30.0
 _WRONG_SECONDS = 60.0
 _FLEET_SECONDS = 60.0  # between two looks at what is in training
 _AGREED_SECONDS = 5.0  # clocks that are no further apart agree
@@ -46,13 +45,8 @@ class AgentFeed:
         self._complaints: dict[str, str] = {}
         self._cursors = read_cursors(handler.store)
         self._silent: dict[str, AgentState] = {}
-        self._looked = self._began = time.monotonic()
+        self._looked = time.monotonic()
         self.puller = Puller(sources, access, lambda node: self._cursors.get(node, ()), wake)
-
-    @property
-    def may_settle(self) -> bool:
-        """True where strikes may settle: all agents answered, or had time enough."""
-        return self.puller.caught_up or time.monotonic() - self._began > _SETTLING_SECONDS
 
     @property
     def nothing_found(self) -> str:

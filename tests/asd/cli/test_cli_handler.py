@@ -144,13 +144,16 @@ def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capsy
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("gone", ["handler.sqlite", "handler.sqlite.lock"])
-def test_a_handler_whose_database_or_lock_was_removed_acts_no_more_and_says_so(tmp_path, gone):
+@pytest.mark.parametrize("gone", ["handler.sqlite", "handler.sqlite.lock", ""])
+def test_a_handler_whose_database_or_lock_was_removed_or_overwritten_acts_no_more_and_says_so(tmp_path, gone):
     handler = start("--run-dir", tmp_path)
     assert "no run was found" in handler.stderr.readline()  # it has looked once
-    (tmp_path / gone).unlink()
+    for file in [] if gone else {*tmp_path.glob("handler.sqlite*")} - {tmp_path / "handler.sqlite.lock"}:
+        file.write_bytes(b"\xff" * file.stat().st_size)
+    (tmp_path / gone).unlink() if gone else None
     said = handler.stderr.readline()
-    assert said.startswith(f"asd handler: {tmp_path}/handler.sqlite ")
+    assert f" {tmp_path}/handler.sqlite " in said
+    assert said.startswith("asd handler: ")
     write(tmp_path, persistent())
     handler.terminate()
     handler.communicate(timeout=20)

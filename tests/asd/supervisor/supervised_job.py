@@ -58,7 +58,7 @@ made = json.loads(Path(resume).read_text()) if resume else []
 began = len(made)
 
 
-for number in plan.get("heed", []):
+for number in plan.get("heed", []) if rank in plan.get("heeding", [rank]) else []:
     signal.signal(number, lambda number, _: os.write(1, b"got %d\\n" % number))
 
 
@@ -145,6 +145,12 @@ class Workplace:
     def record(self):
         """The supervisor's record."""
         return json.loads((self.folder / "asd_run" / "supervisor.json").read_text())
+
+    def has_rank(self, number, run="job"):
+        """Whether that rank of that attempt was started."""
+        marks = {f"RANK_ID={number}".encode(), f"ASD_RUN={run}".encode()}
+        found = [pid for pid, words in self.processes().items() if "bin/training" in words[1]]
+        return any(marks <= {*Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")} for pid in found)
 
     def processes(self):
         """Everything that was started here and lives."""

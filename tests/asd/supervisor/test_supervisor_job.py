@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,15 @@ def test_a_training_that_prints_before_its_first_judged_step_or_has_long_steps_d
     assert (code, " for 2 s; 0 restarts" in err) == (1, True)
 
 
-@pytest.mark.parametrize(("folder", "seconds", "hangs"), [("", 0.3, True), ("", 3.3, False), ("loop", 0.3, False)])
-def test_a_supervisor_that_was_stopped_or_can_not_read_its_folder_sees_no_hang(tmp_path, folder, seconds, hangs):
+@pytest.mark.parametrize(
+    ("folder", "pauses", "hangs"), [("", [0.1] * 12, True), ("", [0.1, 1.5], False), ("loop", [0.1] * 12, False)]
+)
+def test_a_supervisor_that_was_stopped_or_can_not_read_its_folder_sees_no_hang(tmp_path, folder, pauses, hangs):
     (tmp_path / "loop").symlink_to("loop")
-    watch = AttemptWatch(tmp_path / folder, Attempt("job", [0]), tmp_path, 0.1, print)
-    watch.rest(seconds)
+    watch = AttemptWatch(tmp_path / folder, Attempt("job", [0]), tmp_path, 1.0, print)
+    for pause in pauses:
+        watch.poll(None, "")
+        time.sleep(pause)
     assert (watch.poll(None, "") is not None) == hangs
 
 
@@ -213,7 +218,7 @@ def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_the
     place.plan({"what": "exit", "step": 5, "attempts": [1], "code": 3}, {"what": "hang", "step": 5})
     for number in (2, 3):
         with place.start(*TWO) as process:
-            wait_for((place.folder / "asd_run" / "logs" / f"job+{number}" / "rank1.pid").exists)
+            wait_for(lambda run=f"job+{number}": place.has_rank(1, run))
             process.send_signal(signal.Signals[f"SIG{name}"])
             process.communicate(timeout=20)
         wait_for(lambda: place.processes() == {})
@@ -223,12 +228,22 @@ def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_the
     assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 4, 4, 4]
 
 
+def test_a_rank_that_saves_at_a_signal_to_all_processes_outlives_those_that_do_not(place):
+    place.plan(heed=[signal.SIGTERM], heeding=[0], pause=0.2)
+    with place.start(*TWO) as process:
+        wait_for((place.folder / "asd_run" / "kept" / "job-step2.ckpt.asd-manifest.json").exists)
+        for pid in place.processes():  # as schedulers do
+            os.kill(pid, signal.SIGTERM)
+        out, _err = process.communicate(timeout=20)
+    assert (process.returncode, [line[:6] for line in made(out)]) == (143, ["rank0:"])
+
+
 def test_a_rank_that_starts_while_a_signal_ends_the_job_is_ended_too(place):
     late = "import os, time\nstart = os.fork\nif os.environ.get('RANK_ID') == '0':\n"
     (place.folder / "sitecustomize.py").write_text(f"{late}    os.fork = lambda: (time.sleep(1), start())[1]\n")
     place.plan({"what": "hang", "step": 1})
     with place.start(*TWO, PYTHONPATH=f"{place.folder}:{place.environ['PYTHONPATH']}") as process:
-        wait_for((place.folder / "asd_run" / "logs" / "job" / "rank1.pid").exists)
+        wait_for(lambda: place.has_rank(1))
         process.terminate()
         process.communicate(timeout=15)
     assert process.returncode == 143
@@ -283,7 +298,7 @@ def test_when_any_process_is_killed_the_job_is_started_again(place, victim, word
 def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next_for_its_own_node(place, node, used):
     place.plan({**PERSISTENT, "attempts": [1]})
     with place.start(*SPARE) as process:
-        wait_for((place.folder / "asd_run" / "logs" / "job" / "rank1.pid").exists)
+        wait_for(lambda: place.has_rank(1))
         process.send_signal(signal.SIGSTOP)  # so that it does not see the verdict
         events = place.folder / "asd_run" / "events-rank1.jsonl"
         wait_for(lambda: events.exists() and "persistent" in events.read_text())
