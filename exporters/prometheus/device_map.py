@@ -6,8 +6,8 @@ missing, or the number is not the node's, as in containers, a JSON file maps it:
     {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1", "model": "Ascend 910B3", "board": "3"}}
 """
 
+import logging
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +20,8 @@ from asd.config import version_in
 from asd.errors import ConfigError
 from asd.origin import UNKNOWN, Hardware, Short
 from asd.regular_file import read_regular
+
+_log = logging.getLogger("asd.exporter")
 
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
 _OPTION = "--device-map"
@@ -96,17 +98,24 @@ def read_device_map(path: Path, host: str = "") -> DeviceMap:
 
 
 def npu_smi_map() -> DeviceMap:
-    """Returns the names by `npu-smi`, if it exists and answers; else by the digits after the colon alone."""
-    program = shutil.which("npu-smi")
-    rows = _ROW.findall(_said(program, "info", "-m")) if program else []
+    """Returns the names by `npu-smi`, if it exists and answers; else by the digits after the colon alone.
+
+    After a call that hangs it is asked no more: the agent does not serve before.
+    """
     names = {}
-    for npu, chip, logic, physical, model in rows:
-        board = ("info", "-t", "board", "-i", npu)
-        said = _FIELD.findall(_said(program, *board) + _said(program, *board, "-c", chip))
-        found = {name: value for name, value in said if value not in ("NA", "N/A")}
-        serial = found.get("VDie ID") or found.get("Serial Number", "")
-        firmware, driver, board = map(found.get, ("Firmware Version", "Software Version", "Slot ID"), ("", "", ""))
-        names[logic] = DeviceNames(physical or logic, serial, _filled(Hardware(model, firmware, driver, board=board)))
+    try:
+        rows = _ROW.findall(_said("info", "-m"))
+        names = {row[2]: DeviceNames(row[3] or row[2], hardware=_filled(Hardware(row[4]))) for row in rows}
+        for npu, chip, logic, _, model in rows:
+            board = ("info", "-t", "board", "-i", npu)
+            said = _FIELD.findall(_said(*board) + _said(*board, "-c", chip))
+            found = {name: value for name, value in said if value not in ("NA", "N/A")}
+            serial = found.get("VDie ID") or found.get("Serial Number", "")
+            firmware, driver, slot = map(found.get, ("Firmware Version", "Software Version", "Slot ID"), ("", "", ""))
+            names[logic] = DeviceNames(names[logic].id, serial, _filled(Hardware(model, firmware, driver, board=slot)))
+    except subprocess.TimeoutExpired as error:
+        command = " ".join(error.cmd)
+        _log.warning("`%s` did not answer in %g s; some serials are unknown: pass --device-map.", command, _SECONDS)
     unknown = _filled(UNKNOWN)
 
     def named(host: str, device: str) -> DeviceNames:
@@ -122,9 +131,9 @@ def _filled(known: Hardware) -> Hardware:
     return replace(known, firmware=firmware, driver=known.driver or version_in(_INSTALLED / "driver/version.info"))
 
 
-def _said(program: str | None, *arguments: str) -> str:
+def _said(*arguments: str) -> str:
     try:
-        done = subprocess.run([program or "", *arguments], capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(["npu-smi", *arguments], capture_output=True, timeout=_SECONDS, check=False)
+    except OSError:
         return ""
     return done.stdout[: 1 << 20].decode(errors="replace")

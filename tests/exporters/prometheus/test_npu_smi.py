@@ -18,10 +18,11 @@ event = event_maker()
 PROGRAM = r"""#!/bin/sh
 case "$*" in
 "info -m") printf '\tNPU ID   Chip ID   Chip Logic ID   Chip Name\n\t4   0   0   Ascend 910B3\n\t4   1   -   Mcu\n'
-           printf '\t5   0   1   Ascend 910B3\n' ;;
+           printf '\t5   0   1   Ascend 910B3\n\t6   0   2   Ascend 910B3\n\t7   0   3   Ascend 910B3\n' ;;
 "info -t board -i 4 -c 0") printf '\tVDie ID                        : 4C4B2C33 020F5C7F 1A2B\n' ;;
 "info -t board -i 4") printf '\tSerial Number : NA\n\tFirmware Version : 7.1.0.7.220\n\tSlot ID : 2\n' ;;
 "info -t board -i 5") printf '\tSerial Number                  : 1023A5\n\tSoftware Version               : 23.0.5\n' ;;
+"info -t board -i 6") exec sleep $HANGS ;;
 esac
 """
 
@@ -32,11 +33,13 @@ MODEL = "Ascend 910B3"
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_job_writes(tmp_path, monkeypatch, lie):
+def test_events_get_serials_of_devices_from_the_agent_alone_whatever_a_job_writes(tmp_path, monkeypatch, lie, caplog):
     program = tmp_path / "npu-smi"
     program.write_text(PROGRAM)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("HANGS", "0" if lie else "9")
+    monkeypatch.setattr("asd.exporters.prometheus.device_map._SECONDS", 2.0)
     monkeypatch.setattr("asd.exporters.prometheus.device_map._INSTALLED", tmp_path)
     (tmp_path / "driver").mkdir()
     (tmp_path / "driver" / "version.info").write_text("Version=24.1.0\nascendhal_version=7.35.23\n")
@@ -64,3 +67,4 @@ def test_events_get_the_serial_of_their_device_from_the_agent_alone_whatever_a_j
     assert len(json.dumps(fleet)) < 16_000
     assert not {"Ascend:1", "Ascend:2"} & {device for _, device, *_ in fleet}
     assert [each.id for each in kept] == [each.id for each in told]
+    assert [line.split("`")[1] for line in caplog.messages] == ([] if lie else ["npu-smi info -t board -i 6"])
