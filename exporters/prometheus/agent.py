@@ -163,7 +163,7 @@ class Agent:
                 self._polled = True
                 if len(lines) < most and sum(len(line.text) for line in lines) < _MANY_CHARACTERS:
                     return
-            if stop is not None and stop.is_set():
+            if len(self._unkept) >= _MOST_UNKEPT or (stop is not None and stop.is_set()):
                 return
 
     def _held(self) -> list[Path]:

@@ -131,7 +131,8 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
-            self._read, self._asked = max(self.read, start), self._monotonic()
+            if start > self._read or start == self._last:  # a reader that stands still counts as gone
+                self._read, self._asked = start, self._monotonic()
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []
@@ -150,12 +151,13 @@ class EventJournal:
         return list(self.last_events(_RECENT, _MOST_RECENT))
 
     def last_events(self, most: int, characters: int = _MOST_BYTES) -> Iterator[Event]:
-        """Yields at most this many of the last events, the oldest first; nothing else may use the journal meanwhile."""
+        """Yields at most this many last events, oldest first, without those of a newer version; locks the journal."""
         with self._lock, self._guard():
             sized = "SELECT n, sum(length(text)) OVER (ORDER BY n DESC) AS size FROM event WHERE n > ?"
             query = f"SELECT text FROM event WHERE n >= (SELECT min(n) FROM ({sized}) WHERE size <= ?) ORDER BY n"
             for (text,) in self._db.execute(query, (self._last - most, characters)) if self._db else ():
-                yield Event.from_json(text)
+                with contextlib.suppress(StateError):
+                    yield Event.from_json(text)
 
     def has_after(self, after: Sequence[str]) -> bool:
         """Returns whether events follow the cursors, or there is a problem to report; reads no file."""

@@ -152,7 +152,7 @@ def test_a_job_that_repeats_its_events_holds_up_no_new_one(agents, folder):
     assert [Event.from_json(text).step for text in agent.journal.page((cursor,), 10).events] == [150]
 
 
-def test_a_reader_that_went_away_holds_nothing_up(agents, folder):
+def test_a_reader_that_went_away_or_stands_still_holds_nothing_up(agents, folder):
     now = [100.0]
     write(folder, event(0))
     agent = agents([folder], monotonic=lambda: now[0])
@@ -162,6 +162,7 @@ def test_a_reader_that_went_away_holds_nothing_up(agents, folder):
     for now[0] in (110.0, 159.0):
         agent.poll()
         assert 100 <= second(agent)[0] < 500  # what it is to read first
+        agent.journal.page((), 1)  # as at first
     now[0] = 161.0
     agent.poll()
     assert second(agent) == {0: 1000}
@@ -231,11 +232,12 @@ def test_after_a_restart_it_goes_on_where_it_was(folder, agents):
     assert problems(again) == {}
 
 
-def test_a_state_of_another_form_is_told_and_everything_is_counted_anew(folder, agents, caplog):
+def test_what_a_newer_version_left_is_told_and_everything_else_is_counted_anew(folder, agents, caplog):
     write(folder, event(1), event(2))
     agent = agents([folder])
     agent.poll()
-    agent.journal.add([], {"cursor": {"version": 77}})
+    object.__setattr__(newer := event(3), "cause", "of a newer version")
+    agent.journal.add([newer], {"cursor": {"version": 77}})
     agent.close()
     with caplog.at_level(logging.WARNING):
         again = agents([folder])
