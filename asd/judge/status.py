@@ -52,7 +52,7 @@ _Protections = Annotated[dict[str, Any], Meta(description="an object"), _Togethe
 
 @dataclass(slots=True, kw_only=True)
 class Status(FromOrigin):
-    """Counts of one rank since its process began."""
+    """Counts of one rank since its training began."""
 
     origin: Origin  # run, rank, host and device; these are attributes of the status too
     pid: Count = 0  # number of the process

@@ -61,8 +61,8 @@ class StatusFile:
     """Status file of a rank: rewritten after a step when it is older than an interval.
 
     It is written at once after a first-level anomaly or a problem, and when the training begins and ends. Several
-    monitors of a process write it together, see `Status.together`. It is not synced to the disk: only the events must
-    not be lost, and they are in the event log.
+    monitors of a process write it together, see `Status.together`; a training that begins when all others have ended
+    starts at 0. It is not synced to the disk: only the events must not be lost, and they are in the event log.
 
     While another process writes the file this one does not, and logs that once. The file belongs to the first writer,
     until its training or its process ends.
@@ -88,8 +88,11 @@ class StatusFile:
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
         """Writes the file if it is due; after an OSError it is retried when it is due again."""
         now = self.clock()
-        self._shared.parts[self._number] = monitor.status
-        status = Status.together(self._shared.parts.values())
+        parts = self._shared.parts
+        if not (monitor.status.steps or any(part.active for part in parts.values())):
+            parts.clear()  # the trainings before this one have ended
+        parts[self._number] = monitor.status
+        status = Status.together(parts.values())
         active = status.active
         if not self._due and active == self._active and now < self._next:
             return

@@ -58,6 +58,9 @@ def test_it_is_written_before_the_first_step_and_after_the_last(sink):
     monitor.end()
     assert read(sink) == monitor.status
     assert (read(sink).active, read(sink).steps) == (False, 1)
+    later = monitor_of(StatusFile(sink.path))
+    later.begin()
+    assert read(sink) == later.status
 
 
 def test_it_is_written_once_an_interval(sink, clock):
