@@ -88,10 +88,9 @@ class Kubernetes:
         name, events = label(device), []
 
         def change(node: _Node) -> _Node | None:
-            marks = marks_of(node)
-            if name not in marks:
+            if held_by(node, name) is not IsolationOwner.OURS:
                 return None
-            events.append(marks[name].get("event", ""))
+            events.append(marks_of(node)[name].get("event", ""))
             return release_patch(node, name)
 
         with refusals(self.name, device):

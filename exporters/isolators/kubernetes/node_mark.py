@@ -42,8 +42,8 @@ def marks_of(node: Node) -> Marks:
 def held_by(node: Node, device: str) -> IsolationOwner:
     """Returns the owner of the isolation of this device, or raises ValueError as `marks_of`."""
     marks = marks_of(node)
-    if marks:
-        return IsolationOwner.OURS if device in marks and _is_out(node) else IsolationOwner.FREE
+    if marks and _is_tainted(node):
+        return IsolationOwner.OURS if device in marks else IsolationOwner.FREE
     return IsolationOwner.OTHERS if _spec(node).get("unschedulable") else IsolationOwner.FREE
 
 
@@ -52,7 +52,7 @@ def isolate_patch(node: Node, device: str, reason: str, event_id: str, effect: s
 
     It replaces the whole list of taints, with other owners' ones kept, and applies to this version of the node only.
     """
-    marks = marks_of(node) if _is_out(node) else {}  # a release by hand releases the whole node
+    marks = marks_of(node) if _is_tainted(node) else {}  # a release by hand releases the whole node
     marks = {**marks, device: {"event": plain(event_id, 128), "reason": plain(reason, _LONGEST_REASON)}}
     taint = {"key": TAINT, "value": CODE, "effect": effect}
     spec = {"unschedulable": True, "taints": [*_taints_of_others(node), taint]}
@@ -123,9 +123,8 @@ def _spec(node: Node) -> Mapping[str, Any]:
     return node.get("spec") or {}
 
 
-def _is_out(node: Node) -> bool:
-    tainted = any(taint.get("key") == TAINT for taint in _spec(node).get("taints") or [])
-    return tainted or bool(_spec(node).get("unschedulable"))
+def _is_tainted(node: Node) -> bool:
+    return any(taint.get("key") == TAINT for taint in _spec(node).get("taints") or [])
 
 
 def _taints_of_others(node: Node) -> list[dict[str, Any]]:

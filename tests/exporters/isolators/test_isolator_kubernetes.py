@@ -160,6 +160,10 @@ def test_who_uncordons_by_hand_gives_all_devices_back(server, engine):
     isolator.isolate(TWO, "why", "e3")
     assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.FREE, IsolationOwner.OURS)
     assert condition(engine.node())["message"] == "80818C00: faulty devices: Ascend:4 (evt-e3)"
+    engine.api("PATCH", "/api/v1/nodes/n0", {"spec": {"taints": [THEIRS]}})  # a cordon without our taint is no mark
+    assert isolator.held(TWO) is IsolationOwner.OTHERS
+    isolator.release(TWO)
+    assert engine.node()["spec"]["unschedulable"]
 
 
 def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, engine):
