@@ -63,8 +63,8 @@ class EventLog:
                 if sync:
                     os.fsync(self._descriptor)
             except OSError as error:
-                if error.filename is None:
-                    error.filename = self._name
+                error.filename = error.filename or self._name
+                self.close()  # the file may be stale, as after a restart of an NFS server
                 raise
 
     def close(self) -> None:
