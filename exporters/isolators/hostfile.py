@@ -97,7 +97,7 @@ class HostFile:
         gone = {host for text, host in named if text.startswith("#")} - hosts.keys()
         marks = {}
         for line in _text(self._output).splitlines() if self._output.exists() else ():
-            if match := _OURS.fullmatch(line):
+            if (match := _OURS.fullmatch(line)) and line not in lines:  # or it was copied into the source
                 marks[_host_of(match[2].strip())] = marks_in(match[1])
         return _Lists(lines, list(hosts), gone, marks)
 

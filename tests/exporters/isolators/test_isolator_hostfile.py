@@ -63,6 +63,9 @@ def test_a_host_that_has_left_the_source_stays_out_until_it_is_given_back(hosts)
     assert isolator.held(device("n1")) is IsolationOwner.OURS
     isolator.release(device("n1"))
     assert out.read_text() == "# ASD 80818C00 Ascend:0 evt-e | n0\nn1\nn2\n"
+    hosts.write_text(out.read_text())
+    with pytest.raises(IsolationError, match="has no host 'n0'"):  # a comment of the source is no mark
+        isolator.held(device("n0"))
 
 
 def test_the_output_can_be_read_by_whoever_can_read_the_source(hosts):
