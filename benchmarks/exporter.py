@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def cost_of_a_scrape(repeats: int, past_events: int) -> dict[str, Any]:
         for step in range(events):
             ledger.add(event(step, Level.ERROR, rank=step % RANKS))
         registry = CollectorRegistry()
-        registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=9999))
+        registry.register(AsdCollector(lambda: statuses, ledger))
         times = []
         for _ in range(repeats):
             began = time.process_time()
@@ -111,7 +112,7 @@ def cost_of_a_scrape(repeats: int, past_events: int) -> dict[str, Any]:
             result["series"][name] = count_series(page)
         result[f"processor milliseconds, {name}"] = spread(times)
     default = CollectorRegistry()
-    default.register(AsdCollector(lambda: statuses, Ledger()))
+    default.register(AsdCollector(lambda: [replace(status, checkpoints={}) for status in statuses], Ledger()))
     result["series"]["by default"] = count_series(generate_latest(default))
     return result
 

@@ -17,7 +17,6 @@ MOST_FAULTS = 100
 _SHIPPED_RESOURCES = ("CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage")
 _OURS = "SeparateNPUCodes"
 _LISTS = ("NotHandleFaultCodes", "SubHealthFaultCodes", "SeparateNPUCodes", "PreSeparateNPUCodes")
-_LARGEST = 1024 * 1024
 _NODE_NAME = r"(?a)\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
 
 # As a whole and in ASCII: `$` would accept a line break at the end, which ClusterD does not.
@@ -87,18 +86,11 @@ def registered(shipped: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def message_text(message: object) -> str:
     """Returns the JSON text of a valid message."""
-    text = msgspec.json.encode(_converted(message)).decode()
-    if len(text) > _LARGEST:
-        raise ValueError(f"a public fault message of {len(text)} bytes is too long; the limit is {_LARGEST}")
-    return text
+    return msgspec.json.encode(validate(message)).decode()
 
 
-def validate(message: object) -> None:
-    """Checks every rule of a message; raises ValueError, which names the rule and the field."""
-    _converted(message)
-
-
-def _converted(message: object) -> _Message:
+def validate(message: object) -> _Message:
+    """Returns a message that keeps every rule; else raises ValueError, which names the rule and the field."""
     try:
         return msgspec.convert(message, _Message)
     except msgspec.ValidationError as error:

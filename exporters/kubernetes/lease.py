@@ -62,8 +62,8 @@ class KubeLease:
         self._clock = clock
         self._left: str | None = None
         self._kept: dict[str, Any] | None = None
-        self._holds = self._took = False
-        self._until = -float("inf")
+        self._holds = False
+        self._until = -float("inf")  # before it was held for the first time
         self._version, self._seen = "", clock()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -125,7 +125,7 @@ class KubeLease:
 
     def _watch(self, on_loss: Callable[[], None]) -> None:
         while not self._stop.wait(max(min(self._until - self._clock(), _GLANCE_SECONDS), _SHORT_SECONDS)):
-            if self._took and not self.acts:
+            if self._until > -float("inf") and not self.acts:
                 on_loss()
                 return
 
@@ -155,7 +155,6 @@ class KubeLease:
             self.record = _record(kept)
         self._kept = kept  # after a change by others the server would refuse our next version
         self.holder, self._until, self._holds = self.identity, began + _DEADLINE_SECONDS, True
-        self._took = True
         return True
 
     def _get(self) -> dict[str, Any] | None:

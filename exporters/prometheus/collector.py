@@ -17,7 +17,7 @@ from prometheus_client.samples import Exemplar
 import asd
 from asd.exporters.ledger import Ledger
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
-from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows, nearest
+from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
 from asd.handler import Policy
 from asd.judge.status import Status
 
@@ -69,9 +69,9 @@ class AsdCollector(Collector):
     The cost of a scrape does not depend on the number of events. Any thread may scrape.
 
     Args:
-        statuses: Returns the statuses of the ranks. If two have the same labels, the later one counts.
+        statuses: Returns the statuses of the ranks. If two have the same labels, the later one counts. Each of their
+            checkpoints gets two series.
         ledger: Totals of the events; ranks that are known from events only have no other series.
-        checkpoints: Number of checkpoints of each rank, the nearest to their limit, that get two series each.
         alive: Returns whether the process of a status exists.
         devices: Returns the other names of a device.
         clock: Seconds since the epoch.
@@ -82,14 +82,12 @@ class AsdCollector(Collector):
         statuses: Callable[[], Sequence[Status]],
         ledger: Ledger,
         *,
-        checkpoints: int = 0,
         alive: Callable[[Status], bool] = lambda _status: True,
         devices: DeviceMap = name_device,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.statuses = statuses
         self.ledger = ledger
-        self.checkpoints = checkpoints
         self.alive = alive
         self.devices = devices
         self.clock = clock
@@ -111,23 +109,12 @@ class AsdCollector(Collector):
         known = [(row.labels, row.status) for row in rows if row.status is not None]
         yield from _status_families(known)
         yield from _event_families(rows, self.ledger.policy)
-        yield from self._checkpoint_families(rows)
+        yield from _checkpoint_families(rows)
 
     def _build_info(self) -> Metric:
         family = GaugeMetricFamily("asd_build_info", "Always 1; labels are versions.", labels=("version", "python"))
         family.add_metric(self._build, 1)
         return family
-
-    def _checkpoint_families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
-        labels = (*LABELS, "checkpoint")
-        values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
-        limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
-        for row in rows:
-            checkpoints = nearest(row.status.checkpoints, self.checkpoints) if row.status is not None else {}
-            for name, (value, limit) in {clean(name): pair for name, pair in checkpoints.items()}.items():
-                values.add_metric((*row.labels, name), value)
-                limits.add_metric((*row.labels, name), limit)
-        yield from (values, limits)
 
 
 def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:
@@ -184,3 +171,15 @@ def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]
         for row in rows:
             gauge.add_metric(row.labels, get(row))
         yield gauge
+
+
+def _checkpoint_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
+    labels = (*LABELS, "checkpoint")
+    values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
+    limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
+    for row in rows:
+        checkpoints = {} if row.status is None else row.status.checkpoints
+        for name, (value, limit) in {clean(name): pair for name, pair in checkpoints.items()}.items():
+            values.add_metric((*row.labels, name), value)
+            limits.add_metric((*row.labels, name), limit)
+    yield from (values, limits)

@@ -24,9 +24,7 @@ class NodeCollector(AsdCollector):
     """
 
     def __init__(self, agent: Agent, devices: DeviceMap = name_device) -> None:
-        super().__init__(
-            agent.statuses, agent.ledger, alive=agent.alive, checkpoints=agent.checkpoints, devices=devices
-        )
+        super().__init__(agent.statuses, agent.ledger, alive=agent.alive, devices=devices)
         self.agent = agent
 
     def describe(self) -> Iterable[Metric]:

@@ -29,8 +29,8 @@ def latest(message: Message | None, node: str, number: int) -> Mapping[str, Any]
 
 def with_occurrence(
     message: Message | None, node: str, number: int, *, reason: str, event_id: str, now: float
-) -> tuple[dict[str, Any], str]:
-    """Returns the message with a new fault, and its id, which is unique."""
+) -> dict[str, Any]:
+    """Returns the message with a new fault, whose id is unique."""
     fault = {
         **{"faultId": f"asd-{uuid.uuid4().hex}", "faultType": "NPU", "faultCode": public_fault.CODE},
         **{"faultTime": _milliseconds(now), "assertion": "occur"},
@@ -38,7 +38,7 @@ def with_occurrence(
         "influence": [{"nodeName": node, "deviceIds": [number]}],
         "description": _ascii(f"{CODE} {reason}", _LONGEST_DESCRIPTION),
     }
-    return _renewed(message, [*_faults(message), fault], now), str(fault["faultId"])
+    return _renewed(message, [*_faults(message), fault], now)
 
 
 def with_recovery(message: Message, fault_id: str, now: float) -> dict[str, Any]:

@@ -61,10 +61,7 @@ class ClusterD:
                 raise ValueError("someone else separated the chip by hand; it is not changed")
             if held is IsolationOwner.OURS:
                 return None
-            message, _ = with_occurrence(
-                saved.message, node, number, reason=reason, event_id=event_id, now=self._clock()
-            )
-            return message
+            return with_occurrence(saved.message, node, number, reason=reason, event_id=event_id, now=self._clock())
 
         self._change(device, change)
 
