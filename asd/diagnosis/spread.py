@@ -16,7 +16,7 @@ _STEADY = 2.0**-16  # a value that was never further apart does not come to `CAP
 LOSS = "loss"
 _FACTOR, _FLOOR, _LEAST = 16.0, 2.0**-22, 5e-324  # the floor is two last places of float32
 _PEERS = 16.0  # by so much a checkpoint may exceed the others of its kind, else a flaky core would teach its own limit
-_SMALL = 2.0**-10  # of the largest value; a smaller one may be what rounding leaves of others
+_SMALL = 2.0**-10  # of the largest value of its kind; a smaller one may be what rounding leaves of others
 
 
 class StepResult(NamedTuple):
@@ -120,21 +120,22 @@ class Spread:
 def distances(one: StepResult, other: StepResult) -> Iterator[tuple[str, str, float, str]]:
     """Yields kind, checkpoint, relative distance and both values as text, in backward order, the loss at the end."""
     ours, theirs = ({reading.checkpoint: reading for reading in each.readings} for each in (one, other))
-    largest = [abs(each.value) for each in (*one.readings, *other.readings) if each.finite]
-    top = max(largest, default=0.0)
+    top: dict[str, float] = {}  # of each kind, as only gradients of activations contain the loss scale
+    for each in (*one.readings, *other.readings):
+        top[each.kind] = max(abs(each.value) if each.finite else 0.0, top.get(each.kind, 0.0))
     for name in ours | theirs:
         here, there = ours.get(name), theirs.get(name)
         kind = (here or theirs[name]).kind
         if here is not None and there is not None:
-            size = _apart(here.value, there.value, top)
+            size = _apart(here.value, there.value, top[kind])
             if kind in SCORES and max(here.value, there.value) <= 1:  # what is left of rounding has no size
                 size = min(size, _LEAST)
             yield kind, name, size, f"{name} is {here.value:.9g} and {there.value:.9g}"
         elif kind not in SCORES:  # a suspected rank checks more than its peers
             yield kind, name, math.inf, f"{name} was checked in one run only"
     if one.loss and other.loss:
-        top = max((abs(each) for each in (*one.loss, *other.loss) if math.isfinite(each)), default=0.0)
-        sizes = [_apart(here, there, top) for here, there in zip(one.loss, other.loss, strict=False)]
+        most = max((abs(each) for each in (*one.loss, *other.loss) if math.isfinite(each)), default=0.0)
+        sizes = [_apart(here, there, most) for here, there in zip(one.loss, other.loss, strict=False)]
         yield LOSS, "", max(sizes) if len(one.loss) == len(other.loss) else math.inf, "the loss differs"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asd.diagnosis.rerun import find
 from asd.diagnosis.spread import CAP, Spread, StepResult
-from asd.rules.reading import AVERAGED, Reading
+from asd.rules.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
 LIMIT = 1000.0
 
@@ -112,6 +112,15 @@ def test_a_number_a_loss_or_a_checkpoint_is_a_difference_and_a_sibling_s_loss_is
     assert difference(answer(1.0), answer(1.0)._replace(loss=())) == ""
     assert difference(answer(1.0), answer(1.0, 2.0)) == "c1 was checked in one run only"
     assert difference(answer(0.0), answer(-0.0)) != ""
+
+
+def test_a_weight_gradient_is_compared_with_its_kind_whatever_the_loss_scale_in_others():
+    scaled, own = Reading("norm", 2.0**24), Reading("dense.weight", 5.0, 1, kind=WEIGHT_GRADIENT)
+    good, bad = (StepResult.of([0.5], [scaled, own._replace(value=value)]) for value in (0.3, 5.0))
+    spread = Spread()
+    spread.learn(good, shaken(good, 2.0**-22))
+    finding = find(bad, bad, siblings=[good], abnormal=lambda step: step.readings[1].value > 2.0, spread=spread)
+    assert (finding.verdict, spread.surprise(good, bad)) == ("persistent", "dense.weight is 0.3 and 5")
 
 
 def test_what_the_ranks_have_in_common_is_no_answer_of_one():
