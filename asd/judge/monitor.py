@@ -69,7 +69,8 @@ class Monitor:
         self.protections = Protections()  # checks that protect this training, and those that do not
         self.step = self._step_before = 0  # the last judged step, and the one before
         self.alone = True  # whether it watches the only rank
-        self.moved = False  # whether all sites have moved by one factor, for two steps or more
+        # whether all sites have moved by one factor, for two steps or more; on the only rank with warnings alone
+        self.moved = False
         self.readings: Sequence[Reading] = ()  # readings of the checkpoints in the last judged step
         self.loss_scale = 1.0  # divisor of these readings
         self.found_scale = 0.0  # loss scale that the first values showed; 0 where they showed none
@@ -114,7 +115,7 @@ class Monitor:
         self.status.steps += 1
         self.status.unjudged = False
         self.status.refused += refused
-        cause, self.moved = self.judges.cause(readings, loss_scale)
+        cause, moved = self.judges.cause(readings, loss_scale)
         if cause == "change" and not self.alone:
             cause = ""  # only all ranks together know: it may be the device of one
         events = self._of_vanished(step, vanished, readings, attribution) if vanished else []
@@ -123,6 +124,8 @@ class Monitor:
             judged = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if judged.verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused, cause=cause))
+        # Beyond 14 bits it may be a fault; without an event the levels follow by themselves.
+        self.moved = moved and (not self.alone or {event.level for event in events} == {Level.WARNING})
         if (self.moved and self.alone) or any(event.incident for event in events):  # where an earlier attempt ended
             self.judges.begin_anew()
         if self.judges.have_detectors:
