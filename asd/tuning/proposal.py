@@ -14,7 +14,7 @@ from asd.errors import ConfigError
 from asd.judge.detectors import Detectors
 from asd.rules import RULES, SilentCheckV3, Threshold
 from asd.rules.margins import ENOUGH, KEPT, exceeded_by
-from asd.rules.reading import GRADIENT
+from asd.rules.reading import GRADIENT, Reading
 from asd.rundir.recording import RecordedStep
 from asd.verdict import Level
 
@@ -92,8 +92,7 @@ def replay(steps: Iterable[RecordedStep], config: Config, *, measure: bool = Fal
     not counted and have no scores. A training that begins at step 1 begins with new rules; a resumed one keeps the
     rules it has.
 
-    Each rank made its steps in this order. Detectors that look at more than one checkpoint are not used. With
-    `measure`, scores are kept.
+    Each rank made its steps in this order, and is judged as if it were alone. With `measure`, scores are kept.
     """
     done = Replayed(scores={test: Scores() for test in tests_of(config)} if measure else {})
     trainings: dict[int, _Training] = {}
@@ -116,9 +115,11 @@ class _Training:
         self._scorers: dict[str, _Scorer] = {}
 
     def judge(self, step: RecordedStep, *, counts: bool) -> None:
-        done = self._done
+        done, levels = self._done, {Level.NORMAL}
+        _, moved = self._judges.cause([Reading(name, value, 0, kind) for name, kind, value in step.values], 1.0)
         for name, kind, value in step.values:
             level = self._judges.update(name, kind, value).verdict.level
+            levels.add(level)
             if counts:
                 done.first += level is Level.ERROR
                 done.second += level is Level.WARNING
@@ -130,6 +131,8 @@ class _Training:
                         done.scores[test].add(score, name, step)
         done.steps += counts
         done.checks += len(step.values) if counts else 0
+        if moved and max(levels) is Level.WARNING:  # a change, as `Monitor` takes it
+            self._judges.begin_anew()
         self._judges.end_step()
 
 
