@@ -10,15 +10,12 @@ from asd.verdict import Level, Verdict
 WARM = 20  # steps before the bound has its final width
 WARM_UP_FACTOR = 4.0
 FACTOR = 2.0  # weights of clean runs reached 1.09 after the warm-up
-UNKNOWN_FACTOR = 1000.0
-"""For moments with unknown gradients; second moments are squares and have its square. Clean runs reached 240."""
 KEPT = 0.97  # share of the recent largest that is kept from one reading to the next, or from one gradient
 ROUNDING = 1.001
 FALL = 0.1  # bits by which a norm must fall, and four times its largest fall: an eighth of a tensor becomes zero
 FALLS_FROM = 64  # steps
 UPDATE = "max_update"
 MINIMUM = "min_"  # prefix of names of smallest values, which must not be negative
-MAXIMUM = "max_"
 NORM = "l2_"  # prefix of names of norms, which must not fall suddenly
 
 
@@ -29,12 +26,12 @@ class StateBound:
     gradient. The limit of a value, such as the largest abs(weight) of the tensor, is a multiple of its own recent
     largest: 4 times in the first 20 steps, 2 times later. It may also have grown by what gradients or updates have
     added. No step of Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than
-    m + max(g). Callers that know pass these growths, which need no warm-up. Else values may become a thousand times,
-    second moments a million times their recent largest.
+    m + max(g). Callers that know pass these growths, which need no warm-up; without one a value has no limit, since
+    moments may rest for long and then grow by any factor.
 
     `max_update`, the largest change of a weight in a step, may be twice that multiple, or its growth. A name that
-    begins with `min_` is a smallest value, which must not be negative, as a second moment. `min_x` marks `max_x` as a
-    second moment. `l2_x` is a norm: a fall that its tensor never showed is a warning. Everything must be finite.
+    begins with `min_` is a smallest value, which must not be negative, as a second moment. `l2_x` is a norm: a fall
+    that its tensor never showed is a warning. Everything must be finite.
 
     A finite value is learned even if it is flagged, since it persists, and one alarm is enough.
     """
@@ -52,13 +49,13 @@ class StateBound:
 
         Args:
             values: At least one, by name; from 0 on except for `min_`.
-            growth: By name, the most that can have been added since the last update; a missing one is unknown.
+            growth: By name, the most that can have been added since the last update; a missing one means no limit.
             steps: Steps of the training since the last update, at least 1.
 
         Returns:
             The verdict on the worst value: the first that is not finite, else the largest multiple of its limit.
         """
-        limits = {name: self._limit(name, values, growth or {}) for name in values}
+        limits = {name: self._limit(name, growth or {}) for name in values}
         scores = {name: _score(name, value, limits[name]) for name, value in values.items()}
         worst = max(scores, key=scores.__getitem__)
         level, limit, words = Level.NORMAL, limits[worst], ""
@@ -88,14 +85,11 @@ class StateBound:
         updates = saved_count(what, "updates", values["updates"])
         self._largest, self._last, self._falls, self._updates = largest, last, falls, updates
 
-    def _limit(self, name: str, values: Mapping[str, float], growth: Mapping[str, float]) -> float:
+    def _limit(self, name: str, growth: Mapping[str, float]) -> float:
         """Returns the largest value that is not an error."""
         largest = self._largest.get(name, 0.0)
-        if largest <= 0.0 or name.startswith(NORM):
+        if largest <= 0.0 or name not in growth:
             return inf
-        if name not in growth:
-            is_square = MINIMUM + name.removeprefix(MAXIMUM) in values
-            return largest * UNKNOWN_FACTOR ** (1 + is_square)
         limit = largest * (FACTOR if self._updates >= WARM else WARM_UP_FACTOR)
         if name == UPDATE:
             return max(2 * limit, growth[name])

@@ -45,6 +45,7 @@ class StateChecks(Part):
         self._updates = UpdateReading(self._state.weights)
         self._memory = MemorySums(self._state.parameters, heals=self.monitor.config.refuses)
         self._is_asked, self._damage = False, []
+        self._state.note((), 1)  # a resumed bound is of an earlier step, and what was added since is not known
         self._state.read_rate()
         self._last, self._most = 0, 0.0
         in_python = ms.get_context("mode") == ms.PYNATIVE_MODE

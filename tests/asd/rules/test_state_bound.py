@@ -30,11 +30,11 @@ def test_the_bound_is_four_times_the_largest_in_the_first_20_steps_and_twice_aft
 
 
 @pytest.mark.parametrize(
-    ("name", "growth", "steps", "most"),
-    [("max_v", {"max_v": 64.0}, 16, 65.0), ("max_m", {}, 1, 1e3), ("max_v", {}, 1, 1e6)],
+    ("name", "growth", "steps", "most", "beyond"),
+    [("max_v", {"max_v": 64.0}, 16, 65.0, Level.ERROR), ("max_m", {}, 1, 1e30, Level.NORMAL)],
 )
-def test_a_value_may_grow_by_what_was_added_or_further_where_that_is_not_known(name, growth, steps, most):
-    for value, level in ((most, Level.NORMAL), (1.01 * most, Level.ERROR)):
+def test_a_value_may_grow_by_what_was_added_or_by_anything_where_that_is_not_known(name, growth, steps, most, beyond):
+    for value, level in ((most, Level.NORMAL), (1.01 * most, beyond), (math.inf, Level.ERROR)):
         bound = StateBound()
         for _ in range(40):
             bound.update({name: 1.0, "min_v": 0.0}, dict.fromkeys(growth, 0.0), steps=steps)

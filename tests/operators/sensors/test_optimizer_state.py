@@ -142,6 +142,7 @@ def test_no_gradients_make_an_adam_change_a_weight_by_more_than_its_bound():
     ("updates", "factor", "found"),
     [
         pytest.param(lambda step: 50, 1, [], id="fifty in each step"),  # as with sunk data
+        pytest.param(lambda step: 1, 1, [], id="one in each step, of two trainings"),
         pytest.param(lambda step: step % 4 == 0, 1, [], id="one in four steps"),  # gradients add up in the others
         pytest.param(lambda step: step % 4 == 0, 100, [48], id="one in four steps, and a moment is damaged"),
     ],
@@ -155,6 +156,8 @@ def test_moments_are_judged_by_the_gradients_of_all_updates_that_a_step_makes(up
     monitor.attach(net, optimizer)
     events = []
     for step in range(1, 65):
+        if step == 47 and updates(step) == 1:
+            monitor.attach(net, optimizer)  # a second training
         for _ in range(updates(step)):
             optimizer(
                 tuple(Tensor(np.full(each.shape, 1 + 2 * (step > 32), np.float32)) for each in optimizer.parameters)
