@@ -69,8 +69,7 @@ class Monitor:
         self.protections = Protections()  # checks that protect this training, and those that do not
         self.step = self._step_before = 0  # the last judged step, and the one before
         self.alone = True  # whether it watches the only rank
-        # whether all sites have moved by one factor, for two steps or more; on the only rank with warnings alone
-        self.moved = False
+        self.moved = False  # whether all sites moved by one factor, for two steps or more; if alone with warnings only
         self.readings: Sequence[Reading] = ()  # readings of the checkpoints in the last judged step
         self.loss_scale = 1.0  # divisor of these readings
         self.found_scale = 0.0  # loss scale that the first values showed; 0 where they showed none

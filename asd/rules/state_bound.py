@@ -26,8 +26,7 @@ class StateBound:
     gradient. The limit of a value, such as the largest abs(weight) of the tensor, is a multiple of its own recent
     largest: 4 times in the first 20 steps, 2 times later. It may also have grown by what gradients or updates have
     added. No step of Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than
-    m + max(g). Callers that know pass these growths, which need no warm-up; without one a value has no limit, since
-    moments may rest for long and then grow by any factor.
+    m + max(g). Callers that know pass these growths, which need no warm-up; a value without one has no limit.
 
     `max_update`, the largest change of a weight in a step, may be twice that multiple, or its growth. A name that
     begins with `min_` is a smallest value, which must not be negative, as a second moment. `l2_x` is a norm: a fall
@@ -88,7 +87,7 @@ class StateBound:
     def _limit(self, name: str, growth: Mapping[str, float]) -> float:
         """Returns the largest value that is not an error."""
         largest = self._largest.get(name, 0.0)
-        if largest <= 0.0 or name not in growth:
+        if largest <= 0.0 or name not in growth:  # a moment may rest for long, and then grow by any factor
             return inf
         limit = largest * (FACTOR if self._updates >= WARM else WARM_UP_FACTOR)
         if name == UPDATE:

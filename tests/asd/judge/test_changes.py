@@ -54,8 +54,8 @@ def test_all_places_that_move_by_one_factor_are_a_change_that_ends_nothing(facto
 def test_a_change_that_a_fault_may_be_and_one_without_an_event_leave_the_levels():
     monitor, other = watched(), watched()
     assert {event.level for step in range(41, 50) for event in judged(monitor, step, 2.0**20)} == {Level.ERROR}
-    assert [judged(other, 41, 2.2), judged(other, 42, 6.6)] == [[], []]  # above their range so far
-    assert [event.level for event in judged(other, 43, {"c": 1e12})] == [Level.ERROR]
+    steps = ((41, 2.2), (42, 6.6), (43, {"c": 1e12}))  # the first two above their range, not their margin
+    assert [[event.level for event in judged(other, *each)] for each in steps] == [[], [], [Level.ERROR]]
 
 
 @pytest.mark.parametrize("wrong", [("norm",), ("c",), ("b", "c", "d")])

@@ -110,9 +110,8 @@ def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_pa
     origin = Origin("job", 0, "host", "Ascend:0")
     monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
     monitor.begin()
-    for step in stream(6, 300, heavy=0.01):
-        factor = 64.0 if step.step > 150 else 1.0  # a change
-        monitor.judge(step.step, [Reading(name, factor * norm) for name, _, norm in step.values])
+    for step in stream(6, 300, heavy=0.01):  # with a change after half of them
+        monitor.judge(step.step, [Reading(name, 64.0 ** (step.step > 150) * norm) for name, _, norm in step.values])
     monitor.end()
     recording = Recording(tmp_path)
     again = replay((step._replace(left_out="") for step in recording.steps()), recording.settings)
