@@ -1,5 +1,6 @@
 """Tests whether the process that wrote a status still exists."""
 
+import os
 import socket
 
 import psutil
@@ -30,6 +31,11 @@ class Liveness:
             with process.oneshot():
                 state, began = process.status(), process.create_time()
         except psutil.NoSuchProcess:
+            # A /proc that is mounted with hidepid hides processes of other users; a signal to them is refused.
+            try:
+                os.kill(status.pid, 0)
+            except (OSError, OverflowError) as error:
+                return isinstance(error, PermissionError)
             return False
         except (psutil.Error, OSError):  # it exists, and no more is known
             return True

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from asd import Config
@@ -51,6 +53,12 @@ def test_a_process_that_runs_lives_also_when_the_clock_was_set_forward(process):
 @pytest.mark.parametrize("pid", [0, -1, 2**40])
 def test_a_number_that_no_process_can_have_proves_nothing_or_death(pid):
     assert Liveness()(status(pid)) is (pid <= 0)
+
+
+def test_a_process_of_another_user_that_proc_hides_lives(monkeypatch):
+    monkeypatch.setattr(psutil, "PROCFS_PATH", "/hidden")  # as with hidepid=2: no process of others is there
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
+    assert Liveness()(status(1))
 
 
 def test_of_another_machine_or_namespace_it_is_believed_what_the_status_says():
