@@ -19,7 +19,7 @@ NAMES = {*COMMANDS, *ALIASES.values()}
 KNOWN_VARIABLES = {each.name for each in VARIABLES} | {ASD_OPTIONS, *SET_BY_RUN} | {"ZOO_SEED"}
 _OTHERS = """
     break curl docker done echo for grep install journalctl kill kubectl mv openssl python3 sbatch scontrol sed sinfo
-    sleep srun ssh systemctl systemd-sysusers systemd-tmpfiles
+    sleep srun ssh systemctl systemd-sysusers systemd-tmpfiles umask
 """
 OTHERS = set(_OTHERS.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
