@@ -25,7 +25,7 @@ _NUMBERS = {
     ),
     "clock_difference_seconds": "How far the clock of an agent is from this one, the largest of all.",
     "run_folders": "Folders in which the handler found something of a rank.",
-    "agents_unknown": "1 while the list of agents cannot be read, or is empty although agents are expected.",
+    "agents_unknown": "1 while the list of agents or of jobs cannot be read, or no agent is in its list.",
     "last_event_timestamp_seconds": "When an event was last processed, in seconds since the epoch; 0 before the first.",
     "last_look_timestamp_seconds": "When the handler last looked for events, in seconds since the epoch.",
     "events_total": "Events processed.",
