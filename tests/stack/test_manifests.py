@@ -69,6 +69,9 @@ def test_the_chart_puts_its_values_in():
         handler__dryRun="false",
         handler__args="{--max-devices=4}",
         agent__args="{--checkpoints=5}",
+        monitoring="true",
+        monitoringLabels__release="kube",
+        monitoringNamespace="observed",
     )
     agent, handler = made[("DaemonSet", "asd", "asd-agent")], made[("Deployment", "asd", "asd-handler")]
     (container,) = handler["spec"]["template"]["spec"]["containers"]
@@ -76,6 +79,8 @@ def test_the_chart_puts_its_values_in():
     assert "--dry-run" not in container["args"]
     assert container["args"][-1] == "--max-devices=4"
     assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=5"
+    assert [each["metadata"].get("labels") for each in made.values()].count({"release": "kube"}) == 3
+    assert str(made).count("{'kubernetes.io/metadata.name': 'observed'}") == 2
 
 
 @pytest.mark.parametrize(("part", "name"), [("handler", ("Deployment", "asd")), ("agent", ("DaemonSet", "asd"))])

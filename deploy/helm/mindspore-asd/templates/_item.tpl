@@ -2,6 +2,9 @@
 {{- define "asd.item" }}
 {{- $item := .item }}{{ $values := .values }}
 {{- if eq (default "" $item.metadata.namespace) "asd" }}{{ $_ := set $item.metadata "namespace" .namespace }}{{ end }}
+{{- with and (hasPrefix "monitoring." $item.apiVersion) $values.monitoringLabels }}
+{{- $_ := set $item.metadata "labels" . }}
+{{- end }}
 {{- range $subject := $item.subjects }}{{ $_ := set $subject "namespace" $.namespace }}{{ end }}
 {{- if has $item.kind (list "DaemonSet" "Deployment") }}
 {{- $pod := $item.spec.template.spec }}
