@@ -61,7 +61,8 @@ def test_what_was_done_after_the_copy_is_known_again_when_the_copy_is_put_back(t
     (tmp_path / "runs").mkdir()
     raises(tmp_path / "runs", "Ascend:3")
     assert handled(tmp_path) == 0
-    subprocess.run(script("VACUUM", tmp_path), check=True)
+    for _ in range(2):  # a backup replaces the one before
+        subprocess.run(script("backup", tmp_path), check=True)
     raises(tmp_path / "runs", "Ascend:5")
     assert handled(tmp_path) == 0
     for name in ("handler.sqlite", "handler.sqlite-wal", "handler.sqlite-shm"):
