@@ -71,8 +71,8 @@ class GradComparator:
 
         Raises:
             ConfigError: The runs have no rank or no step in common, or a result exists already.
-            StateError: A file is not a gradient monitor's, the shapes differ, or a rank has no parameter in common.
-            OSError: A file cannot be read or written.
+            StateError: A file can't be read or is not a gradient monitor's, shapes differ, or no name is common.
+            OSError: A file can't be written.
         """
         runs = [_steps_of(Path(path)) for path in (path1, path2)]
         common = {rank: sorted(runs[0][rank] & runs[1][rank]) for rank in sorted(runs[0]) if rank in runs[1]}

@@ -1,6 +1,7 @@
 """A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
 
-ptdbg's `rank{R}/dump.pkl` is lines of JSON, with the tensors in `dump/` beside it; it is never unpickled.
+ptdbg's `rank{R}/dump.pkl` or `api_stack_dump.pkl` is lines of JSON, with the tensors in the folder of the same name
+beside it; it is never unpickled.
 
 Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
 with and without `framework`.
@@ -22,7 +23,7 @@ from asd.errors import ConfigError, StateError, printable
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"rank(\d*)")
 _PROCESS = re.compile(r"proc(\d+)")
-_FILE, _LINES = "dump.json", "dump.pkl"
+_FILE, _LINES = "dump.json", "*dump.pkl"
 _LINE = re.compile(r"([^_]+)_(.+)_(\d+)_(forward|backward)_(input|output)(?:\.(.+))?")
 
 
@@ -54,18 +55,15 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     if path.is_file():
         return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    files = [
-        file for name in (_FILE, _LINES) for above in ("", "*/", "*/*/") for file in sorted(path.glob(above + name))
-    ]
+    patterns = [above + name for name in (_FILE, _LINES) for above in ("", "*/", "*/*/")]
+    files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
     for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
         if ".earlier" in str(file.relative_to(path)):  # what an earlier run left, and the writer moved aside
             continue
         place = path.resolve() / file.relative_to(path)  # a link below the path counts by its own name
         key = (_number(_STEP, place.parts[-3]), _rank(place.parent))
         if key in found:
-            raise ConfigError(
-                "the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one of the two"
-            )
+            raise ConfigError("the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one")
         found[key] = file
     if not found:
         raise ConfigError("the dump", str(path), f"a {_FILE}, or a folder that holds one, is needed")
@@ -124,7 +122,7 @@ def _take_head(dump: Dump, name: str, value: object) -> None:
 
 def _read_lines(path: Path, data_dir: Path | None) -> Dump:
     """Returns the dump that ptdbg wrote: a line `[name, 1, [], type, shape, [max, min, mean]]` for each tensor."""
-    dump = Dump(path, data_dir or path.parent / "dump", framework="pytorch", tool="ptdbg")
+    dump = Dump(path, data_dir or path.with_suffix(""), framework="pytorch", tool="ptdbg")
     slots: dict[str, list[Slot]] = {}
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
@@ -133,17 +131,16 @@ def _read_lines(path: Path, data_dir: Path | None) -> Dump:
             try:
                 name, _, _, dtype, shape, values, *_ = json.loads(line)
                 prefix, api, count, direction, state, place = _LINE.fullmatch(name).groups()  # type: ignore[union-attr]
-                told = {"dtype": dtype, "shape": shape, "data_name": f"{name}.npy"}
-                told |= dict(zip(("Max", "Min", "Mean"), values, strict=False))
+                # A scalar has its shape as text, a bool or empty tensor a list for each number.
+                told = {"dtype": dtype, "shape": shape if isinstance(shape, list) else [], "data_name": f"{name}.npy"}
+                numbers = [each if isinstance(each, (int, float)) else None for each in values]
+                told |= dict(zip(("Max", "Min", "Mean"), numbers, strict=False))
                 slot = read_tensor(told, f"{state}.{place or 0}", state)
             except (ValueError, TypeError, AttributeError, RecursionError):
-                raise StateError(
-                    f"{path}: line {number} is no `[name, 1, [], type, shape, [max, min, mean]]`."
-                ) from None
+                raise StateError(f"{path}: line {number} is no `[name, 1, [], type, shape, values]`.") from None
             slots.setdefault(printable(f"{prefix}.{api}.{count}.{direction}"), []).append(slot)
-    dump.entries = {
-        name: Entry(name, tuple(sorted(found, key=lambda slot: slot.state))) for name, found in slots.items()
-    }
+    for name, found in slots.items():
+        dump.entries[name] = Entry(name, tuple(sorted(found, key=lambda slot: slot.state)))
     dump.task = "tensor" if dump.data_dir.is_dir() else "statistics"
     return dump
 

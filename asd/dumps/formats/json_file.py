@@ -21,12 +21,14 @@ _decode = json.JSONDecoder().raw_decode
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Opens a regular file for reading; raises StateError where it is not UTF-8."""
-    with open(open_regular(path, links=True), encoding="utf-8-sig") as file:
-        try:
+    """Opens a regular file for reading; raises StateError where it can't be read or is not UTF-8."""
+    try:
+        with open(open_regular(path, links=True), encoding="utf-8-sig") as file:
             yield file
-        except UnicodeDecodeError as error:
-            raise StateError(f"{path} is not UTF-8 text: byte {error.start} of a block can't be read.") from None
+    except UnicodeDecodeError as error:
+        raise StateError(f"{path} is not UTF-8 text: byte {error.start} of a block can't be read.") from None
+    except OSError as error:
+        raise StateError(f"{path} can't be read: {error.strerror or error}.") from None
 
 
 def read_json(path: Path, longest: int = _LONGEST) -> object:

@@ -172,7 +172,9 @@ def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) 
     elif value is None:
         return
     else:
-        raise StateError(f"{suffix[:80]!r} holds {value!r:.40}, where a tensor, a scalar, a list or null may stand.")
+        # msprobe describes process groups and the like by plain values.
+        slots.append(_scalar(type(value).__name__, {"value": value}, suffix, state))
+        return
     if depth == _DEEPEST:
         raise StateError(f"{suffix[:80]!r} is nested more than {_DEEPEST} deep.")
     for key, inner in items:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -151,6 +152,7 @@ def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
     assert (found.call, found.kind, found.basis) == (call, kind, "bits")
     assert call in found.sentence
     if not kwargs:
+        dump.data["Distributed.all_reduce.0.forward"]["input_kwargs"] = {"group": {"type": "Group", "ranks": [0, 1]}}
         assert found.difference.is_one_flip
         assert found.difference.flipped == (bit,)
         assert f"bit {bit} flipped" in found.sentence
@@ -268,16 +270,17 @@ def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arr
     assert [note.partition(":")[0] for note in outcome.notes] == said
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
-def test_a_rank_that_cannot_be_read_leaves_the_answer_open_but_not_one_without_calls(is_cut, tmp_path, arrays):
+@pytest.mark.parametrize("harm", ["cut", "pipe", ""])
+def test_a_rank_that_cannot_be_read_leaves_the_answer_open_but_not_one_without_calls(harm, tmp_path, arrays):
     for side in ("run", "golden"):
         dumps.write_network(tmp_path / side / "step3/rank0", arrays)
         dumps.DumpWriter(tmp_path / side / "step3/rank1").write()
-    if is_cut:
-        (tmp_path / "run/step3/rank1/dump.json").write_text('{"task": "sta')
+    if harm:
+        (file := tmp_path / "run/step3/rank1/dump.json").unlink()
+        file.write_text('{"task": "sta') if harm == "cut" else os.mkfifo(file)
     outcome = compared(tmp_path)
-    assert outcome.answer == (Answer.CANNOT_TELL if is_cut else Answer.DO_NOT_PART)
-    assert ("step 3, rank 1" in outcome.sentence) is is_cut
+    assert outcome.answer == (Answer.CANNOT_TELL if harm else Answer.DO_NOT_PART)
+    assert ("step 3, rank 1" in outcome.sentence) is bool(harm)
 
 
 def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
@@ -288,16 +291,17 @@ def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
         compared(tmp_path)
 
 
-def test_the_lines_of_ptdbg_are_compared_and_a_real_pickle_is_never_opened(tmp_path):
+@pytest.mark.parametrize("stem", ["dump", "api_stack_dump"])
+def test_the_lines_of_ptdbg_are_compared_and_a_real_pickle_is_never_opened(tmp_path, stem):
     call, x = "Functional_linear_0_forward", np.arange(6, dtype=np.float32)
     for side, off in (("golden", 0), ("run", 1)):
         folder = tmp_path / side / "ptdbg_dump_v2.0" / "rank0"
-        (folder / "dump").mkdir(parents=True)
+        (folder / stem).mkdir(parents=True)
         lines = [f'["{call}_stack_info", 1, ["File a.py"]]\n']
         for part, array in (("input.0", x), ("output", x * 2 + off)):
-            np.save(folder / "dump" / f"{call}_{part}.npy", array)
+            np.save(folder / stem / f"{call}_{part}.npy", array)
             lines.append(f'["{call}_{part}", 1, [], "torch.float32", [6], [{array.max()}, {array.min()}, 1.0]]\n')
-        (folder / "dump.pkl").write_text("".join(lines))
+        (folder / f"{stem}.pkl").write_text("".join(lines))
     outcome = compared(tmp_path)
     assert (outcome.pairs[0].mode, outcome.pairs[0].compared) == ("tensor", 2)
     assert outcome.first.divergence.rows == ("Functional.linear.0.forward.output.0",)
@@ -324,7 +328,6 @@ def test_both_forms_of_stacks_tell_the_same(tmp_path, arrays):
         ('{"output": [{"type": "mindspore.Tensor", "shape": [' + "9999999, " * 59 + "9]}]}", "a list of sizes"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": "x"}]}', "not a number"),
         ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": 1' + "0" * 400 + "}]}", "not a number"),
-        ('{"output": [7]}', "may stand"),
         ('{"output": ' + "[" * 60 + "]" * 60 + "}", "nested more than 20 deep"),
         ('{"output": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
