@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from asd.dumps.compare.comparison import CallRows, ComparedRow
+from asd.dumps.compare.comparison import CallRows, ComparedRow, same_value
 from asd.dumps.compare.matching import fingerprint
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
@@ -58,20 +58,12 @@ def _asked_of_rows(call: CallRows) -> Iterator[Asked]:
         if one is None or other is None:
             if row.state == "input":
                 yield Asked("argument", row, f"only the {'trusted run' if one is None else 'run under test'} gives it")
-        elif (one.scalar is None) != (other.scalar is None) or not _same_value(one, other):
+        elif not same_value(one, other):
             yield Asked("argument", row, f"it is {_words(one)} and {_words(other)}")
         elif row.types_differ:
             yield Asked("type", row, f"the types are {one.dtype} and {other.dtype}")
         elif one.shape != other.shape:
             yield Asked("shape", row, f"the shapes are {list(one.shape)} and {list(other.shape)}")
-
-
-def _same_value(ours: Slot, theirs: Slot) -> bool:
-    """Returns whether two scalars are equal, 1 and 1.0 too; two tensors are."""
-    if ours.scalar is None or ours.scalar == theirs.scalar:
-        return True
-    number, other = ours.values[0], theirs.values[0]
-    return number is not None and other is not None and (number == other or number != number != other != other)
 
 
 def _words(slot: Slot) -> str:

@@ -92,6 +92,14 @@ class CallRows(msgspec.Struct, gc=False, eq=False):
         return self.name if self.trusted is None else self.trusted.name
 
 
+def same_value(ours: Slot, theirs: Slot) -> bool:
+    """Returns whether two scalars are equal, 1 and 1.0 too; two tensors are, a scalar and a tensor are not."""
+    if ours.scalar is None or theirs.scalar is None or ours.scalar == theirs.scalar:
+        return bool(ours.scalar == theirs.scalar)
+    number, other = ours.values[0], theirs.values[0]
+    return number is not None and other is not None and (number == other or number != number != other != other)
+
+
 def compare_dumps(tested: Dump, trusted: Dump, matching: Matching) -> Iterator[CallRows]:
     """Compares two dumps.
 
@@ -178,7 +186,7 @@ def _compare_slots(
         row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
         return row
     if tested.scalar is not None or trusted.scalar is not None:
-        row.same, row.is_value = tested.scalar == trusted.scalar, True
+        row.same, row.is_value = same_value(tested, trusted), True
         row.metrics = Metrics.without_numbers(UNSUPPORTED, "") if mode == "tensor" else None
         row.message = "" if row.same else f"the values are {tested.scalar} and {trusted.scalar}"
         return row

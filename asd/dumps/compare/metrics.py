@@ -93,6 +93,8 @@ def compare_files(tested: TensorFile, trusted: TensorFile) -> Metrics:
     """Compares two tensors of one shape."""
     if not tested.size:
         return Metrics.without_numbers(UNSUPPORTED, "the tensors are empty", same_bits=True)
+    if (tested.dtype.kind == "c") != (trusted.dtype.kind == "c"):
+        return Metrics.without_numbers(UNSUPPORTED, "one side is complex, the other real", same_bits=False)
     if _equal_bytes(tested, trusted):
         return Metrics(1.0 if tested.size > 1 else UNSUPPORTED, 0.0, 0.0, 0.0, 1.0, 1.0, same_bits=True)
     sums = _Sums()

@@ -21,6 +21,7 @@ from asd.dumps.formats.slots import Slot, held_once, split_name
 GAIN, ALWAYS, MOST = 100.0, 4.0, 0.05
 """Growth of a difference in a sound operator, such as a softmax: `ALWAYS` at any size, `GAIN` up to `MOST`."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
+_UNITS |= {"complex64": 2.0**-23, "complex128": 2.0**-23}
 _REDUCED = 4 * 2.0**-10  # relative error of a float32 product that is computed in TF32 or HF32
 _PRODUCTS = re.compile(
     r"^(Cell|Module)\.|matmul|linear|dense|conv|mm$|einsum|attention|mv$|[^a-z]dot$|tensordot|lstm|gru|rnn",
@@ -140,14 +141,13 @@ class Rounding:
         if apart is None:
             row.agrees = None if row.same is False else row.same
             return
-        if not _is_float(row):
-            row.difference = row.bound = None  # an index has no scale
+        if not _is_float(row):  # an index or mask has no scale, and may change where numbers nearly are alike
+            row.difference = row.bound = None
+            row.agrees = None if grown else not apart
+            return
         factor = _factor_of(row)
         if factor > bound:
             row.difference = apart = max(apart, factor)
-        if grown and not _is_float(row):
-            row.agrees = None  # an index may change where numbers nearly are alike
-            return
         agrees = apart <= bound or (row.state == "input" and pair_of(row) in self._handed_on)
         is_reduced = factor <= _REDUCED and self._may_be_reduced(call, row)  # a larger multiple has another cause
         wide = max(bound, _REDUCED, ALWAYS * _REDUCED * bool(before)) if is_reduced else bound

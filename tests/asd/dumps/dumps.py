@@ -15,7 +15,6 @@ MS, PT = "mindspore", "pytorch"
 MACHINE = "MindSpore=2.9.0; device=CPU; chip=EPYC avx2; CANN=none; deterministic=OFF; threads=2; precision=own"
 HERE = {"tool": "mindspore-asd", "environment": MACHINE}
 """What a dump says of itself whose sound runs are equal bit for bit."""
-MS_DTYPES = {"float32": "Float32", "float16": "Float16", "int64": "Int64", "bool": "Bool", "float64": "Float64"}
 
 
 def noise(*shape, seed=0):
@@ -41,16 +40,13 @@ def tensor(array, framework=MS, *, data_name=None, md5=False):
     array = np.asarray(array)
     found = {
         "type": "mindspore.Tensor" if framework == MS else "torch.Tensor",
-        "dtype": MS_DTYPES[str(array.dtype)] if framework == MS else f"torch.{array.dtype}",
+        "dtype": str(array.dtype).title() if framework == MS else f"torch.{array.dtype}",
         "shape": list(array.shape),
     }
     with np.errstate(all="ignore"):
-        wide = array.astype(np.float32)
-        statistics = (
-            [None] * 4
-            if not array.size
-            else [float(wide.max()), float(wide.min()), float(wide.mean()), float(np.sqrt((wide * wide).sum()))]
-        )
+        wide = array.real.astype(np.float32)
+        numbers = (wide.max, wide.min, wide.mean, lambda: np.sqrt((wide * wide).sum()))
+        statistics = [float(each()) if array.size else None for each in numbers]
     found |= dict(zip(("Max", "Min", "Mean", "Norm"), statistics, strict=True))
     if data_name is not None:
         found["data_name"] = data_name

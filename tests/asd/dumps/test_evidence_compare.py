@@ -168,6 +168,28 @@ def test_communication_is_its_own_kind(tmp_path):
 
 
 def test_bits_decide_on_ascend_where_mindspore_set_a_variable_to_repeat_itself(tmp_path):
+X = np.arange(1, 8, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "results", "device", "kind"),
+    [
+        ("add", (1, 1.0), (X, X + 1e-6), "CPU", "operator"),
+        ("log", (2, 2), (X, X + 1e-6), "CPU", "rows"),
+        ("log", (2, 2), (X, X + 1), "CPU", "operator"),
+        ("greater", (1e6 * X, 1e6 * X), (X > 4, X <= 4), "Ascend", "rows"),
+        ("fft", (2, 2), (X + 0j, X * (1 + 1e-7j)), "Ascend", None),
+    ],
+)
+def test_what_one_call_gives_is_judged_by_its_kind_of_number(tmp_path, name, given, results, device, kind):
+    def write(dump, wrong):
+        dump.head = {**dumps.HERE, "environment": dumps.MACHINE.replace("CPU", device if wrong else "CPU")}
+        dump.forward(f"Mint.{name}.0.forward", [X, given[wrong]], [results[wrong]])
+
+    found = dumps.outcome_of(tmp_path, write).pairs[0].divergence
+    assert (found and found.kind) == kind
+
+
     def write(dump, wrong):
         x = np.arange(4, dtype=np.float32)
         dump.forward("Mint.add.0.forward", [x], [x + 1 + 1e-7 * wrong])

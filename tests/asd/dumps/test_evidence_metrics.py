@@ -116,6 +116,7 @@ def test_every_type_of_number_is_compared(folder, dtype):
     assert found.difference.count == 1
     assert found.thousandth < 1
     assert compare(folder, theirs, theirs).same_bits is True
+    assert (compare(folder, ours.astype("c8"), theirs).max_abs == "unsupported") is (theirs.dtype.kind != "c")
 
 
 def test_a_difference_of_one_between_huge_integers_is_seen(folder):
