@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,10 @@ Tell = Callable[[str, int, np.ndarray, str], None]
 
 
 class GradientWatch:
-    """Watch over the calls of one step."""
+    """Watch over the calls of one step; its hooks run inside `quiet`."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: ContextDecorator) -> None:
+        self._quiet = quiet
         self._edges: dict[int, _Node] = {}  # keeps nodes alive, so numbers stay unique
 
     def watch(
@@ -57,9 +59,9 @@ class GradientWatch:
         for edge, place in ends.items():
             if edge in used_inside:
                 continue  # its gradient also covers uses inside the call
-            self._edges[edge[0]].node.register_prehook(watched.output_hook(edge[1], place))
+            self._edges[edge[0]].node.register_prehook(self._quiet(watched.output_hook(edge[1], place)))
         for node, edges in consumers:
-            node.register_hook(watched.input_hook(edges))
+            node.register_hook(self._quiet(watched.input_hook(edges)))
 
     def clear(self) -> None:
         """Releases the backward graph of the step."""

@@ -56,7 +56,8 @@ class Session:
         self._thread = threading.get_ident()
         self._calls: Counter[str] = Counter()
         self._running: list[tuple[str, str]] = []
-        self._gradients = GradientWatch()
+        self._gradients = GradientWatch(self._quiet())
+        self._open: list[str] = []  # entries with gradients of parameters, of which more may come
         self._parameter_hooks: list[Any] = []
         self._watched_parameters: Counter[int] = Counter()
 
@@ -97,6 +98,8 @@ class Session:
         # What a norm keeps of the batches changes within the call; the others may wait for the calls inside it.
         kept = {key: each for key, each in (parameters or {}).items() if not each.requires_grad}
         with self._quiet():
+            while self._open and not parents:  # judged before what the next forward pass makes of them
+                self.recording.close(self._open.pop(0))
             if chosen:
                 frames = _frames()
                 self.recording.open(name, parents[-1] if parents else None, frames, attributes())
@@ -145,8 +148,9 @@ class Session:
         try:
             yield
         except Exception as error:  # of whatever kind: the training goes on
-            set_session(None)
-            _LOG.error("the record of this step ends here, the training continues: %r.", error)
+            if current_session() is self:  # hooks of the backward pass may fail many times
+                set_session(None)
+                _LOG.error("the record of this step ends here, the training continues: %r.", error)
         finally:
             self.busy = before
 
@@ -187,9 +191,8 @@ class Session:
 
         def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
             path = (out_paths if part == "input" else in_paths)[place]
-            with self._quiet():
-                if _side(part) in self.config.data_mode:
-                    self.recording.put_array(back, part, path, gradient, dtype)
+            if _side(part) in self.config.data_mode:
+                self.recording.put_array(back, part, path, gradient, dtype)
 
         def done() -> None:
             self._end(back, stays=self.selection.leaves(back))
@@ -204,12 +207,13 @@ class Session:
         self._watched_parameters[id(parameter)] += 1
         prefix = entry.rpartition(".")[0]
 
+        @self._quiet()
         def hook(gradient: Any) -> None:
             number = self._watched_parameters[id(parameter)] - 1
             self._watched_parameters[id(parameter)] += 1
             if self.selection.takes_gradients(f"{prefix}.{number}", above) and "output" in self.config.data_mode:
-                with self._quiet():
-                    self.recording.put(f"{prefix}.{number}", name, [0], gradient)
+                self.recording.put(f"{prefix}.{number}", name, [0], gradient)
+                self._open.append(f"{prefix}.{number}")
 
         self._parameter_hooks.append(parameter.register_hook(hook))
 

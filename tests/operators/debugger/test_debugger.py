@@ -155,10 +155,14 @@ def test_what_has_no_form_in_a_dump_ends_no_training(held, tmp_path, caplog):
     assert held or entry["input_args"][1] is None
 
 
-def test_a_folder_that_cant_be_written_is_told_once_and_training_goes_on(tmp_path, caplog):
+@pytest.mark.parametrize("fails", ["the folder", "a copy of a gradient"])
+def test_what_cant_be_recorded_is_told_once_and_training_goes_on(fails, tmp_path, caplog, monkeypatch):
     config = {"task": "tensor", "level": "L0", "dump_path": str(tmp_path / "dump"), "step": [0]}
     (tmp_path / "dump").mkdir()
-    (tmp_path / "dump" / "step0").write_text("")
+    if fails == "the folder":
+        (tmp_path / "dump" / "step0").write_text("")
+    else:
+        monkeypatch.setattr("asd.operators.debugger.hooks.gradients.to_array", lambda _: [][0])
     with caplog.at_level(logging.ERROR, "asd"):
         assert trained(config) == bare()
     assert [record.message.count("the training continues") for record in caplog.records] == [1]

@@ -96,14 +96,24 @@ def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(
             return self.relu(ops.exp(x * 1000))
 
     net = Around()
-    config = {"task": "overflow_check", "level": "L0", "dump_path": str(tmp_path)}
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+    debugger = PrecisionDebugger(task="overflow_check", level="L0", dump_path=tmp_path)
     debugger.start(net)
     net(Tensor(np.ones(4, np.float32)))
     with pytest.raises(OverflowDetected) as found:
         debugger.stop()
     assert found.value.name == "Cell.relu.ReLU.forward.0"
     assert dump_of(tmp_path)[0]["data"]["Cell.relu.ReLU.forward.0"]["overflow"].startswith("inputs already overflow")
+
+
+def test_a_gradient_of_a_parameter_that_overflows_ends_a_training_without_stop_in_the_next_forward_pass(tmp_path):
+    net, x = nn.Dense(4, 4), Tensor(np.full((2, 4), 1e30, np.float32))
+    debugger = PrecisionDebugger(task="overflow_check", level="L0", dump_path=tmp_path)
+    debugger.start(net)
+    debugger.end_training_at_once()
+    ms.grad(lambda x: (net(x) * 1e30).sum(), None, net.trainable_params())(x)
+    with pytest.raises(OverflowDetected, match=r"parameters_grad\.0"):
+        net(x)
+    debugger.stop()
 
 
 def test_a_mask_that_is_filled_with_inf_on_purpose_is_no_overflow(tmp_path):
