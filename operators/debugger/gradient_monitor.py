@@ -70,9 +70,7 @@ class GradientMonitor:
         if is_guarded(optimizer):
             raise ConfigError("optimizer", type(optimizer).__name__, "monitor() has to come before guard()")
         if context.get_context("mode") == context.GRAPH_MODE:
-            _LOG.warning(
-                "graph mode: gradients are recorded where Python calls the optimizer, not of a step in one graph."
-            )
+            _LOG.warning("graph mode: a step is recorded only if Python calls the optimizer with its gradients.")
         self._names = [parameter.name for parameter in parameters]
         unknown = [name for name in self.config.param_list if name not in self._names]
         if unknown and len(unknown) == len(self.config.param_list):
@@ -84,13 +82,8 @@ class GradientMonitor:
         self._folder = self.config.dump_path / f"rank{rank}"
         if not self.config.wants(rank, "rank"):
             return
-        self._guarded(self._begin, self._folder)
+        self._guarded(move_aside, self._folder)
         _attach(optimizer, functools.partial(self._guarded, self._copies), self._take)
-
-    def _begin(self, folder: Path) -> None:
-        aside = move_aside(folder)
-        if aside is not None:
-            _LOG.warning("the gradients of an earlier run in %s are now in %s.", folder, aside)
 
     def _copies(self, gradients: Any) -> dict[str, np.ndarray]:
         """Returns copies by name, as the update may change a gradient in place; none if the step is not recorded."""

@@ -71,7 +71,8 @@ class PrecisionDebugger:
         level: str | None = None,
         step: Sequence[int | str] | None = None,
     ) -> None:
-        given = {"task": task, "dump_path": dump_path and str(dump_path), "level": level, "step": step and list(step)}
+        steps = list(step) if isinstance(step, (tuple, range, set)) else step
+        given = {"task": task, "dump_path": dump_path and str(dump_path), "level": level, "step": steps}
         self._file = Path(config_path) if isinstance(config_path, (str, Path)) else None
         self._given = {key: value for key, value in given.items() if value is not None}
         self.config = _settings(config_path, self._given)
@@ -199,8 +200,7 @@ class PrecisionDebugger:
         if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):
             return
         self._nets = tuple(dict.fromkeys((*self._nets, *nets)))
-        overflow = self.config.task == "overflow_check"
-        if nets and (self.config.modules or self.config.apis or overflow):
+        if nets and (self.config.modules or self.config.apis or self.config.task == "overflow_check"):
             hook_modules(nets)
         if nets and self.config.apis:
             hook_operators(nets)

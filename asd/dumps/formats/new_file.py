@@ -1,5 +1,6 @@
 """Result files that appear whole, and never replace an existing file."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from typing import IO
 
 from asd.errors import ConfigError
 from asd.rundir.disk import whole_file
+
+_LOG = logging.getLogger("asd")
 
 
 def check_writable(folder: Path, name: str = "dump_path") -> None:
@@ -39,14 +42,15 @@ def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
         now += timedelta(seconds=1)
 
 
-def move_aside(folder: Path) -> Path | None:
-    """Renames a folder with files of an earlier run to `<name>.earlier<k>` and returns that; None if empty."""
+def move_aside(folder: Path) -> None:
+    """Renames a folder with files of an earlier run to `<name>.earlier<k>`, with a warning."""
     if not folder.is_dir() or not any(folder.iterdir()):
-        return None
+        return
     number = 1
     while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
         number += 1
-    return folder.rename(aside)
+    folder.rename(aside)
+    _LOG.warning("%s had files of an earlier run or record of this step, which are now in %s.", folder, aside)
 
 
 def cell_text(text: str) -> str:

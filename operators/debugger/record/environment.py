@@ -7,18 +7,24 @@ from pathlib import Path
 
 import mindspore as ms
 from mindspore import context
+from mindspore.device_context.ascend import op_precision
 
 from asd.config import cann_version, set_variables
 
 _KERNELS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MS_DISABLE_INTERNAL_KERNELS_LIST")
 _ORDER = ("HCCL_DETERMINISTIC", "LCCL_DETERMINISTIC", "ATB_MATMUL_SHUFFLE_K_ENABLE")
+_SWITCHES = ("precision_mode", "op_precision_mode", "matmul_allow_hf32", "conv_allow_hf32")
 _PRECISION = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 
 
 def environment() -> str:
     """Returns the parts as `name=value`, with `; ` between them."""
     device = str(context.get_context("device_target"))
-    switches = str(dict(sorted(context.get_context("ascend_config").items()))) if device == "Ascend" else "own"
+    switches = "own"
+    if device == "Ascend":  # what later functions than `set_context` set is not in the context
+        now = op_precision.AscendOpPrecisionConf.get_instance()
+        found = context.get_context("ascend_config") | {name: getattr(now, name)() for name in _SWITCHES}
+        switches = str(dict(sorted(found.items())))
     found = {
         "MindSpore": ms.__version__,
         "device": device,

@@ -120,12 +120,13 @@ def test_a_value_without_a_form_in_json_ends_the_dump_and_not_the_training(tmp_p
     assert ["the training continues" in each for each in said] == [True]
 
 
-def test_the_dump_of_an_earlier_run_is_kept_aside(tmp_path):
+def test_the_dump_of_an_earlier_run_is_kept_aside_which_is_said(tmp_path, caplog):
     for _ in range(2):
         writer = DumpWriter(tmp_path / "rank0", DebuggerConfig.of({}))
         write_entry(writer, 0)
         writer.finish()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank0.earlier1"]
+    assert "which are now in" in caplog.text
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="this system has no /proc")

@@ -3,6 +3,7 @@
 import json
 import logging
 from functools import cache
+from unittest.mock import MagicMock
 
 import mindspore as ms
 import numpy as np
@@ -183,6 +184,18 @@ def test_arguments_take_the_place_of_what_the_file_says(tmp_path, caplog):
     assert PrecisionDebugger(task="tensor", dump_path=str(tmp_path)).config.task == "tensor"
     with pytest.raises(ConfigError, match="level"):
         PrecisionDebugger(config, level="L1")
+    with pytest.raises(ConfigError, match="step in PrecisionDebugger"):
+        PrecisionDebugger(step=5)
+
+
+def test_a_dump_has_the_precision_that_later_functions_than_set_context_set_on_ascend(tmp_path, monkeypatch):
+    conf = MagicMock(**{"get_instance.return_value.matmul_allow_hf32.return_value": "1"})
+    context = MagicMock(get_context=lambda key: {"device_target": "Ascend", "ascend_config": {}}.get(key))
+    monkeypatch.setattr("asd.operators.debugger.record.environment.context", context)
+    monkeypatch.setattr(ms.device_context.ascend.op_precision, "AscendOpPrecisionConf", conf, raising=False)
+    monkeypatch.setattr(ms.hal, "get_device_name", lambda _: "Ascend910B3")
+    trained({"task": "statistics", "dump_path": str(tmp_path)}, steps=1)
+    assert "'matmul_allow_hf32': '1'" in dump_of(tmp_path)[0]["environment"]
 
 
 def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):
