@@ -109,7 +109,6 @@ class NPURunConfig:
         if dump_config is not None and not isinstance(dump_config, DumpConfig):
             raise ConfigError("dump_config", type(dump_config).__name__, "it must be a DumpConfig")
         self.dump_config = dump_config
-        self.others = others
 
 
 def dump_config_of(parameter_map: Mapping[str, Any]) -> DumpConfig:

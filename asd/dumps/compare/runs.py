@@ -163,14 +163,10 @@ def compare_runs(
 
 
 def _chosen(found: dict[Any, Path], path: Path, only: tuple[int | None, int | None]) -> dict[Any, Path]:
-    chosen = {
-        key: each
-        for key, each in found.items()
-        if all(want in (None, has) for want, has in zip(only, key, strict=True))
-    }
-    if not chosen:
+    keys = [key for key in found if all(want in (None, has) for want, has in zip(only, key, strict=True))]
+    if not keys:
         raise ConfigError("--step or --rank", _words(only), f"{path} has {', '.join(map(_words, found))}")
-    return chosen
+    return {key: found[key] for key in keys}
 
 
 def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
@@ -181,11 +177,8 @@ def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tup
     keys = sorted(ours, key=lambda key: [-1 if number is None else number for number in key])
     common = {key: (ours[key], theirs[key]) for key in keys if key in theirs}
     if not common:
-        raise ConfigError(
-            "bench_path",
-            ", ".join(map(_words, theirs)),
-            f"npu_path has {', '.join(map(_words, ours))}; none is on both sides",
-        )
+        has = f"npu_path has {', '.join(map(_words, ours))}; none is on both sides"
+        raise ConfigError("bench_path", ", ".join(map(_words, theirs)), has)
     notes = []
     for side, more in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
         if more:
@@ -258,11 +251,8 @@ def _count(pair: Pair, call: CallRows) -> None:
 def _stack_file(stack: Path, dump: Path) -> Path:
     # One stack.json is named, and every rank has its own.
     beside = dump.with_name("stack.json")
-    return (
-        stack
-        if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
-        else beside
-    )
+    is_own = stack.resolve().parent == dump.resolve().parent
+    return stack if stack.is_file() and (is_own or not beside.is_file()) else beside
 
 
 def _across_steps(pairs: Sequence[Pair]) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 
 from asd.dumps.formats.statistics import Array, without_bad
 
-RULES = ("rounding", "seed", "strict")
 _COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
 _STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
 """Largest distance in ULP, by type of the output. Integers and bools must be equal."""
@@ -66,7 +65,7 @@ def judge(
         tested: Any shape.
         reference: Reference of the same shape.
         dtype: The type of the output, as dumps name it.
-        rule: One of `RULES`.
+        rule: `rounding`, `seed` or `strict`.
         abs_limit: Limit of the rules `rounding` and `seed`.
         noise: Change of each element by rounding of the inputs; None for no change. The rule `seed` ignores it.
     """

@@ -82,9 +82,7 @@ class DebuggerConfig:
         try:
             content = json.loads(read_regular(path, MAX_BYTES, links=True).decode("utf-8-sig"))
         except OSError as error:
-            raise ConfigError(
-                "config_path", str(path), f"the file can't be read ({error.strerror or error})"
-            ) from error
+            raise ConfigError("config_path", str(path), f"it can't be read ({error.strerror or error})") from error
         except (ValueError, RecursionError) as error:
             raise ConfigError("config_path", str(path), f"it must be a file with one JSON object ({error})") from error
         return cls.of({**content, **others} if isinstance(content, dict) else content, str(path))

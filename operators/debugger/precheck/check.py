@@ -66,7 +66,7 @@ class Check:
     Args:
         path: Path of the dump.json.
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
-        rule: One of `asd.dumps.precheck.rules.RULES`.
+        rule: `rounding`, `seed` or `strict`.
         abs_limit: Largest absolute error of the rules `rounding` and `seed`.
     """
 

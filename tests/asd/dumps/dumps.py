@@ -66,26 +66,10 @@ def save_pt(path, array):
         return b"J" + struct.pack("<i", value)
 
     strides = [stride // array.itemsize for stride in array.strides]
-    pickled = (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x00(("
-        + text("storage")
-        + b"q\x01ctorch\n"
-        + storage.encode()
-        + b"\nq\x02"
-        + text("0")
-        + b"q\x03"
-        + text("cpu")
-        + b"q\x04"
-        + number(array.size)
-        + b"tq\x05Q"
-        + number(0)
-        + b"("
-        + b"".join(map(number, array.shape))
-        + b"t("
-        + b"".join(map(number, strides))
-        + b"t\x89"
-        + b"ccollections\nOrderedDict\nq\x06)Rq\x07tq\x08Rq\x09."
-    )
+    pickled = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x00((" + text("storage") + b"q\x01ctorch\n"
+    pickled += storage.encode() + b"\nq\x02" + text("0") + b"q\x03" + text("cpu") + b"q\x04" + number(array.size)
+    pickled += b"tq\x05Q" + number(0) + b"(" + b"".join(map(number, array.shape)) + b"t("
+    pickled += b"".join(map(number, strides)) + b"t\x89ccollections\nOrderedDict\nq\x06)Rq\x07tq\x08Rq\x09."
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/byteorder", "little")
@@ -159,14 +143,11 @@ class DumpWriter:
     def write(self, *, new_stacks=True, framework_known=True):
         """Writes the json files and returns the path of dump.json."""
         head = {"task": self.task, "level": self.level, **self.head}
-        if framework_known:
-            head["framework"] = self.framework
+        head |= {"framework": self.framework} if framework_known else {}
         head |= {"dump_data_dir": str(self.folder / "dump_tensor_data"), "data": self.data}
         (self.folder / "dump.json").write_text(json.dumps(head, indent=1))
-        stacks = self.stacks
-        if new_stacks:
-            stacks = {str(i): [[name], frames] for i, (name, frames) in enumerate(self.stacks.items())}
-        (self.folder / "stack.json").write_text(json.dumps(stacks))
+        stacks = {str(i): [[name], frames] for i, (name, frames) in enumerate(self.stacks.items())}
+        (self.folder / "stack.json").write_text(json.dumps(stacks if new_stacks else self.stacks))
         (self.folder / "construct.json").write_text(json.dumps(self.parents))
         return self.folder / "dump.json"
 

@@ -78,26 +78,17 @@ def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
 
 
 @pytest.mark.parametrize(
-    ("cosine", "error", "verdict"),
+    ("verdict", "pairs"),
     [
-        (0.98, 0.0011, "No"),
-        (0.98, 0.001, "Yes"),
-        (0.99, 0.5, "Yes"),
-        (0.8999, 0.0, "No"),
-        (0.9, 0.001, "Yes"),
-        (1.0, 1.0, "Yes"),
-        (1.0, 1.0001, "No"),
-        ("unsupported", 1.1, "No"),
-        ("unsupported", 0.0, "Yes"),
-        ("Nan", 0.1, "No"),
-        ("N/A", "N/A", "No"),
-        ("unsupported", "unsupported", "None"),
+        ("No", [(0.98, 0.0011), (0.8999, 0.0), (1.0, 1.0001), ("unsupported", 1.1), ("Nan", 0.1), ("N/A", "N/A")]),
+        ("Yes", [(0.98, 0.001), (0.99, 0.5), (0.9, 0.001), (1.0, 1.0), ("unsupported", 0.0)]),
+        ("None", [("unsupported", "unsupported")]),
     ],
 )
-def test_the_classic_rule_of_accuracy(cosine, error, verdict):
+def test_the_classic_rule_of_accuracy(verdict, pairs):
     slot = Slot.of(SlotForm("output.0", "output", "Float32", (2,)))
-    row = ComparedRow("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
-    assert judge(row, "tensor") == verdict
+    found = [Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0) for cosine, error in pairs]
+    assert {judge(ComparedRow("a", "a", slot, slot, each), "tensor") for each in found} == {verdict}
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"task": "statistics"}, {"task": "statistics", "md5": True}])
@@ -152,7 +143,6 @@ def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
     assert (found.call, found.kind, found.basis) == (call, kind, "bits")
     assert call in found.sentence
     if not kwargs:
-        dump.data["Distributed.all_reduce.0.forward"]["input_kwargs"] = {"group": {"type": "Group", "ranks": [0, 1]}}
         assert found.difference.is_one_flip
         assert found.difference.flipped == (bit,)
         assert f"bit {bit} flipped" in found.sentence
@@ -162,12 +152,22 @@ def test_communication_is_its_own_kind(tmp_path):
     def write(dump, wrong):
         x = np.arange(4, dtype=np.float32)
         dump.forward("Distributed.all_reduce.0.forward", [x], [x + 1 + wrong])
+        dump.data["Distributed.all_reduce.0.forward"]["input_kwargs"] = {"group": {"type": "Group", "ranks": [0, 1]}}
 
     found = dumps.outcome_of(tmp_path, write, level="L1").pairs[0].divergence
     assert (found.call, found.kind) == ("Distributed.all_reduce.0.forward", "communication")
 
 
 def test_bits_decide_on_ascend_where_mindspore_set_a_variable_to_repeat_itself(tmp_path):
+    def write(dump, wrong):
+        x = np.arange(4, dtype=np.float32)
+        dump.forward("Mint.add.0.forward", [x], [x + 1 + 1e-7 * wrong])
+
+    machine = dumps.MACHINE.replace("CPU", "Ascend").replace("=OFF", "=ON HCCL_DETERMINISTIC:true")
+    found = dumps.outcome_of(tmp_path, write, head={**dumps.HERE, "environment": machine}).pairs[0].divergence
+    assert (found.call, found.kind) == ("Mint.add.0.forward", "operator")
+
+
 X = np.arange(1, 8, dtype=np.float32)
 
 
@@ -190,21 +190,11 @@ def test_what_one_call_gives_is_judged_by_its_kind_of_number(tmp_path, name, giv
     assert (found and found.kind) == kind
 
 
-    def write(dump, wrong):
-        x = np.arange(4, dtype=np.float32)
-        dump.forward("Mint.add.0.forward", [x], [x + 1 + 1e-7 * wrong])
-
-    machine = dumps.MACHINE.replace("CPU", "Ascend").replace("=OFF", "=ON HCCL_DETERMINISTIC:true")
-    found = dumps.outcome_of(tmp_path, write, head={**dumps.HERE, "environment": machine}).pairs[0].divergence
-    assert (found.call, found.kind) == ("Mint.add.0.forward", "operator")
-
-
 @pytest.mark.parametrize("value", [np.float64(8), "8" * 300])
 def test_a_number_of_numpy_and_a_long_text_are_arguments(tmp_path, value):
     def write(dump, wrong):
         x = np.arange(4, dtype=np.float32)
-        other = value + type(value)(1)
-        dump.forward("Tensor.__truediv__.0.forward", [x, other if wrong else value], [x / 8])
+        dump.forward("Tensor.__truediv__.0.forward", [x, value + type(value)(1) if wrong else value], [x / 8])
 
     found = dumps.outcome_of(tmp_path, write).pairs[0].divergence
     assert (found.kind, found.rows) == ("argument", ("Tensor.__truediv__.0.forward.input.1",))
@@ -320,6 +310,8 @@ def test_the_lines_of_ptdbg_are_compared_and_a_real_pickle_is_never_opened(tmp_p
         folder = tmp_path / side / "ptdbg_dump_v2.0" / "rank0"
         (folder / stem).mkdir(parents=True)
         lines = [f'["{call}_stack_info", 1, ["File a.py"]]\n']
+        lines += [f'["{call}_input.1", 1, [], "torch.bool", [4], [[], [], []]]\n']
+        lines += [f'["{call}_input.2", 1, [], "<class \'float\'>", "[]", [0.1, 0.1, 0.1]]\n']
         for part, array in (("input.0", x), ("output", x * 2 + off)):
             np.save(folder / stem / f"{call}_{part}.npy", array)
             lines.append(f'["{call}_{part}", 1, [], "torch.float32", [6], [{array.max()}, {array.min()}, 1.0]]\n')

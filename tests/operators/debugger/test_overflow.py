@@ -19,23 +19,17 @@ from asd.operators.debugger.record.judged_call import (
 
 
 @pytest.mark.parametrize(
-    ("values", "dtype", "expected"),
+    ("expected", "arrays"),
     [
-        ([1, 2], np.float16, ""),
-        ([1, 65504], np.float16, "extreme"),
-        ([1, -51200], np.float16, "extreme"),
-        ([38400, 1], np.float16, "extreme"),
-        ([38400, 1], np.float32, ""),
-        ([1, np.inf], np.float32, "inf"),
-        ([np.nan, 1], np.float32, "nan"),
-        ([1, np.nan], np.float32, "nan"),
-        ([np.finfo(np.float32).max], np.float32, "extreme"),
-        ([1e300], np.float64, ""),
+        ("", [np.float16([1, 2]), np.float32([38400, 1]), np.float64([1e300])]),
+        ("extreme", [*np.float16([[1, 65504], [1, -51200], [38400, 1]]), np.float32([np.finfo(np.float32).max])]),
+        ("inf", [np.float32([1, np.inf])]),
+        ("nan", [np.float32([np.nan, 1]), np.float32([1, np.nan])]),
     ],
 )
-def test_marks_of_overflow_are_known_for_each_type(values, dtype, expected):
-    array = np.array(values, dtype)
-    assert trouble(statistics(array)[1], np.dtype(dtype).name.capitalize()) == expected
+def test_marks_of_overflow_are_known_for_each_type(expected, arrays):
+    for array in arrays:
+        assert trouble(statistics(array)[1], array.dtype.name.capitalize()) == expected
 
 
 @pytest.mark.parametrize(
