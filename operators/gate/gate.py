@@ -68,7 +68,7 @@ class Gate:
         owner = site.owner() if site.owner is not None else None
         if owner is not None and owner is not self and site in owner.sites:
             owner.sites.remove(site)
-        site.owner, site.watched = weakref.ref(self), True
+        site.owner = weakref.ref(self)
         if site not in self.sites:
             self.sites.append(site)
 
@@ -88,6 +88,6 @@ class Gates:
             raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")
         return self.living.setdefault(number, Gate(number))
 
-    def others(self, gate: Gate) -> list[Gate]:
-        """Returns the gates of other monitors whose training runs, by number."""
+    def others(self, gate: Gate | None = None) -> list[Gate]:
+        """Returns the gates, except `gate`, of monitors whose training runs, by number."""
         return [other for _, other in sorted(self.living.items()) if other is not gate and not other.is_free]

@@ -26,8 +26,7 @@ class Site:
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
         kind: Kind of the tensor, see `asd.rules.reading.Reading`.
         claimed: Whether `install` has seen it.
-        watched: Whether a monitor judges it.
-        owner: Gate of that monitor, while it lives.
+        owner: Gate of the last monitor that took it, while that lives.
         largest: Whether its statistic is the largest magnitude; else the L2 norm.
     """
 
@@ -37,7 +36,6 @@ class Site:
         self.name = name
         self.kind = kind
         self.claimed = False
-        self.watched = False
         self.owner: weakref.ref[Any] | None = None
         self.largest = False
         self._measures: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -45,6 +43,12 @@ class Site:
     def __deepcopy__(self, memo: Any) -> Site:
         """Returns itself: a copy of a network is checked where the network is."""
         return self
+
+    @property
+    def watched_by(self) -> Any:
+        """Gate of the monitor that judges it; None if there is none, or its training has ended."""
+        owner = self.owner() if self.owner is not None else None
+        return None if owner is None or owner.is_free else owner
 
     def measured_by(self, cell: Any) -> None:
         """Registers `cell`, the `Statistics` that a compiled graph calls for this site."""

@@ -20,11 +20,6 @@ class _Place(NamedTuple):
 _table: dict[tuple[int, str], _Place] = {}
 
 
-def places() -> list[tuple[Any, str]]:
-    """Returns owner and name of each attribute that is replaced now."""
-    return [(place.owner, place.name) for place in _table.values()]
-
-
 def is_replaced(owner: Any, name: str) -> bool:
     """Returns whether an attribute is replaced now."""
     return (id(owner), name) in _table

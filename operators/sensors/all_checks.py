@@ -59,7 +59,7 @@ class Checks(Part):
         sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to the monitor that trains.
         sites += [site for site in gate.sites if not site.claimed]
-        sites += [site for site in self.table.sites() if not (site.claimed or site.watched)]
+        sites += [site for site in self.table.sites() if not (site.claimed or site.watched_by)]
         theirs = left_to_others(sites, net, optimizer, gate)
         for site in theirs:
             site.name = names[site]

@@ -18,15 +18,9 @@ def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cel
     for other in others:
         if optimizer in other.optimizers:
             other.active = False
-    owned = {site: owner for site in sites if (owner := _owner(site, gate)) is not None}
+    owned = [site for site in sites if site.watched_by not in (None, gate) and site.watched_by.optimizers]
     layers = _layers(net) if owned and net is not None else {}
-    return {site for site, owner in owned.items() if not gate.trains(layers.get(site, ()))}
-
-
-def _owner(site: Site, gate: Gate) -> Gate | None:
-    """Returns the other gate that judges `site`; None if its training has ended or it trains nothing."""
-    owner = site.owner() if site.owner is not None else None
-    return None if owner is None or owner is gate or owner.is_free or not owner.optimizers else owner
+    return {site for site in owned if not gate.trains(layers.get(site, ()))}
 
 
 def _layers(net: nn.Cell) -> dict[Site, list[Parameter]]:

@@ -17,13 +17,11 @@ from asd.operators.private.compiler import executors, gradient_functions
 from asd.operators.private.mended import mend_files
 from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
-from asd.operators.sensors.install import sites_of
 from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
-from asd.operators.start.unwatched import OPTIMIZERS, Unwatched
+from asd.operators.start.unwatched import OPTIMIZERS, Unwatched, is_judged
 
-_MONITOR = "_asd_monitor"
-_NO_MONITOR: Any = object()  # stands for the monitor where somebody else judges, or nothing is to be judged
+_MONITOR = "_asd_monitor"  # False where somebody else judges, or nothing is to be judged
 _GROUP = "autostart"
 _training = 0
 _unwatched = Unwatched()
@@ -69,6 +67,7 @@ def _with_callback(train: Any, self: Model, *args: Any, **kwargs: Any) -> Any:
         # First, so that no other callback saves or counts a step that was refused.
         given.insert(0, StepMonitor())
     bound.arguments["callbacks"] = given
+    _unwatched.updates.clear()  # those that follow are judged
     with _inside():
         return train(*bound.args, **bound.kwargs)
 
@@ -101,13 +100,14 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
         return call(self, *args, **kwargs)
     monitor = vars(self).get(_MONITOR)
     if monitor is None:
-        if _is_judged(trains):
-            monitor = _NO_MONITOR
-        else:
-            monitor = StepMonitor(loss_scale=LossScale.of(trains))
-            monitor.attach(self, trains.optimizer)
-        object.__setattr__(self, _MONITOR, monitor)
-    if monitor is _NO_MONITOR:
+        optimizer = trains.optimizer
+        monitor = getattr(optimizer, _MONITOR, None)  # of an earlier cell or loop with this optimizer
+        if monitor or not is_judged(optimizer, trains):
+            monitor = monitor or StepMonitor(loss_scale=LossScale.of(trains))
+            monitor.attach(self, optimizer)
+            object.__setattr__(optimizer, _MONITOR, monitor)
+        object.__setattr__(self, _MONITOR, monitor or False)
+    if not monitor:
         _training += 1  # as `_inside`, which takes four calls
         try:
             return call(self, *args, **kwargs)
@@ -120,34 +120,36 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     return outputs
 
 
-def _is_judged(cell: nn.TrainOneStepCell) -> bool:
-    """Returns whether a monitor judges what `cell` trains; the rest of its network may have another monitor."""
-    weights = cell.optimizer.parameters
-    if any(not gate.is_free and gate.trains(weights) for gate in table().gates.living.values()):
-        return True
-    owners = [site.owner() if site.owner is not None else None for site in sites_of(cell) if site.watched]
-    return any(owner is None or not owner.optimizers or owner.trains(weights) for owner in owners)
-
-
 def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
     if _training:
         return call(self, *args, **kwargs)
-    if _MONITOR not in vars(self):
-        object.__setattr__(self, _MONITOR, _NO_MONITOR)
-        if any(not (site.claimed or site.watched) for site in table().sites()):
+    if getattr(self, _MONITOR, None) is None:
+        _end_loops(self)
+        if any(not (site.claimed or site.watched_by) for site in table().sites()):
             monitor = StepMonitor()
             monitor.attach(None, self)
             put_on(self, _judged(type(self), monitor))
             return self(*args, **kwargs)
+        object.__setattr__(self, _MONITOR, False)
     outputs = call(self, *args, **kwargs)
     _unwatched.look()
     return outputs
+
+
+def _end_loops(optimizer: nn.Cell) -> None:
+    """Ends the monitors of earlier loops that updated weights of `optimizer`: nothing tells where those have ended."""
+    weights = getattr(optimizer, "parameters", ())
+    for each in [each for gate in table().gates.others() if gate.trains(weights) for each in gate.optimizers]:
+        if (monitor := getattr(type(each), _MONITOR, None)) is not None:
+            monitor.close()
 
 
 def _judged(base: type, monitor: StepMonitor) -> type:
     """Returns a class of an optimizer whose every call, also a refused one, ends a judged step."""
 
     class Judged(base):
+        _asd_monitor = monitor
+
         def __call__(self, *args, **kwargs):
             if _training:
                 return super().__call__(*args, **kwargs)

@@ -2,19 +2,18 @@
 
 import gc
 import weakref
-from collections.abc import Iterable
 
 from mindspore import Parameter, nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from asd.config import Config
 from asd.judge.monitor import Monitor
-from asd.operators.gate.guard import is_guarded
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.ranks.origin import origin_of_process
+from asd.operators.sensors.install import sites_of
 from asd.operators.sensors.optimizer_state import FLOATS
-from asd.operators.sensors.optimizers import updates_of
+from asd.operators.sensors.optimizers import members_of, updates_of
 from asd.sinks import open_sinks
 
 OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
@@ -41,6 +40,7 @@ class Unwatched:
     Attributes:
         monitor: Writes the status with that report; None until there is one.
         takes_gradients: Whether a gradient function was made in this process.
+        updates: How many each optimizer had made at the first check without a monitor.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Unwatched:
         self.takes_gradients = False
         self._optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
         self._calls = self._looks = 0
-        self._updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
+        self.updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
         self._before: list[tuple[Parameter, bytes]] = []
 
     def know(self, optimizer: nn.Cell) -> None:
@@ -66,7 +66,7 @@ class Unwatched:
     def _look(self) -> None:
         if self._calls == _EVERY:  # some may have been made before the import
             self._optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
-        found = [each for each in list(self._optimizers) if not _is_judged(each) and self._updated(each)]
+        found = [each for each in list(self._optimizers) if self._updated(each)]
         gates = list(table().gates.living.values())
         judged = [gate for gate in gates if not gate.is_free]
         if found:
@@ -79,9 +79,12 @@ class Unwatched:
                 gate.listener()
 
     def _updated(self, optimizer: nn.Cell) -> bool:
-        """Returns whether `optimizer` made updates since the first check; a checkpoint may be loaded before that."""
+        """Returns whether `optimizer` made updates since that check; a checkpoint may be loaded before it."""
+        if is_judged(optimizer):
+            self.updates.pop(optimizer, None)
+            return False
         made = updates_of(optimizer)
-        return made > self._updates.setdefault(optimizer, made)
+        return made > self.updates.setdefault(optimizer, made)
 
     def _weights_changed(self) -> bool:
         """Returns whether a sampled weight changed; a new sample is taken after 1, 2, 4 ... checks."""
@@ -112,6 +115,14 @@ def _may_be_trained(weight: Parameter) -> bool:
     return weight.requires_grad and weight.dtype in FLOATS and not weight.has_init and not hasattr(weight, "to_local")
 
 
-def _is_judged(optimizer: nn.Cell) -> bool:
-    own: Iterable[Parameter] = getattr(optimizer, "parameters", ())
-    return is_guarded(optimizer) or any(gate.trains(own) for gate in table().gates.living.values())
+def is_judged(optimizer: nn.Cell, net: nn.Cell | None = None) -> bool:
+    """Returns whether a monitor whose training runs was attached to `optimizer`, or to `net` without an optimizer."""
+    attached = [each for gate in table().gates.others() for whole in gate.optimizers for each in members_of(whole)]
+    # An optimizer may call another one, as LARS does: what is attached to one judges both.
+    judged = {part for each in attached for part in _parts(each)}
+    gates = [site.watched_by for site in sites_of(net)] if net is not None else []
+    return not judged.isdisjoint(_parts(optimizer)) or any(gate and not gate.optimizers for gate in gates)
+
+
+def _parts(optimizer: nn.Cell) -> set[nn.Cell]:
+    return {optimizer, *(each for _, each in optimizer.cells_and_names() if isinstance(each, OPTIMIZERS))}

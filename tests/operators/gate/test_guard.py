@@ -217,7 +217,8 @@ def test_what_nobody_judges_refuses_nothing(mode):
     del gone, net
     bench = Bench()
     monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip"), sinks=[], include="^$")
-    other.tap.site.watched = True  # by another monitor
+    (elsewhere := slots.table().new_gate()).serve(bench)
+    elsewhere.take(other.tap.site)
     monitor.attach(bench.net, bench.optimizer)
     for _ in range(2):
         assert not bench.refuses(1.0)

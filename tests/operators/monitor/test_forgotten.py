@@ -10,7 +10,7 @@ from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, v
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config
-from asd.operators import StepMonitor, guard
+from asd.operators import StepMonitor, enable, guard
 from asd.operators.gate import slots
 from asd.operators.gate.tap import make_observer
 from asd.operators.start import autostart
@@ -25,8 +25,8 @@ AFTER_REFUSAL, NEVER = "an update was refused", "`step` was never called"
 class Training:
     """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
 
-    def __init__(self, config=None, *, bad=None, left_out=None, every=0, steps=STEPS):
-        net = fill(Decoder())
+    def __init__(self, config=None, *, net=None, bad=None, left_out=None, every=0, steps=STEPS):
+        net = self.net = net or fill(Decoder())
         optimizer = nn.Adam(net.trainable_params(), 1e-3)
         cell = nn.TrainOneStepCell(net, optimizer).set_train()
         self.events, self.monitor, self.losses = [], None, {}
@@ -101,7 +101,7 @@ def test_what_was_set_aside_is_read_together_with_what_came_later(mode):
     monitor.attach(cell, optimizer)
     for factor in (1, 1e8, 1):
         cell(ids(1), targets(1) * factor).asnumpy()
-    sites = [site for site in slots.table().sites() if site.watched]
+    sites = [site for site in slots.table().sites() if site.watched_by]
     readings = {reading.checkpoint: reading for reading in slots.table().read(sites)}
     assert readings["norm_out"].value > 1e3
     assert slots.table().read(sites) == []
@@ -114,7 +114,8 @@ def test_one_who_calls_step_now_and_then_is_told_nothing():
 @pytest.fixture
 def unwatched(monkeypatch, tmp_path):
     """Detection by the start-up file; returns the monitor of what nobody watches, once there is one."""
-    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():
+    settings = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "NPU_ASD_UPPER_THRESH": "1000,100"}
+    for name, value in {**settings, "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(autostart, "_unwatched", Unwatched())
     autostart.start()
@@ -127,6 +128,26 @@ def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(unwatched, ca
     gc.collect()
     assert unwatched() is None
     assert "problem" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("config", [None, RULE], ids=["cell", "monitor"])
+def test_a_second_training_of_a_network_is_judged_too(config, mode, unwatched):
+    first = Training(config)
+    if config is not None:
+        first.monitor.close()  # as `Model.train` does
+    Training(net=first.net, bad=BAD)
+    assert slots.table().refused() == 1
+
+
+def test_a_second_loop_over_a_network_is_judged_too(unwatched):
+    enable()
+    net = fill(Decoder())
+    weights = net.trainable_params()
+    optimizers, gradients_of = [nn.Adam(weights, 1e-3), nn.SGD(weights, 1e-6)], ms.grad(net, None, weights)
+    for number, optimizer in enumerate(optimizers):
+        for step in range(BAD + 1):
+            optimizer(gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1)))
+        assert slots.table().refused() == number + 1
 
 
 @pytest.mark.parametrize("attached", [1, 2])

@@ -50,7 +50,7 @@ from asd.operators.private import patches
 asd.operators.enable()
 train(asd.operators.StepMonitor(sinks=[]))
 train()
-during, replaced = attributes(), patches.places()
+during, replaced = attributes(), [place[:2] for place in patches._table.values()]
 asd.operators.disable()
 gc.collect()
 asd.operators.disable()
@@ -61,7 +61,7 @@ print(json.dumps({
     "left": sorted(".".join(place) for place in before if after.get(place) is not before[place]),
     "new": sorted(".".join(place) for place in set(after) - set(before) if getattr(
         after[place], "__module__", None) and str(after[place].__module__).startswith("asd")),
-    "table": len(patches.places()),
+    "table": len(patches._table),
 }))
 '''
 
