@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mindspore import nn
+from mindspore import Tensor, nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.site import Site, is_ours
@@ -202,9 +202,11 @@ def _attach(name: str, cell: nn.Cell) -> Site:
         # At the output the gradient is complete before the layer's own backward pass: no order of additions changes.
         def construct(self, *args, **kwargs):
             output = super().construct(*args, **kwargs)
-            if isinstance(output, tuple):
+            if isinstance(output, Tensor):
+                return self.asd_tap(output)
+            if isinstance(output, tuple) and not hasattr(output, "_fields") and isinstance(output[0], Tensor):
                 return (self.asd_tap(output[0]), *output[1:])
-            return self.asd_tap(output)
+            return output
 
     cell.asd_tap = _Uncast(make_tap(site))
     put_on(cell, Tapped)

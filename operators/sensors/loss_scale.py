@@ -84,7 +84,7 @@ class LossScale:
                 manager = getattr(cell, "loss_scaling_manager", None)
                 return cls(scale_sense, dynamic=_is_dynamic(manager))
             if isinstance(cell, nn.TrainOneStepCell) and isinstance(cell.sens, (int, float)):
-                return cls(cell.sens)
+                return cls(abs(cell.sens))  # below 0 the training ascends
         return cls()
 
 

@@ -39,7 +39,7 @@ class Place:
         self.calls = 0  # how many of its next calls are checked
         self.is_called = False  # whether Python ever called it
         self.sites = list[Site]()  # where the scores go
-        self._cell, self._problem = cell, problem
+        self._problem = problem
         self._score, self._differs = ProductScore(), Differs()
         self._products = {}
         for each, form in products.items():
@@ -54,10 +54,10 @@ class Place:
         self.sites.append(site)
         return site
 
-    def remove(self) -> None:
-        """Gives the layer its class back."""
+    def remove(self, cell: nn.Cell) -> None:
+        """Gives the layer its class back; the check itself must not keep the layer."""
         self.calls = 0
-        take_off(self._cell, self._layer)
+        take_off(cell, self._layer)
 
     def call(self, cell: nn.Cell, call: Callable[[], Any]) -> Any:
         """Calls the layer, and checks its result."""

@@ -54,10 +54,10 @@ class CheckedProduct:
     def __init__(self, multiply: Function, form: Form, sites: Sequence[Site], score: Function, note: Function) -> None:
         self._multiply, self._form, self._sites, self._score, self._note = multiply, form, sites, score, note
 
-    def __call__(self, *operands: Any) -> Any:
+    def __call__(self, *operands: Any, **named: Any) -> Any:
         """Returns the product, and notes its checks."""
-        if not self._form.fits(operands):
-            return self._multiply(*operands)
+        if named or not self._form.fits(operands):
+            return self._multiply(*operands, **named)
         seen: list[Any] = []
         # Each use has its own identity, so that the gradients of an operand are added up in their usual order.
         a = self._hooked(operands[0], self._sites[1], self._of_left, seen)

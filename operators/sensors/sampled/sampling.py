@@ -37,7 +37,7 @@ _places: weakref.WeakKeyDictionary[nn.Cell, Place] = weakref.WeakKeyDictionary()
 def put_back_layers() -> None:
     """Ends the sampling of all trainings of this process; layers get their previous class."""
     for cell in list(_places):
-        _places.pop(cell).remove()
+        _places.pop(cell).remove(cell)
 
 
 class Sampling(Part):
@@ -92,13 +92,20 @@ class Sampling(Part):
         excluded = compile_patterns("exclude", self._exclude)
         for path, cell in net.cells_and_names():
             name = cell_name(path) or type(cell).__name__
-            if is_ours(path) or cell in _places or any(pattern.search(name) for pattern in excluded):
+            if is_ours(path) or self._is_left(cell) or any(pattern.search(name) for pattern in excluded):
                 continue
             products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
             again = repeats(cell)
             if (products or again) and not hasattr(cell.construct, "__wrapped_by_jit__"):
+                if cell in _places:
+                    _places.pop(cell).remove(cell)
                 place = _places[cell] = Place(name, cell, products, repeats=again, problem=self._problems.once)
                 self._places.append(place)
+
+    def _is_left(self, cell: nn.Cell) -> bool:
+        """Returns whether the monitor of another training samples `cell`, which this one does not train."""
+        is_watched = cell in _places and _places[cell].sites[0].watched_by is not None
+        return is_watched and not self.gate.trains(cell.get_parameters())
 
     def report_first_step(self) -> None:
         """Ends the sampling and reports it, where Python called no layer in the first step: all are compiled."""
@@ -124,10 +131,8 @@ class Sampling(Part):
 
     def remove(self) -> None:
         """Gives the layers their previous class."""
-        for place in self._places:
-            place.remove()
         for cell in [cell for cell, place in _places.items() if place in self._places]:
-            del _places[cell]
+            _places.pop(cell).remove(cell)
         self._places, self._groups, self._due = [], [], ()
 
     def _make_due(self, places: Collection[Place]) -> None:
@@ -148,6 +153,6 @@ def repeats(cell: nn.Cell) -> bool:
         bool(_PURE.match(kind.__module__) and not _IMPURE.search(kind.__name__))
         and all(is_ours(name) for name in cell.name_cells())
         and all(weight.requires_grad for weight in cell.get_parameters())
-        and not getattr(cell, "inplace", False)
+        and not any(getattr(cell, name, None) for name in ("inplace", "max_norm"))  # a write in its own input or weight
         and can_do_without_gradients()
     )

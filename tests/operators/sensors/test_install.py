@@ -178,24 +178,28 @@ def test_check_operators_that_are_off_leave_the_cell_to_the_tap():
     assert install(Holder(norm=norm)).found == ["norm"]
 
 
-def test_a_cell_with_several_outputs_is_checked_at_the_first(mode):
+def test_a_cell_with_several_outputs_is_checked_at_the_first_unless_they_are_a_list(mode):
     class PairNorm(nn.Cell):
         def construct(self, x):
             return x * 2, x * 3
 
+    class PackedNorm(nn.Cell):
+        def construct(self, x):
+            return [x * 7]
+
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.norm = PairNorm()
+            self.norm, self.packed_norm = PairNorm(), PackedNorm()
 
         def construct(self, x):
             first, second = self.norm(x)
-            return first * 5 + second
+            return first * 5 + second + self.packed_norm(x)[0]
 
     net = Net()
     install(net)
     x = np.ones(4, np.float32)
-    np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 13 * x)
+    np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 20 * x)
     assert readings()["norm"].value == 10.0
 
 

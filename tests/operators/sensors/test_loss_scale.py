@@ -80,12 +80,13 @@ def of_mindformers(net, optimizer):
     [
         (nn.TrainOneStepCell, 1.0, False),
         (partial(nn.TrainOneStepCell, sens=1024.0), 1024.0, False),
+        (partial(nn.TrainOneStepCell, sens=-1.0), 1.0, False),
         (partial(SCALED, scale_sense=nn.DynamicLossScaleUpdateCell(2.0**12, 2, 100)), 2.0**12, True),
         (partial(SCALED, scale_sense=nn.FixedLossScaleUpdateCell(2.0**12)), 2.0**12, False),
         (partial(SCALED, scale_sense=Tensor(2.0**12, ms.float32)), 2.0**12, False),
         (of_mindformers, 2.0**10, True),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_the_scale_of_a_training_cell_is_found_inside_others_too(make, scale, dynamic):
     net = Decoder()

@@ -66,10 +66,12 @@ class Convolutions(nn.Cell):
         super().__init__()
         self.conv, self.bn, self.pool = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2, 2)
         self.flatten, self.drop, self.head = nn.Flatten(), nn.Dropout(p=0.0), nn.Dense(4 * 2 * 8, WIDTH)
+        self.matmul = mint.matmul
 
     def construct(self, x):
         image = self.pool(ops.relu(self.bn(self.conv(x.reshape((-1, 1, 4, WIDTH))))))
-        return self.head(self.drop(self.flatten(image)))
+        h = self.head(self.drop(self.flatten(image)))
+        return self.matmul(h, other=ops.eye(WIDTH, dtype=h.dtype))
 
 
 NETS = {"branches": Branches, "perceptron": Perceptron, "convolutions": Convolutions}

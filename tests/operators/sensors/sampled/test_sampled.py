@@ -2,9 +2,11 @@
 
 import ast
 import copy
+import gc
 import inspect
 import re
 import sys
+import weakref
 from functools import cache
 
 import mindspore as ms
@@ -159,6 +161,15 @@ def cells(net):
     return [(name, cell) for name, cell in net.cells_and_names() if "asd_tap" not in name]
 
 
+def test_a_network_is_sampled_by_the_monitor_of_its_next_training_and_freed_with_it():
+    first = Run(Perceptron).steps(2)
+    assert Run(lambda net=first.net: net).steps(2).seen
+    held = weakref.ref(first.net)
+    del first
+    gc.collect()
+    assert held() is None
+
+
 def test_a_layer_is_copied_and_pickled_as_without():
     net = Run(Perceptron).step().net
     other = copy.deepcopy(net)
@@ -289,6 +300,7 @@ def test_layers_that_draw_or_write_are_not_called_twice():
     in_place = nn.ReLU()
     in_place.inplace = True
     assert not repeats(in_place)
+    assert not repeats(mint.nn.Embedding(3, 3, max_norm=1.0))
     assert not repeats(Linear(3, 3))
     assert repeats(nn.Dense(3, 3))
 
