@@ -75,7 +75,7 @@ def _with_callback(train: Any, self: Model, *args: Any, **kwargs: Any) -> Any:
 def _around_init(init: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> None:
     put_first(TrainerMonitor)  # a Trainer of mindformers 2 makes its optimizer before it collects its callbacks
     init(self, *args, **kwargs)
-    _unwatched.know(self)
+    _unwatched.optimizers.add(self)
 
 
 def _around_compiled(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +94,6 @@ def _around_gradient(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-    global _training
     trains = self.network if type(self).__name__ == "AutoParallel" else self
     if _training or not isinstance(trains, nn.TrainOneStepCell):
         return call(self, *args, **kwargs)
@@ -107,13 +106,9 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
             monitor.attach(self, optimizer)
             object.__setattr__(optimizer, _MONITOR, monitor)
         object.__setattr__(self, _MONITOR, monitor or False)
-    if not monitor:
-        _training += 1  # as `_inside`, which takes four calls
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            _training -= 1
     with _inside():
+        if not monitor:
+            return call(self, *args, **kwargs)
         run = monitor.watch_step(self) if is_known(self) else functools.partial(call, self)
         outputs = run(*args, **kwargs)
         monitor.step(outputs)

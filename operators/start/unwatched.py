@@ -10,6 +10,7 @@ from asd.config import Config
 from asd.judge.monitor import Monitor
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
+from asd.operators.private.mended import take_loaded
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.sensors.install import sites_of
 from asd.operators.sensors.optimizer_state import FLOATS
@@ -40,20 +41,17 @@ class Unwatched:
     Attributes:
         monitor: Writes the status with that report; None until there is one.
         takes_gradients: Whether a gradient function was made in this process.
+        optimizers: Those that were made.
         updates: How many each optimizer had made at the first check without a monitor.
     """
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
         self.takes_gradients = False
-        self._optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
         self._calls = self._looks = 0
         self.updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
         self._before: list[tuple[Parameter, bytes]] = []
-
-    def know(self, optimizer: nn.Cell) -> None:
-        """Notes an optimizer that was made."""
-        self._optimizers.add(optimizer)
 
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
@@ -65,16 +63,14 @@ class Unwatched:
     @shielded
     def _look(self) -> None:
         if self._calls == _EVERY:  # some may have been made before the import
-            self._optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
-        found = [each for each in list(self._optimizers) if self._updated(each)]
-        gates = list(table().gates.living.values())
-        judged = [gate for gate in gates if not gate.is_free]
+            self.optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
+        found, judged = [each for each in list(self.optimizers) if self._updated(each)], table().gates.others()
         if found:
             others = any(gate.optimizers for gate in judged)
             self._say((_NOT_ATTACHED if others else _NOTHING).format(name=type(found[0]).__name__))
         elif self.takes_gradients and not judged and self._weights_changed():
             self._say(_FUNCTIONAL)
-        for gate in gates:
+        for gate in list(table().gates.living.values()):
             if gate.listener is not None and table().updates(gate) >= _EVERY:
                 gate.listener()
 
@@ -88,6 +84,8 @@ class Unwatched:
 
     def _weights_changed(self) -> bool:
         """Returns whether a sampled weight changed; a new sample is taken after 1, 2, 4 ... checks."""
+        if take_loaded(weight for weight, _ in self._before):
+            self._before, self._looks = [], 0  # the user changed them
         changed = any(weight.asnumpy().tobytes() != before for weight, before in self._before)
         self._looks += 1
         if not self._looks & (self._looks - 1):
@@ -117,12 +115,12 @@ def _may_be_trained(weight: Parameter) -> bool:
 
 def is_judged(optimizer: nn.Cell, net: nn.Cell | None = None) -> bool:
     """Returns whether a monitor whose training runs was attached to `optimizer`, or to `net` without an optimizer."""
-    attached = [each for gate in table().gates.others() for whole in gate.optimizers for each in members_of(whole)]
-    # An optimizer may call another one, as LARS does: what is attached to one judges both.
-    judged = {part for each in attached for part in _parts(each)}
     gates = [site.watched_by for site in sites_of(net)] if net is not None else []
-    return not judged.isdisjoint(_parts(optimizer)) or any(gate and not gate.optimizers for gate in gates)
+    attached = [each for gate in table().gates.others() for whole in gate.optimizers for each in members_of(whole)]
+    is_attached = any(not _parts(each).isdisjoint(_parts(optimizer)) for each in attached)
+    return is_attached or any(gate is not None and not gate.optimizers for gate in gates)
 
 
 def _parts(optimizer: nn.Cell) -> set[nn.Cell]:
+    """Returns `optimizer` and those that it calls, as LARS does."""
     return {optimizer, *(each for _, each in optimizer.cells_and_names() if isinstance(each, OPTIMIZERS))}

@@ -6,15 +6,13 @@ import weakref
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, values
+from checked_nets import GRAPH, HIDDEN, Decoder, assert_same_bits, fill, ids, targets, values
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config
 from asd.operators import StepMonitor, enable, guard
 from asd.operators.gate import slots
 from asd.operators.gate.tap import make_observer
-from asd.operators.start import autostart
-from asd.operators.start.unwatched import Unwatched
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 12, 4
@@ -25,7 +23,7 @@ AFTER_REFUSAL, NEVER = "an update was refused", "`step` was never called"
 class Training:
     """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
 
-    def __init__(self, config=None, *, net=None, bad=None, left_out=None, every=0, steps=STEPS):
+    def __init__(self, config=None, *, net=None, by="__call__", bad=None, left_out=None, every=0, steps=STEPS):
         net = self.net = net or fill(Decoder())
         optimizer = nn.Adam(net.trainable_params(), 1e-3)
         cell = nn.TrainOneStepCell(net, optimizer).set_train()
@@ -35,7 +33,7 @@ class Training:
             self.monitor.attach(cell, optimizer)
         for step in range(steps):
             if step != left_out:
-                loss = cell(ids(step), targets(step) * (1e8 if step == bad else 1))
+                loss = getattr(cell, by)(ids(step), targets(step) * (1e8 if step == bad else 1))
                 self.losses[step] = loss.asnumpy().tobytes()
             if every and step % every == 0:
                 self.monitor.step()
@@ -111,47 +109,33 @@ def test_one_who_calls_step_now_and_then_is_told_nothing():
     assert Training(RULE, every=5).events == []
 
 
-@pytest.fixture
-def unwatched(monkeypatch, tmp_path):
-    """Detection by the start-up file; returns the monitor of what nobody watches, once there is one."""
-    settings = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "NPU_ASD_UPPER_THRESH": "1000,100"}
-    for name, value in {**settings, "ASD_RUN_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(autostart, "_unwatched", Unwatched())
-    autostart.start()
-    yield lambda: autostart._unwatched.monitor
-    autostart.stop()
-
-
-def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(unwatched, capfd):
+def test_a_training_cell_that_is_stepped_by_itself_and_loaded_weights_are_told_nothing(autostarted, capfd):
     Training()
     gc.collect()
-    assert unwatched() is None
+    net = fill(Decoder())
+    for step in range(20):
+        ms.load_param_into_net(net, {"norm_out.gamma": Parameter(np.full(HIDDEN, step, np.float32))})
+        ms.grad(net, None, net.trainable_params())(ids(), targets())
+    assert autostarted.monitor is None
     assert "problem" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("config", [None, RULE], ids=["cell", "monitor"])
-def test_a_second_training_of_a_network_is_judged_too(config, mode, unwatched):
-    first = Training(config)
+CELL, LOOP = "__call__", "construct"
+ROWS = [(None, CELL, "pynative"), (None, CELL, "graph"), (RULE, CELL, "pynative"), (None, LOOP, "pynative")]
+
+
+@pytest.mark.parametrize(("config", "by", "mode"), ROWS, indirect=["mode"])
+def test_a_second_training_of_a_network_is_judged_too(config, by, mode, autostarted):
+    enable()
+    first = Training(config, by=by)
     if config is not None:
         first.monitor.close()  # as `Model.train` does
-    Training(net=first.net, bad=BAD)
+    Training(net=first.net, bad=BAD, by=by)
     assert slots.table().refused() == 1
 
 
-def test_a_second_loop_over_a_network_is_judged_too(unwatched):
-    enable()
-    net = fill(Decoder())
-    weights = net.trainable_params()
-    optimizers, gradients_of = [nn.Adam(weights, 1e-3), nn.SGD(weights, 1e-6)], ms.grad(net, None, weights)
-    for number, optimizer in enumerate(optimizers):
-        for step in range(BAD + 1):
-            optimizer(gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1)))
-        assert slots.table().refused() == number + 1
-
-
 @pytest.mark.parametrize("attached", [1, 2])
-def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, unwatched):
+def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, autostarted):
     net, refused = fill(Decoder()), []
     weights = net.trainable_params()
     optimizers = [nn.SGD(part, 1e-6) for part in (weights[:3], weights[3:])]
@@ -167,12 +151,12 @@ def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(m
         after = values(weights)
         refused.append(all(np.array_equal(before[name], after[name]) for name in before))
     assert refused == [step == BAD and attached == 2 for step in range(10)]
-    assert (unwatched() is None) == (attached == 2)
-    assert unwatched() is None or unwatched().status.unjudged
+    assert (autostarted.monitor is None) == (attached == 2)
+    assert autostarted.monitor is None or autostarted.monitor.status.unjudged
 
 
 @pytest.mark.parametrize("kind", ["function", "method", "gradients", "attached"])
-def test_a_compiled_step_without_a_call_of_step_is_told_as_an_error_within_ten_steps(mode, kind, unwatched, caplog):
+def test_a_compiled_step_without_a_call_of_step_is_told_as_an_error_within_ten_steps(mode, kind, autostarted, caplog):
     net, monitor = fill(Decoder()), None
     weights = ms.ParameterTuple(net.trainable_params())
     optimizer, gradients_of = nn.SGD(weights, 1e-6), ms.value_and_grad(net, None, weights)
@@ -194,7 +178,7 @@ def test_a_compiled_step_without_a_call_of_step_is_told_as_an_error_within_ten_s
     step = steps.get(kind, ms.jit(by_optimizer))
     for number in range(10):
         step(ids(number), targets(number))
-    assert (unwatched() if monitor is None else monitor.monitor).status.unjudged
+    assert (autostarted.monitor if monitor is None else monitor.monitor).status.unjudged
     assert "ERROR" in {record.levelname for record in caplog.records}
 
 

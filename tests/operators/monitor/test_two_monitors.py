@@ -180,18 +180,13 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place():
     assert second._training.judging.gate.label == ""
 
 
-def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path):
-    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
+def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path, autostarted):
     monkeypatch.setattr(status_file, "_INTERVAL_SECONDS", 0.0)
-    autostart.start()
-    try:
-        gan = Gan()
-    finally:
-        autostart.stop()
+    gan = Gan()
     status = Status.from_json((tmp_path / "status-rank0.json").read_text())
     assert set(status.checkpoints) == {"generator.n", "discriminator.n"}
     assert status.checks >= 2
+    autostart.stop()
     assert gan.losses == bare(mode)[0]
 
 

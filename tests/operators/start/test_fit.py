@@ -8,7 +8,6 @@ from mindspore import nn, ops
 from mindspore.train import MAE, Callback, CheckpointConfig, Model, ModelCheckpoint
 
 from asd import AnomalyDetected
-from asd.operators.start import autostart
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -27,25 +26,18 @@ def fit(epochs, *callbacks):
     rows = [(np.eye(4, dtype=np.float32), np.zeros((4, 4), np.float32))] * 4
     data = [ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False) for _ in range(2)]
     net = fill(nn.SequentialCell(nn.LayerNorm((4,)), nn.Dense(4, 4)))
-    autostart.start()
-    try:
-        model = Model(net, nn.MSELoss(), nn.Adam(net.trainable_params(), 1e-3), metrics={"mae": MAE()})
-        model.fit(epochs, *data, callbacks=[*callbacks], dataset_sink_mode=False)
-    finally:
-        autostart.stop()
+    model = Model(net, nn.MSELoss(), nn.Adam(net.trainable_params(), 1e-3), metrics={"mae": MAE()})
+    model.fit(epochs, *data, callbacks=[*callbacks], dataset_sink_mode=False)
 
 
-def test_after_an_evaluation_a_fit_is_judged_as_before(monkeypatch, mode, tmp_path):
-    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
+def test_after_an_evaluation_a_fit_is_judged_as_before(monkeypatch, mode, autostarted):
+    monkeypatch.setenv("ASD_ON_ANOMALY", "stop")
     with pytest.raises(AnomalyDetected) as ended:
         fit(3, Spoils())
     assert ended.value.event.refused
 
 
-def test_checkpoints_of_a_fit_have_the_state_of_their_step(monkeypatch, mode, tmp_path):
-    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": str(tmp_path / "run")}.items():
-        monkeypatch.setenv(name, value)
+def test_checkpoints_of_a_fit_have_the_state_of_their_step(mode, tmp_path, autostarted):
     fit(1, ModelCheckpoint("run", str(tmp_path), CheckpointConfig(save_checkpoint_steps=2)))
     for step in (2, 4):
         assert (tmp_path / f"run-1_{step}.ckpt.asd-rank0.json").is_file()
