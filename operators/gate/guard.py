@@ -9,7 +9,6 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.diagnosis.flow import PART
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.gate_cell import GateCell, number_of_ranks
-from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import wait_for_pynative
 from asd.operators.private.class_swap import put_on
@@ -119,8 +118,3 @@ def is_guarded(optimizer: nn.Cell) -> bool:
 def are_averaged() -> bool:
     """Returns whether optimizers are called with gradients that are averaged over a replica group."""
     return number_of_ranks() > 1 and shares_gradients()
-
-
-def gradient_sites(optimizer: nn.Cell) -> list[Site]:
-    """Returns the checkpoints of the gradients that a guarded optimizer is called with."""
-    return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []

@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 
-from asd.operators.gate.guard import gradient_sites, guard
+from asd.operators.gate.guard import guard
 from asd.operators.gate.slots import renew, table
 from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import DTYPES, expect_alike, norm_of, number_of_bits, read, rounded, tensor
@@ -69,7 +69,7 @@ def _story(dtype: str) -> None:
     try_bare(f"an update of {dtype} weights", theirs.update, _usual(dtype, 1), dtype)
     ours, slots = _Training(dtype), table()
     guard(ours.optimizer, gradients=True, lower=True)
-    sites = gradient_sites(ours.optimizer)
+    sites = ours.optimizer.asd_gate.sites
     _apply_both(ours, _Training(dtype), dtype, 1, "before it is armed")
     _measured(slots.read(sites), _usual(dtype, 1), dtype)
     slots.set_limits([(site, _LIMIT) for site in sites], 1.0, [(site, _LEAST) for site in sites])

@@ -12,7 +12,7 @@ from asd.errors import UnsupportedError
 from asd.judge.detectors import statistic_of
 from asd.judge.protections import Off
 from asd.operators.gate.gate_cell import GateCell
-from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
+from asd.operators.gate.guard import are_averaged, guard, is_guarded
 from asd.operators.gate.site import Site
 from asd.operators.gate.step_record import Part
 from asd.operators.private.layout import operators_are_divided, remember_division, why_layers_are_unchecked
@@ -138,7 +138,7 @@ class Checks(Part):
             guard(optimizer, gradients=gradients, lower=self._config.confirm > 0, parts=parts)
         except UnsupportedError as error:
             self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
-        return gradient_sites(optimizer)
+        return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []
 
     def look_in_backward_pass(self, net: nn.Cell, optimizer: nn.Cell | None) -> None:
         """Looks at gradients of parameters where they arise, for a loop that clips them before the optimizer."""

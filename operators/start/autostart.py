@@ -38,7 +38,7 @@ def start() -> None:
         patches.wrap(kind, "__init__", _around_init, _GROUP)
         patches.wrap(kind, "__call__", _around_optimizer, _GROUP)
     for kind in executors():
-        patches.wrap(kind, "__call__", _around_compiled, _GROUP)
+        patches.wrap(kind, "__call__", _look_after, _GROUP)
     for kind in gradient_functions():
         patches.wrap(kind, "__init__", _around_gradient, _GROUP)
 
@@ -78,7 +78,7 @@ def _around_init(init: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> None:
     _unwatched.optimizers.add(self)
 
 
-def _around_compiled(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def _look_after(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     outputs = call(self, *args, **kwargs)
     if not _training:
         _unwatched.look()
@@ -87,10 +87,8 @@ def _around_compiled(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _around_gradient(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     """Looks for unwatched updates; a gradient function is made in each PyNative step, and for each compilation."""
-    init(self, *args, **kwargs)
     _unwatched.takes_gradients = True
-    if not _training:
-        _unwatched.look()
+    _look_after(init, self, *args, **kwargs)
 
 
 def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
@@ -126,9 +124,7 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
             put_on(self, _judged(type(self), monitor))
             return self(*args, **kwargs)
         object.__setattr__(self, _MONITOR, False)
-    outputs = call(self, *args, **kwargs)
-    _unwatched.look()
-    return outputs
+    return _look_after(call, self, *args, **kwargs)
 
 
 def _end_loops(optimizer: nn.Cell) -> None:

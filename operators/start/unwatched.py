@@ -56,15 +56,26 @@ class Unwatched:
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
         self._calls += 1
-        if self._calls % _EVERY == 0 and self.monitor is None:
+        if self._calls % _EVERY == 0 and self.monitor is None and (unjudged := self._unjudged()) is not None:
             wait_for_pynative()
-            self._look()
+            self._look(unjudged)
 
     @shielded
-    def _look(self) -> None:
+    def _unjudged(self) -> list[nn.Cell] | None:
+        """Returns the optimizers without a monitor; None if there is no need to look, for that waits for the device."""
         if self._calls == _EVERY:  # some may have been made before the import
             self.optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
-        found, judged = [each for each in list(self.optimizers) if self._updated(each)], table().gates.others()
+        found, gates = [each for each in list(self.optimizers) if not is_judged(each)], table().gates
+        for each in set(self.updates).difference(found):
+            del self.updates[each]
+        asks = any(gate.listener is not None and not gate.updates for gate in list(gates.living.values()))
+        return found if found or asks or not gates.others() else None
+
+    @shielded
+    def _look(self, unjudged: list[nn.Cell]) -> None:
+        # A checkpoint may be loaded before the first look.
+        found = [each for each in unjudged if (made := updates_of(each)) > self.updates.setdefault(each, made)]
+        judged = table().gates.others()
         if found:
             others = any(gate.optimizers for gate in judged)
             self._say((_NOT_ATTACHED if others else _NOTHING).format(name=type(found[0]).__name__))
@@ -73,14 +84,6 @@ class Unwatched:
         for gate in list(table().gates.living.values()):
             if gate.listener is not None and table().updates(gate) >= _EVERY:
                 gate.listener()
-
-    def _updated(self, optimizer: nn.Cell) -> bool:
-        """Returns whether `optimizer` made updates since that check; a checkpoint may be loaded before it."""
-        if is_judged(optimizer):
-            self.updates.pop(optimizer, None)
-            return False
-        made = updates_of(optimizer)
-        return made > self.updates.setdefault(optimizer, made)
 
     def _weights_changed(self) -> bool:
         """Returns whether a sampled weight changed; a new sample is taken after 1, 2, 4 ... checks."""

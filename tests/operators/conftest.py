@@ -78,8 +78,7 @@ def autostarted(monkeypatch, clean, tmp_path):
     """Detection by the start-up file, which skips refused updates; returns its watch on unjudged optimizers."""
     from asd.operators.start import autostart
 
-    settings = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "NPU_ASD_UPPER_THRESH": "1000,100"}
-    for name, value in {**settings, "ASD_RUN_DIR": str(tmp_path)}.items():
+    for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(autostart, "_unwatched", autostart.Unwatched())
     autostart.start()

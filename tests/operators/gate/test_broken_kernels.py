@@ -20,7 +20,6 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.communication import get_rank, init
 from asd.operators import guard
 from asd.operators.gate import slots
-from asd.operators.gate.guard import gradient_sites
 ms.set_context(mode=int(sys.argv[1]))
 ranks, rank = int(sys.argv[4]), 0
 if ranks > 1:
@@ -29,7 +28,7 @@ if ranks > 1:
     rank = get_rank()
 weight = Parameter(np.zeros(4, np.float32), name="weight")
 optimizer = guard(nn.SGD([weight], 1.0), gradients=True, lower=True)
-table, sites = slots.table(), gradient_sites(optimizer)
+table, sites = slots.table(), optimizer.asd_gate.sites
 gate = table.gates.default
 def update(step, gradient):
     device.begin(step)

@@ -12,7 +12,6 @@ from mindspore import Parameter, Tensor, nn, ops
 from asd import Config, ConfigError, Level
 from asd.operators import StepMonitor, guard, install
 from asd.operators.gate import slots
-from asd.operators.gate.guard import gradient_sites
 from asd.operators.gate.guard_state import GuardState
 from asd.operators.gate.tap import make_tap, note
 from tests.support.tables import quick
@@ -118,7 +117,7 @@ def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode, ji
     for seed in (1, 2):
         step(ids(seed), targets(seed)).asnumpy()
         assert slots.table().updates(gate) == 1
-        found = slots.table().read(gradient_sites(optimizer), gate)
+        found = slots.table().read(optimizer.asd_gate.sites, gate)
         assert len(found) == len(net.trainable_params())
 
 

@@ -33,7 +33,6 @@ from asd.operators.gate import slots, table
 from asd.operators.monitor.training_watch import TrainingWatch
 from asd.operators.rerun import audit
 from asd.operators.rerun.repeatable_step import RepeatableStep
-from asd.operators.start import autostart
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 9, 7
@@ -274,7 +273,7 @@ def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before():
     assert ([event.step for event in events if event.kind == "problem"], status.refused) == ([BAD], 1)
 
 
-def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
+def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch, autostarted):
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
@@ -289,11 +288,7 @@ def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(m
             found.append(cell(ids(i), targets(i)).asnumpy().tobytes())
         return found, len(injector.changes)
 
-    autostart.start()
-    try:
-        struck, healthy = (losses(f"output:norm_out:set=nan:step={step}") for step in (BAD, 99))
-    finally:
-        autostart.stop()
+    struck, healthy = (losses(f"output:norm_out:set=nan:step={step}") for step in (BAD, 99))
     assert (struck[1], healthy[1]) == (1, 0)
     assert struck[0] == healthy[0]
 
