@@ -79,14 +79,9 @@ print("done")
 """
 
 
-def run(folder, *more):
-    environ = {"PYTHONPATH": str(Path(asd.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder, *more], env=environ, capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr) == ("done\n", "")
-
-
 def test_a_made_up_field_survives_everywhere_and_what_was_written_without_it_is_read(tmp_path):
-    run(tmp_path, "old")
-    run(tmp_path)
+    environ = {"PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    for more in (["old"], []):
+        command = [sys.executable, "-c", PROGRAM, tmp_path, *more]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("done\n", "")

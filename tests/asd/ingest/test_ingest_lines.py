@@ -54,10 +54,6 @@ OUT = (
 DEVICE_LOG = "/x/debug/device-3/device-305322_20250225184310213.log"
 
 
-def lines(*texts, path="/logs/some.log", file="f"):
-    return [Line(Path(path), 100 * number, text, f"{file}:{100 * number}") for number, text in enumerate(texts)]
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _zone():
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +69,8 @@ def reader():
 
 def events(*texts, path="/logs/some.log"):
     alarms = reader()
-    return [event for line in lines(*texts, path=path) for event in alarms.read(line)]
+    lines = [Line(Path(path), 100 * number, text, f"f:{100 * number}") for number, text in enumerate(texts)]
+    return [event for line in lines for event in alarms.read(line)]
 
 
 def event(text, path="/logs/some.log"):
@@ -110,10 +107,8 @@ L2 = [
 
 @pytest.mark.parametrize("text", L2)
 def test_the_second_level_is_a_warning_unless_its_value_is_not_finite(text):
-    assert [event(text.replace("[nan]", value, 1)).level for value in ("[7e5]", "[inf]")] == [
-        Level.WARNING,
-        Level.ERROR,
-    ]
+    finite, infinite = (event(text.replace("[nan]", value, 1)) for value in ("[7e5]", "[inf]"))
+    assert (finite.level, infinite.level) == (Level.WARNING, Level.ERROR)
 
 
 VARIANTS = {

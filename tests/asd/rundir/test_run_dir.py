@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,11 +27,10 @@ def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
     assert status_files(tmp_path) == []
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.touch()], ids=["missing", "a file"])
-def test_a_folder_that_is_none_holds_nothing(tmp_path, make):
-    make(tmp_path / "run")
-    assert event_files(tmp_path / "run") == []
-    assert status_files(tmp_path / "run") == []
+def test_a_folder_that_is_none_holds_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "missing", tmp_path / "file"):
+        assert event_files(folder) == status_files(folder) == []
 
 
 RUNS = st.one_of(
