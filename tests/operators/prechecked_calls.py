@@ -8,12 +8,7 @@ from mindspore import Tensor, ops
 
 
 class Recorder:
-    """Runs calls and keeps their description.
-
-    Args:
-        folder: Of dump.json and `dump_tensor_data`.
-        task: `tensor` or `statistics`.
-    """
+    """Runs calls and keeps their description for the dump in `folder`; the task is `tensor` or `statistics`."""
 
     def __init__(self, folder, task="tensor"):
         self.folder, self.task, self.data = folder, task, {}

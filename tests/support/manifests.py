@@ -6,15 +6,15 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 
 
-def _items(path):
+def _items(text):
     import yaml
 
-    return list(yaml.safe_load_all(path.read_text()))
+    return list(yaml.safe_load_all(text))
 
 
 def components():
     """The folders that the kustomization names, the base first."""
-    (top,) = _items(FOLDER / "kustomization.yaml")
+    (top,) = _items((FOLDER / "kustomization.yaml").read_text())
     return [*top["resources"], *(top["components"] or [])]
 
 
@@ -22,14 +22,13 @@ def rendered(*folders):
     """The objects of the base and of components, patched by these."""
     objects = []
     for folder in folders:
-        (own,) = _items(FOLDER / folder / "kustomization.yaml")
-        objects += [each for name in own.get("resources", []) for each in _items(FOLDER / folder / name)]
+        (own,) = _items((FOLDER / folder / "kustomization.yaml").read_text())
+        for name in own.get("resources", []):
+            objects += _items((FOLDER / folder / name).read_text())
         for patch in own.get("patches", []):
-            import yaml
-
             for each in objects:
                 if (each["kind"], each["metadata"]["name"]) == (patch["target"]["kind"], patch["target"]["name"]):
-                    _apply(each, yaml.safe_load(patch["patch"]))
+                    _apply(each, *_items(patch["patch"]))
     return objects
 
 

@@ -104,7 +104,17 @@ def test_a_device_whose_products_are_zero_does_not_compute_in_half_precision(mon
 
 
 @pytest.mark.parametrize(("kind", "least"), [("float32", 2**-23), ("float16", 2**-10)])
-def test_products_of_integers_show_the_last_bit_and_each_order_of_summation_is_right(kind, least, clean, random_sums):
+def test_products_of_integers_show_the_last_bit_and_each_order_of_summation_is_right(kind, least, clean):
+    random = np.random.default_rng(1)
+
+    def random_sums(a, b):
+        """Sums the terms in an order of its own each time, partial sums in the type of the operands."""
+        left, right = a.asnumpy(), b.asnumpy()
+        sums = np.zeros((len(left), right.shape[1]), left.dtype)
+        for k in random.permutation(left.shape[1]):
+            sums = sums + np.outer(left[:, k], right[k])
+        return Tensor(sums)
+
     device = DeviceUnderTest(SIZES, blocks())
     (test,) = (each for each in PIECES["products"] if each.name == f"MatMul, {kind}")
     assert [device.test([test._replace(compute=random_sums)], turn) for turn in range(9)] == [[]] * 9
@@ -113,21 +123,6 @@ def test_products_of_integers_show_the_last_bit_and_each_order_of_summation_is_r
         return changed(test.compute(*operands), (4, 5), lambda number: number * (1 + least))
 
     assert [each.wrong for each in device.test([test._replace(compute=compute)], 1)] == [1]
-
-
-@pytest.fixture
-def random_sums():
-    """A product whose terms are summed in an order of its own each time, partial sums in the type of the operands."""
-    random = np.random.default_rng(1)
-
-    def compute(a, b):
-        left, right = a.asnumpy(), b.asnumpy()
-        sums = np.zeros((len(left), right.shape[1]), left.dtype)
-        for k in random.permutation(left.shape[1]):
-            sums = sums + np.outer(left[:, k], right[k])
-        return Tensor(sums)
-
-    return compute
 
 
 @pytest.mark.parametrize("operator", ["_EQUAL", "_WITHIN", "_SUM", "_STACK"])

@@ -14,6 +14,7 @@ from asd import Config
 from asd.operators import StepMonitor
 from asd.operators.rerun import audit
 from asd.operators.rerun.repeatable_step import RepeatableStep
+from tests.support.tables import quick
 
 pytestmark = pytest.mark.usefixtures("clean")
 EPOCHS, ROWS = 3, 8
@@ -162,19 +163,16 @@ def count(monkeypatch, name):
     return calls
 
 
-def rest(*cases):
-    return [pytest.param(*each, marks=pytest.mark.slow) for each in cases]
-
-
 @pytest.mark.parametrize(
     ("mode", "moment", "on_anomaly"),
-    [
-        ("graph", "step_begin", "skip"),
-        ("graph", "step_end", "stop"),
-        ("pynative", BETWEEN, "skip"),
-        *rest(*((mode, moment, "skip") for mode in MODES for moment in MOMENTS)),
-        *rest(*((mode, BETWEEN, action) for mode in MODES for action in ("skip", "stop", "log"))),
-    ],
+    quick(
+        3,
+        [
+            *(("graph", "step_begin", "skip"), ("graph", "step_end", "stop"), ("pynative", BETWEEN, "skip")),
+            *((mode, moment, "skip") for mode in MODES for moment in MOMENTS),
+            *((mode, BETWEEN, action) for mode in MODES for action in ("skip", "stop", "log")),
+        ],
+    ),
     indirect=["mode"],
 )
 def test_what_a_program_writes_is_kept_and_nobody_is_accused(mode, moment, on_anomaly, monkeypatch):
@@ -194,7 +192,7 @@ def test_what_a_program_writes_is_kept_and_nobody_is_accused(mode, moment, on_an
 
 @pytest.mark.parametrize(
     ("mode", "moment"),
-    [("graph", "step_begin"), *rest(("graph", "step_end"), ("pynative", "step_end"), ("pynative", BETWEEN))],
+    quick(1, [("graph", "step_begin"), ("graph", "step_end"), ("pynative", "step_end"), ("pynative", BETWEEN)]),
     indirect=["mode"],
 )
 def test_a_replay_changes_nothing_that_a_program_wrote_and_does_not_take_it_for_a_fault(mode, moment, monkeypatch):
