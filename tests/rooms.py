@@ -68,6 +68,11 @@ def source_files(*folders: str) -> list[Path]:
     )
 
 
+def texts() -> list[tuple[Path, str]]:
+    """Each Python file of the source, and its text."""
+    return [(path, (ROOT / path).read_text(encoding="utf-8")) for path in source_files(*SOURCE) if path.suffix == ".py"]
+
+
 def _walk(place: Path) -> Iterator[Path]:
     for child in place.iterdir():
         if child.is_dir() and not child.is_symlink():

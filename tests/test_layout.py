@@ -17,20 +17,12 @@ HEAVY = {"mindspore", "mindformers", "numpy", "prometheus_client", "lightkube"}
 in_checkout = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="only the source tree has this")
 
 
-def run_python(code):
-    """What `code` prints, run in a new interpreter that finds the package these tests are for."""
-    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def heavy_modules_after(code):
-    printed = run_python(f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))")
-    return HEAVY & set(json.loads(printed.splitlines()[-1]))
-
-
-def pyproject():
-    return pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())
+    """What of it a new interpreter has loaded then, which finds the package these tests are for."""
+    command = [sys.executable, "-c", f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    return HEAVY & set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @in_checkout
@@ -42,14 +34,15 @@ def test_the_folder_inside_asd_is_a_link_and_never_a_second_copy(name):
 
 @in_checkout
 def test_the_packages_of_pyproject_are_the_folders_with_an_init_file():
-    folders = {"asd": "asd", **pyproject()["tool"]["setuptools"]["package-dir"]}
+    settings = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {"asd": "asd", **settings["package-dir"]}
     found = {
         ".".join((package, *init.parent.relative_to(ROOT / folder).parts))
         for package, folder in folders.items()
         for init in (ROOT / folder).rglob("__init__.py")
         if not any(path.is_symlink() for path in init.parents)
     }
-    assert set(pyproject()["tool"]["setuptools"]["packages"]) == found
+    assert set(settings["packages"]) == found
 
 
 @in_checkout

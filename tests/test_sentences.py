@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.rooms import ROOT, SOURCE, source_files
+from tests.rooms import texts
 
 SENTENCES = ("reason", "why", "sentence", "why_released")
 READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "partition", "split", "count"}
@@ -40,14 +40,8 @@ def readers(text):
     return [node.lineno for node in ast.walk(ast.parse(text)) if is_read(node)]
 
 
-def source():
-    for path in source_files(*SOURCE):
-        if path.suffix == ".py":
-            yield path, (ROOT / path).read_text(encoding="utf-8")
-
-
 def test_no_code_looks_into_a_sentence():
-    found = {f"{path}:{line}" for path, text in source() if path.as_posix() not in ALLOWED for line in readers(text)}
+    found = {f"{path}:{line}" for path, text in texts() if path.as_posix() not in ALLOWED for line in readers(text)}
     assert found == set()
 
 
@@ -62,7 +56,7 @@ def is_ill_formed(node):
 
 def test_every_error_is_one_line():
     found = [
-        f"{path}:{node.lineno}" for path, text in source() for node in ast.walk(ast.parse(text)) if is_ill_formed(node)
+        f"{path}:{node.lineno}" for path, text in texts() for node in ast.walk(ast.parse(text)) if is_ill_formed(node)
     ]
     assert found == []
 

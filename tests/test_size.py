@@ -11,10 +11,6 @@ from tests import changed, rooms
 pytestmark = pytest.mark.skipif(not (rooms.ROOT / "pyproject.toml").is_file(), reason="only the source tree has this")
 
 
-def source():
-    return {path: (rooms.ROOT / path).read_text() for path in rooms.source_files(*rooms.SOURCE) if path.suffix == ".py"}
-
-
 def test_no_room_has_more_lines_than_its_bound():
     assert {room.name: number for room, number in rooms.lines().items() if number > room.bound} == {}
 
@@ -26,7 +22,7 @@ def test_the_source_has_no_more_lines_and_files_than_it_had():
 
 
 def test_no_two_public_classes_have_one_name():
-    names = Counter(name for text in source().values() for name in re.findall(r"^class ([A-Z]\w*)", text, re.MULTILINE))
+    names = Counter(name for _, text in rooms.texts() for name in re.findall(r"^class ([A-Z]\w*)", text, re.MULTILINE))
     assert [name for name, number in names.items() if number > 1] == []
 
 
@@ -38,13 +34,13 @@ def test_the_formatter_decides_the_form_of_every_file():
 
 def test_no_docstring_begins_with_a_question():
     begins = re.compile(r'^ *r?"""(?:What|Whether|That|Those|Of|Says|How|Who)\b', re.MULTILINE)
-    assert [path for path, text in source().items() if begins.search(text)] == []
+    assert [path for path, text in rooms.texts() if begins.search(text)] == []
 
 
 def test_no_room_imports_a_private_name_of_another():
     found = [
         f"{path}: {line}"
-        for path, text in source().items()
+        for path, text in rooms.texts()
         for module, line in re.findall(r"^ *from asd\.?([\w.]*) (import .*\b_[a-z].*)$", text, re.MULTILINE)
         if not f"asd.{module}".startswith(".".join(("asd", *path.parent.parts)).replace("asd.asd", "asd"))
     ]

@@ -9,15 +9,9 @@ from benchmarks._host_fault import gradient_fault, numpy_operator
 
 
 class Strike:
-    """Multiplies the largest element of the first array that it is given in one step.
+    """Multiplies the largest element of the first array that it is given in `step`, from 1, by `factor`.
 
-    Args:
-        step: The step, from 1.
-        factor: By what.
-
-    Attributes:
-        now: The step that is being made.
-        told: What it did; empty as long as it did nothing.
+    `now` is the step that is being made; `told` has what it did, and is empty as long as it did nothing.
     """
 
     def __init__(self, step: int, factor: float) -> None:

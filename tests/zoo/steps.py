@@ -7,14 +7,8 @@ from mindspore import amp, nn, ops
 class Step(nn.Cell):
     """`value_and_grad`, and what one may do with gradients before the optimizer gets them.
 
-    Args:
-        loss: Takes a batch.
-        optimizer: Of its weights.
-        scale: Constant loss scale.
-        clip: Whether the global norm is clipped to 1.
-        parts: Into how many parts the batch is divided, whose gradients are summed.
-        fault: Strikes the gradient number `struck`.
-        struck: See `fault`.
+    The batch is divided into `parts`, whose gradients are summed; `clip` clips their global norm to 1, and `fault`
+    strikes the gradient number `struck`.
     """
 
     def __init__(self, loss, optimizer, *, scale=1.0, clip=False, parts=1, fault=None, struck=0):

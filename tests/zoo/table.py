@@ -196,13 +196,7 @@ def main() -> int:
 
 
 class Results:
-    """The two files: written again after each group, for all of them take hours.
-
-    Args:
-        file: For programs.
-        markdown: For people.
-        seed: Of the faults.
-    """
+    """The two files: written again after each group, for all of them take hours; the seed is that of the faults."""
 
     def __init__(self, file: Path, markdown: Path, seed: int) -> None:
         self.file, self.markdown, self.seed = file, markdown, seed

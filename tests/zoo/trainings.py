@@ -76,10 +76,7 @@ class Training:
     """What a training leaves.
 
     Args:
-        kind: A key of `KINDS`.
-        precision: One of `matrix.PRECISIONS`.
-        monitors: None, or a function that makes one: it gets the loss scaler or None.
-        fault: None for a healthy one.
+        monitor: None, or a function that makes one: it gets the loss scaler or None.
         wrapped: Whether each product has one more, empty, level of code around it.
 
     Attributes:
