@@ -16,7 +16,7 @@ from asd.rules.reading import Reading
 from asd.rundir.disk import write_whole
 from asd.rundir.statefile import load_state, save_state
 
-NAMES = ("model.norm_out", "model.layers.0")
+NAMES = ("model.norm_out", "模型.\x1b.layers\n.0")
 
 
 def monitor(rule="threshold", action="stop"):
@@ -79,20 +79,6 @@ def test_checkpoints_that_were_added_since_start_anew_and_others_go_on():
     watch = monitor()
     watch.restore(GOOD, ["a", "new"])
     assert watch.state() == GOOD
-
-
-JSON_LIKE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@given(state=st.dictionaries(st.text().filter(lambda key: key != "version"), JSON_LIKE, max_size=4))
-def test_what_is_saved_is_loaded(tmp_path_factory, state):
-    path = tmp_path_factory.getbasetemp() / "any.json"
-    save_state(path, state)
-    assert repr(load_state(path)) == repr(state)
 
 
 @given(data=st.binary(max_size=60), cut=st.integers(0, 400))
