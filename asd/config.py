@@ -21,6 +21,7 @@ from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES, brought_by
 from asd.settings.values import Variable
 
 _BY_PROTECTION: Any = None
+_OURS = re.compile(r"(NPU_)?ASD_(?!.*(SERVICE_HOST|SERVICE_PORT|PORT)(_|$))")
 _VERSION = re.compile(r"version=\[?([^\]\n]{1,64})", re.IGNORECASE)
 
 
@@ -104,14 +105,9 @@ class Config:
         """
         return cls.from_env({**os.environ, **{name: os.environ.get(name) or text for name, text in defaults.items()}})
 
-    def name_of_run(self, environ: Mapping[str, str] | None = None) -> str:
-        """Returns `run`, the name of the job, or a new name made from folder, time and number of this process.
-
-        Args:
-            environ: Of this process if not given.
-        """
-        environ = os.environ if environ is None else environ
-        job, attempt = job_name(environ, self.name_of_node()), attempt_of(environ)
+    def name_of_run(self) -> str:
+        """Returns `run`, the name of the job, or a new name made from folder, time and number of this process."""
+        job, attempt = job_name(os.environ, self.name_of_node()), attempt_of(os.environ)
         if self.run or not job:
             return self.run or f"{Path(self.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
         return job if attempt == 1 else f"{job}+{attempt}"
@@ -159,23 +155,22 @@ def is_simulated() -> bool:
     return bool(os.environ.get("MS_SIMULATION_LEVEL"))
 
 
-def visible_devices(environ: Mapping[str, str] | None = None) -> list[int]:
+def visible_devices() -> list[int]:
     """Returns the devices that `ASCEND_RT_VISIBLE_DEVICES` shows, ascending as CANN counts; empty for all."""
-    words = (os.environ if environ is None else environ).get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
+    words = os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
     return sorted(int(word) for word in words if word.strip().isdecimal())
 
 
-def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that look like ours and are not read, each with what to set now, or the nearest that is read.
+def unknown_variables() -> dict[str, str]:
+    """Returns variables that look like ours and are not read, each with what to set now, or the nearest that is read.
 
-    Args:
-        environ: Of this process if not given.
+    Variables that Kubernetes sets in each pod for a Service such as `asd-handler` are left out.
     """
-    environ = os.environ if environ is None else environ
     known = [*(variable.name for variable in VARIABLES), ASD_OPTIONS]
     options = {f"ASD_{option.name.upper()}": option.name for option in OPTIONS}
-    former = FORMER | {old: f"{ASD_OPTIONS}={name}:{environ[old]}" for old, name in options.items() if old in environ}
-    ours = [name for name in environ if name.startswith(("NPU_ASD_", "ASD_")) or name in former]
+    given = {old: f"{ASD_OPTIONS}={options[old]}:{os.environ[old]}" for old in options if old in os.environ}
+    former = FORMER | given
+    ours = [name for name in os.environ if _OURS.match(name) or name in former]
     unknown = sorted(set(ours) - {*known, *SET_BY_RUN})
     nearest = {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in unknown}
     return {name: former.get(name, nearest[name]) for name in unknown}

@@ -16,6 +16,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from asd.demo.llama import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.operators import StepMonitor
 from asd.operators.rerun import pieces, work
 
-SIX_BLOCKS = SMALL.with_(hidden=256, layers=6, heads=8, intermediate=688, sequence=128)
+SIX_BLOCKS = replace(SMALL, hidden=256, layers=6, heads=8, intermediate=688, sequence=128)
 MODELS = {"large": LARGE, "six blocks": SIX_BLOCKS, "small": SMALL}
 TURNS = {"large": 6, "six blocks": 8, "small": 24}
 LLAMA_7B = [(4096, 512)] * 128 + [(4096, 1376)] * 96 + [(4000, 4096)] * 2

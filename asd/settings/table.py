@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from asd.rules.base import SIGMA, UPPER
 from asd.rules.registry import RULES
+from asd.settings.options import DETECTORS
 from asd.settings.values import DIGITS, FOLDER, NAME, ValueFormat, Variable, choice, pair
 
 SET_BY_RUN = ("ASD_DEVICES", "ASD_DRILL", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
 """Variables that `asd run --ranks` and `asd drill` pass to a training besides; they are not settings."""
 PROTECTIONS: Final = ("full", "document")
-_DETECTORS = ("state", "checksum")
 _SHARE_MADE_AGAIN = 0.01
 FORMER = {
     "MS_NPU_ASD_CONFIG": "ASD_RULE=combined",
@@ -98,7 +98,7 @@ def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     rule = given.get("rule", "adaptive" if full else "threshold")
     brought = {"rule": rule, "weight_hash": 16 if full else 0}
     if full and rule == "adaptive":
-        brought["detectors"] = _DETECTORS
+        brought["detectors"] = DETECTORS
     refuses = given.get("on_anomaly") != "log"
     looks_again = full and refuses and rule == "adaptive"
     brought |= {"replay": full and refuses, "manifest": full, "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0}

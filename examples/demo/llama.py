@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,6 @@ class Workload:
     batch: int = 4
     learning_rate: float = 3e-3
     seed: int = 1
-
-    def with_(self, **changes: Any) -> Workload:
-        """Returns a copy with some fields changed."""
-        return replace(self, **changes)
 
 
 SMALL = Workload()

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from asd.operators.resume import checkpoint_to_resume, resumed_step
 from asd.operators.start.enable import disable
 
 _COLUMNS = ["input_ids", "loss_mask"]
-_SIZE = SMALL.with_(layers=1)
+_SIZE = replace(SMALL, layers=1)
 """Small, since every start of the job compiles the network, which takes most of the time."""
 
 
@@ -71,7 +72,7 @@ def rows(workload: Workload, rank: int, size: int, *, first: int = 0, poisoned: 
         first: Batches to skip.
         poisoned: Step whose weights are damaged on rank 0: every second one is -1, so that they add up to 0.
     """
-    whole = workload.with_(batch=workload.batch * size)
+    whole = replace(workload, batch=workload.batch * size)
     for step, batch in enumerate(batches(whole, first), start=first + 1):
         own = batch[rank * workload.batch : (rank + 1) * workload.batch]
         weights = np.ones(own.shape, np.float32)
@@ -87,7 +88,7 @@ def main(words: Sequence[str]) -> int:
     use_mode(options.mode)
     init()
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
-    net, optimizer = build(_SIZE.with_(seed=options.seed))
+    net, optimizer = build(replace(_SIZE, seed=options.seed))
     checkpoint = checkpoint_to_resume(options.folder, rank=get_rank())
     if checkpoint is not None:
         saved = ms.load_checkpoint(str(checkpoint))
@@ -116,7 +117,7 @@ def _train(
     if rank == 0:
         settings = ms.train.CheckpointConfig(save_checkpoint_steps=options.save_every, keep_checkpoint_max=5)
         callbacks.append(ms.train.ModelCheckpoint("llama", str(options.folder), settings))
-    source = rows(_SIZE.with_(seed=options.seed), rank, size, first=first, poisoned=options.poisoned)
+    source = rows(replace(_SIZE, seed=options.seed), rank, size, first=first, poisoned=options.poisoned)
     data = ms.dataset.GeneratorDataset(list(islice(source, options.steps - first)), _COLUMNS, shuffle=False)
     ms.train.Model(_Weighted(net), optimizer=optimizer).train(1, data, callbacks=callbacks, dataset_sink_mode=False)
 

@@ -214,13 +214,14 @@ def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
     assert Config.from_env({"ASD_OPTIONS": "confirm:0.02"}).confirm == 0.02
 
 
-def test_a_variable_that_is_not_read_is_known_with_what_to_use():
+def test_a_variable_that_is_not_read_is_known_with_what_to_use(monkeypatch):
     given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
     ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
+    kubelet = {"ASD_HANDLER_SERVICE_PORT_HTTP": "9465", "ASD_HANDLER_PORT_9465_TCP_ADDR": "10.0.0.9"}
     former = {"ASD_RECORD": "1", "MS_NPU_ASD_CONFIG": "enable:true", "ASD_BUDGET": "0.1"}
     ours_wrong = {"ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_OPTIOS": "ASD_OPTIONS"}
-    found = unknown_variables({**given, **ours, **former})
-    assert found == {"ASD_RECORD": "ASD_OPTIONS=record:1", **FORMER, **ours_wrong}
+    monkeypatch.setattr(os, "environ", {**given, **ours, **kubelet, **former})
+    assert unknown_variables() == {"ASD_RECORD": "ASD_OPTIONS=record:1", **FORMER, **ours_wrong}
 
 
 MSRUN = {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}
@@ -240,10 +241,11 @@ MSRUN = {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}
         ({"SLURM_JOB_ID": "4\n7", "SLURM_RESTART_COUNT": "many"}, "slurm-4_7"),
     ],
 )
-def test_all_processes_of_a_job_find_one_name(environ, name):
+def test_all_processes_of_a_job_find_one_name(monkeypatch, environ, name):
     config = Config.from_env({"ASD_NODE": "node7", **environ})
-    assert config.name_of_run(environ) == name
-    assert Config(run="mine").name_of_run(environ) == "mine"
+    monkeypatch.setattr(os, "environ", environ)
+    assert config.name_of_run() == name
+    assert Config(run="mine").name_of_run() == "mine"
 
 
 def test_two_launches_of_a_job_have_two_names_and_are_one_job(monkeypatch):

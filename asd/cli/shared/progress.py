@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import TextIO
 
 _WIDTH = 30
 
@@ -13,12 +12,11 @@ class Bar:
     Args:
         label: Text before the bar.
         total: End of the work, in any unit.
-        stream: Output: a bar if it is a terminal, else only the last line.
         silent: Whether nothing is shown at all.
     """
 
-    def __init__(self, label: str, total: float, stream: TextIO | None = None, *, silent: bool = False) -> None:
-        self._label, self._total, self._stream = label, total, stream or sys.stderr
+    def __init__(self, label: str, total: float, *, silent: bool = False) -> None:
+        self._label, self._total, self._stream = label, total, sys.stderr
         self._silent, self._is_terminal = silent, self._stream.isatty()
         self._began = time.monotonic()
         self._shown, self._text = 0.0, ""

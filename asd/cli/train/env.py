@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     settings = describe(os.environ)
     if args.training:
         return _show_training(args)
-    unread = unknown_variables(os.environ)
+    unread = unknown_variables()
     machine = {**describe_machine(), "start-up file": _start_up_file(os.environ)}
     if args.json:
         report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}

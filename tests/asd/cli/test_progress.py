@@ -17,7 +17,8 @@ class Terminal(io.StringIO):
 def test_a_log_gets_one_line_a_terminal_a_bar_and_who_wants_silence_nothing(monkeypatch, stream, silent):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    bar = Bar("train", 4, stream, silent=silent)
+    monkeypatch.setattr(progress.sys, "stderr", stream)
+    bar = Bar("train", 4, silent=silent)
     for step in range(1, 5):
         now[0] += 1
         bar.show(step, f"{step}/4 steps")

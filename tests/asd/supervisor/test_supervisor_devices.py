@@ -48,12 +48,12 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("number", "visible", "chips", "name"), RECORDED)
-def test_a_device_is_called_by_its_number_on_the_node(tmp_path, number, visible, chips, name):
+def test_a_device_is_called_by_its_number_on_the_node(tmp_path, monkeypatch, number, visible, chips, name):
     for file in ("davinci_manager", "davinci", *(f"davinci{chip}" for chip in chips)):
         (tmp_path / file).touch()
-    environ = {"ASCEND_RT_VISIBLE_DEVICES": visible}
-    assert device_name("Ascend", number, visible_devices(environ), mounted_chips(tmp_path)) == name
-    assert device_name("CPU", number, visible_devices(environ), mounted_chips(tmp_path)) == f"CPU:{number}"
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", visible)
+    assert device_name("Ascend", number, visible_devices(), mounted_chips(tmp_path)) == name
+    assert device_name("CPU", number, visible_devices(), mounted_chips(tmp_path)) == f"CPU:{number}"
 
 
 def test_the_processes_of_a_job_in_a_container_are_told_what_cann_counts_there(tmp_path, monkeypatch):
