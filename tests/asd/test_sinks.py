@@ -1,6 +1,6 @@
 """Where events go: entry points of any distribution, and standard error when there is none."""
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -18,7 +18,8 @@ EVENT = event_maker()()
 def installed(monkeypatch):
     """A function that says which entry points are installed."""
 
-    def install(**targets):
+    def install(own=(), **targets):
+        monkeypatch.setattr(module, "_OWN", dict(own))
         entries = [EntryPoint(name, target, "asd.sinks") for name, target in targets.items()]
         monkeypatch.setattr(module, "entry_points", lambda group: entries if group == "asd.sinks" else [])
 
@@ -33,18 +34,14 @@ def make_nothing(config, origin):
     raise PermissionError(13, "Permission denied", config.run_dir)
 
 
-def test_this_distribution_brings_its_own_sinks_and_the_event_log_comes_first(tmp_path):
-    opened = module.open_sinks(Config(protection="document", run_dir=str(tmp_path)), ORIGIN)
+@pytest.mark.parametrize("known", [{}, {"log": "asd.exporters.run_files.log:open_log"}])
+def test_this_package_brings_its_own_sinks_without_metadata_and_the_event_log_comes_first(tmp_path, installed, known):
+    installed(own=module._OWN, **known)
+    opened = module.open_sinks(Config(protection="document", run_dir=str(tmp_path), record=True), ORIGIN)
     ours = [sink for sink in opened if type(sink).__module__.startswith("asd.exporters.")]
-    assert [type(sink).__name__ for sink in ours[:3]] == ["EventLog", "Evidence", "LogSink"]
-    assert type(ours[-1]).__name__ == "StatusFile"
+    assert [type(sink).__name__ for sink in ours] == ["EventLog", "Evidence", "LogSink", "ValueRecorder", "StatusFile"]
     assert ours[0].path == tmp_path / "events-rank3.jsonl"
     assert not any(tmp_path.iterdir())  # a run without events leaves no file
-
-
-def test_every_entry_point_of_the_group_can_be_loaded():
-    for entry in entry_points(group=module.GROUP):
-        assert callable(entry.load())
 
 
 def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and_the_origin(installed):
