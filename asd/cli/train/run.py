@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -82,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError("COMMAND", command[0], "it must be a program in PATH, or the path of an executable file")
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; a shell cannot undo that
+        signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execve(program, command, environ)
     except OSError as error:

@@ -22,6 +22,7 @@ def started(monkeypatch):
     """What would have been executed."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     calls = []
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
     return calls
 
@@ -57,6 +58,8 @@ def test_the_exit_code_is_that_of_the_command():
     done = asd_run("sh", "-c", "echo out; echo err >&2; exit 77")
     assert (done.returncode, done.stdout, done.stderr) == (77, "out\n", "err\n")
     assert asd_run("sh", "-c", "kill -9 $$").returncode == -9
+    ignored = asd_run("grep", "SigIgn", "/proc/self/status").stdout.split()[1]
+    assert int(ignored, 16) & 0x1001000 == 0  # SIGPIPE, SIGXFSZ
 
 
 @pytest.mark.parametrize("command", [[], ["/etc/passwd"], ["./broken"]])
