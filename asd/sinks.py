@@ -20,7 +20,6 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 
 from asd.config import Config
-from asd.event import Event
 from asd.judge.delivery import Sink
 from asd.origin import Origin
 
@@ -35,7 +34,7 @@ _OWN = {
 
 
 def open_sinks(config: Config, origin: Origin) -> list[Sink]:
-    """Opens the package's own sinks and every installed one; without any, events are written to standard error.
+    """Opens the package's own sinks and every installed one.
 
     A sink that cannot be opened is named on standard error and left out: a full disk must not prevent a training.
     """
@@ -47,8 +46,4 @@ def open_sinks(config: Config, origin: Origin) -> list[Sink]:
             sinks.append(entry.load()(config, origin))
         except Exception as error:  # whatever a plugin does wrong
             print(f"asd: sink {entry.name} can't be opened and is left out: {error}", file=sys.stderr)
-    return sinks or [_last_resort]
-
-
-def _last_resort(event: Event) -> None:
-    print(event.sentence(), file=sys.stderr)
+    return sinks

@@ -1,4 +1,4 @@
-"""Where events go: entry points of any distribution, and standard error when there is none."""
+"""Where events go: the package's own sinks, and entry points of any distribution."""
 
 from importlib.metadata import EntryPoint
 
@@ -6,12 +6,9 @@ import pytest
 
 from asd import Config
 from asd import sinks as module
-from asd.exporters.run_files.event_log import EventLog
 from asd.origin import Origin
-from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
-EVENT = event_maker()()
 
 
 @pytest.fixture
@@ -35,21 +32,14 @@ def make_nothing(config, origin):
 
 
 @pytest.mark.parametrize("known", [{}, {"log": "asd.exporters.run_files.log:open_log"}])
-def test_this_package_brings_its_own_sinks_without_metadata_and_the_event_log_comes_first(tmp_path, installed, known):
-    installed(own=module._OWN, **known)
-    opened = module.open_sinks(Config(protection="document", run_dir=str(tmp_path), record=True), ORIGIN)
-    ours = [sink for sink in opened if type(sink).__module__.startswith("asd.exporters.")]
+def test_sinks_are_opened_in_the_order_of_their_names_and_the_own_ones_without_metadata(tmp_path, installed, known):
+    installed(own=module._OWN, a=f"{__name__}:make_list", **known)
+    config = Config(protection="document", run_dir=str(tmp_path), record=True)
+    first, *ours = module.open_sinks(config, ORIGIN)
+    assert first.__self__ == [config, ORIGIN]
     assert [type(sink).__name__ for sink in ours] == ["EventLog", "Evidence", "LogSink", "ValueRecorder", "StatusFile"]
     assert ours[0].path == tmp_path / "events-rank3.jsonl"
     assert not any(tmp_path.iterdir())  # a run without events leaves no file
-
-
-def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and_the_origin(installed):
-    installed(b=f"{__name__}:make_list", a="asd.exporters.run_files.event_log:open_event_log")
-    config = Config(protection="document")
-    first, second = module.open_sinks(config, ORIGIN)
-    assert isinstance(first, EventLog)
-    assert second.__self__ == [config, ORIGIN]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +56,3 @@ def test_a_sink_that_can_not_be_opened_is_named_and_left_out(installed, capsys, 
     assert len(module.open_sinks(Config(protection="document"), ORIGIN)) == 1
     out, err = capsys.readouterr()
     assert (out, "sink broken" in err, err.endswith(f": {reason}\n")) == ("", True, True)
-
-
-@pytest.mark.parametrize("targets", [{}, {"broken": f"{__name__}:make_nothing"}])
-def test_without_any_sink_events_go_to_standard_error(installed, capsys, targets):
-    installed(**targets)
-    (sink,) = module.open_sinks(Config(protection="document"), ORIGIN)
-    sink(EVENT)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines()[-1] == EVENT.sentence()
