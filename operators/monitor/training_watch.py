@@ -4,6 +4,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MethodType
 from typing import Any, NamedTuple
@@ -85,7 +86,8 @@ class TrainingWatch:
         history: int,
         replay: bool | None,
     ) -> None:
-        self.config = config
+        self._given = config  # by its folder the ranks agree on a name of the run
+        config = self.config = replace(config, run_dir=str(Path(config.run_dir).absolute()))  # a callback may change it
         self.monitor: Monitor | None = None
         self.health = Health()
         self._problems = Problems()
@@ -163,7 +165,7 @@ class TrainingWatch:
         optimizer = as_one(optimizer, self._optimizer)
         goes_on = self.monitor is not None and optimizer is self._optimizer
         if self.monitor is None or not goes_on:
-            origin = origin_of_process(self.config)
+            origin = origin_of_process(self._given)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             values = next((sink.values for sink in sinks if hasattr(sink, "values")), None)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=values, history=self._history)
