@@ -54,6 +54,6 @@ def clear(out: Path) -> None:
     marker = out / ".asd-demo"
     if out.exists() and any(out.iterdir()) and not marker.exists():
         raise ConfigError("--out", str(out), "valid is a new or empty folder, or one that an earlier demo left")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    shutil.rmtree(f"{out}/.", ignore_errors=True)  # its content alone: it may be a mount or a link
+    out.mkdir(parents=True, exist_ok=True)
     marker.touch()

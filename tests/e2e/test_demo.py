@@ -46,7 +46,8 @@ def test_in_either_mode_everything_comes_true(runner, mode, parts, checks):
 @pytest.mark.slow
 def test_in_a_job_of_two_devices_and_a_spare_all_three_acts_come_true(runner):
     parts = "persistent,transient,poisoned"
-    done = runner.asd("demo", "--parts", parts, "--json", "--out", "out", timeout=900)
+    options = ("--parts", parts, "--json", "--out", "out")
+    done = runner.asd("demo", *options, timeout=900, ASCEND_RT_VISIBLE_DEVICES="4")  # too few for another job
     assert (done.code, done.err) == (0, "")
     story = json.loads(done.out)
     assert {check for check, came_true in story["checks"].items() if not came_true} == set()
@@ -67,7 +68,7 @@ def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
 
 
 def test_a_place_that_the_network_lacks_ends_with_one_sentence_and_code_2(runner):
-    done = runner.asd("demo", "--fault", "gradient:nowhere:flip=30:step=12", "--steps", 20, "--json")
+    done = runner.asd("demo", "--fault", "gradient:nowhere:flip=30:step=12", "--steps", 20, "--json", "--out", ".")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert all(word in done.err for word in ("'nowhere'", "model.layers.0.attention_norm"))
 
