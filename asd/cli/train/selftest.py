@@ -93,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_child(arguments: list[str], mode: str) -> tuple[list[Finding], int, str]:
-    """Runs a child; returns its findings, its exit code, and its last line on standard error."""
+    """Runs a child with this import path; returns its findings, its exit code, and its last line on standard error."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
-    environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3"}
+    environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
