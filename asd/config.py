@@ -21,6 +21,7 @@ from asd.settings.table import FORMER, SET_BY_RUN, VARIABLES, brought_by
 from asd.settings.values import Variable
 
 _BY_PROTECTION: Any = None
+# Kubernetes sets the others in each pod, for a Service such as `asd-handler`.
 _OURS = re.compile(r"(NPU_)?ASD_(?!.*(SERVICE_HOST|SERVICE_PORT|PORT)(_|$))")
 _VERSION = re.compile(r"version=\[?([^\]\n]{1,64})", re.IGNORECASE)
 
@@ -162,14 +163,10 @@ def visible_devices() -> list[int]:
 
 
 def unknown_variables() -> dict[str, str]:
-    """Returns variables that look like ours and are not read, each with what to set now, or the nearest that is read.
-
-    Variables that Kubernetes sets in each pod for a Service such as `asd-handler` are left out.
-    """
+    """Returns variables that look like ours and are not read, each with its replacement or the nearest that is read."""
     known = [*(variable.name for variable in VARIABLES), ASD_OPTIONS]
     options = {f"ASD_{option.name.upper()}": option.name for option in OPTIONS}
-    given = {old: f"{ASD_OPTIONS}={options[old]}:{os.environ[old]}" for old in options if old in os.environ}
-    former = FORMER | given
+    former = FORMER | {old: f"{ASD_OPTIONS}={options[old]}:{os.environ[old]}" for old in options if old in os.environ}
     ours = [name for name in os.environ if _OURS.match(name) or name in former]
     unknown = sorted(set(ours) - {*known, *SET_BY_RUN})
     nearest = {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in unknown}
