@@ -190,9 +190,7 @@ def _say(sentence: str, code: int) -> int:
 
 def _forget_stdout() -> None:
     """Redirects the interpreter's last flush to the null device: a reader that has gone is not an error of ours."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def of_today(arguments: list[str]) -> list[str]:

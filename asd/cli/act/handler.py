@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -22,7 +23,8 @@ from asd.cli.act.handler_endpoints import add_endpoint_arguments, metrics_served
 from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation import IsolationLog, open_isolator
-from asd.cli.shared.options import add_policy_arguments, read_policy
+from asd.cli.shared.options import add_policy_arguments, add_run_dir, read_policy
+from asd.cli.shared.progress import write_line
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import StateError, printable
@@ -73,11 +75,9 @@ _UNABLE_SECONDS = 60.0  # after it a handler that cannot work gives its Lease to
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd handler`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "--run-dir",
+    add_run_dir(
+        parser,
         action="append",
-        type=Path,
-        metavar="D",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR, or none to read with --agents)",
     )
     add_agent_arguments(parser)
@@ -173,7 +173,8 @@ class _HandlerJob:
         )
         with store.transaction():  # for `asd devices release`
             store.set_meta("isolator", json.dumps([args.isolator, args.option]))
-            store.set_meta("home", str(home.resolve()))
+            with contextlib.suppress(UnicodeEncodeError):  # no text; `asd devices` then takes its own run folder
+                store.set_meta("home", str(home.resolve()))
         if agents is not None and args.jobs is None:
             say("without --jobs, bad data of a job on two nodes look like two bad devices.")
         self.feed = LogFeed(self.handler, self._run_dirs)
@@ -292,7 +293,8 @@ class _HandlerJob:
         self.counts.count(decisions)
         how = "" if self.handler.acts else "standing by, "
         for each in self._news(decisions, time.time()):
-            print(each.to_json() if self._args.json else printable(f"{how}{each.action}: {each.reason}"), flush=True)
+            line = each.to_json() if self._args.json else printable(f"{how}{each.action}: {each.reason}")
+            write_line(sys.stdout, line)
 
     def _news(self, decisions: Sequence[Decision], now: float) -> Iterator[Decision]:
         """Returns news about devices, a bounded number per node and minute; metrics count all."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from asd.cli.shared.options import wrong
+from asd.cli.shared.progress import write_line
 from asd.errors import ConfigError, printable
 from asd.event import Event
 from asd.handler.handler_counts import HandlerCounts
@@ -66,4 +67,4 @@ def metrics_served(
 
 def say(sentence: str) -> None:
     """Prints a sentence on standard error."""
-    print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)
+    write_line(sys.stderr, f"asd handler: {printable(sentence)}")

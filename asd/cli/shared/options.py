@@ -34,9 +34,10 @@ def wrong(text: str, valid: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"has the value {text!r}, which is not valid: {valid}")
 
 
-def add_run_dir(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that names the folder of a run."""
-    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: ASD_RUN_DIR)")
+def add_run_dir(parser: argparse.ArgumentParser, **more: str) -> None:
+    """Adds the option that names the folder of a run; `more` are arguments of `add_argument`."""
+    more = {"help": "folder of the run (default: ASD_RUN_DIR)", **more}
+    parser.add_argument("--run-dir", type=Path, metavar="D", **more)  # type: ignore[arg-type]
 
 
 def run_dir_of(args: argparse.Namespace) -> Path:

@@ -1,7 +1,9 @@
-"""A progress bar on a terminal, one line at the end in a log."""
+"""Output of long work: a progress bar on a terminal, one line at the end in a log, and lines that are news."""
 
+import os
 import sys
 import time
+from typing import TextIO
 
 _WIDTH = 30
 
@@ -37,3 +39,12 @@ class Bar:
             line = f"  {self._label:<34} {text or self._text}, {time.monotonic() - self._began:.1f} s"
             self._stream.write(("\r\x1b[K" if self._is_terminal else "") + line + "\n")
             self._stream.flush()
+
+
+def write_line(stream: TextIO, line: str) -> None:
+    """Writes a line without a buffer; a full disk loses it and ends no command, a reader that has gone raises."""
+    try:
+        os.write(stream.fileno(), f"{line}\n".encode(stream.encoding, "backslashreplace"))
+    except OSError as error:  # a buffer would keep the line, and fail again at the end
+        if isinstance(error, BrokenPipeError):
+            raise

@@ -12,9 +12,10 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from asd.cli.shared.options import number, whole_number
+from asd.cli.shared.progress import write_line
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.settings.options import with_options
@@ -133,13 +134,10 @@ def all_devices(args: argparse.Namespace, environ: Mapping[str, str]) -> list[in
 
 
 def _say(sentence: str) -> None:
-    _write(sys.stderr, f"asd: {sentence}")
+    with contextlib.suppress(BrokenPipeError):  # its reader has gone; the training goes on
+        write_line(sys.stderr, f"asd: {sentence}")
 
 
 def _tell(rank: int, line: str) -> None:
-    _write(sys.stdout, f"rank{rank}: {line}")
-
-
-def _write(stream: TextIO, line: str) -> None:
-    with contextlib.suppress(OSError):  # its reader has gone, or its disk is full; the training goes on
-        os.write(stream.fileno(), f"{line}\n".encode(errors="backslashreplace"))  # a buffer would fail again at the end
+    with contextlib.suppress(BrokenPipeError):
+        write_line(sys.stdout, f"rank{rank}: {line}")

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from asd.cli.shared.options import add_strike_arguments, read_strike_policy, whole_number
+from asd.cli.shared.options import add_run_dir, add_strike_arguments, read_strike_policy, whole_number
+from asd.cli.shared.progress import write_line
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 
@@ -38,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     def add(name: str, kind: Callable[[str], object], metavar: str, words: str) -> None:
         parser.add_argument(name, type=kind, metavar=metavar, help=words)
 
-    parser.add_argument(
-        "--run-dir",
-        action="append",
-        type=Path,
-        metavar="D",
-        help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
-    )
+    add_run_dir(parser, action="append", help="folder of a run; may be given several times (default: ASD_RUN_DIR)")
     add("--address", str, "A", "address to serve on (default: 127.0.0.1)")
     add("--port", whole_number(0, 65535), "P", "port to serve on; 0 picks a free one (default: 9464)")
     add("--web-config", Path, "FILE", "TLS and client certificates (default: plain HTTP)")
@@ -75,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
         try:
             folders = ", ".join(map(str, run_dirs))
-            print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
+            write_line(sys.stderr, f"asd: serving {folders} at {server.url}/metrics")
             agent.run(stop)
         finally:
             server.close()

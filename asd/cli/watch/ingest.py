@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asd.cli.shared.options import add_run_dir, run_dir_of
+from asd.cli.shared.progress import write_line
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
 from asd.errors import ConfigError, StateError
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             job.read_all()
         else:
             job.follow(stop)
-        print(job.summary(), flush=True)
+        write_line(sys.stdout, job.summary())
     return 0
 
 
@@ -109,11 +110,7 @@ class _IngestJob:
 
     def _append(self, event: Event) -> None:
         self._log(event)
-        try:
-            print(event.sentence(), flush=True)
-        except OSError as error:  # as on a full disk; the event itself is written, once
-            if isinstance(error, BrokenPipeError):
-                raise
+        write_line(sys.stdout, event.sentence())
 
     def _complain(self) -> None:
         for path, reason in {**self._files.unreadable, **self.ingest.follower.unreadable}.items():
@@ -129,17 +126,17 @@ class _IngestJob:
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:
             self._said.add(topic)
-            _say(sentence)
+            write_line(sys.stderr, f"asd ingest: {sentence}")
 
 
 def _files(args: argparse.Namespace) -> LogFiles:
-    files = LogFiles(args.paths or default_places(os.environ, Path.home()))
+    files = LogFiles(args.paths or default_places(os.environ, Path(os.path.expanduser("~"))))
     missing = files.missing()
     if missing and (args.paths or len(missing) == len(files.places)):
         if args.once:
             valid = "it must be a file, a folder or a pattern that fits one"
             raise ConfigError("PATH", missing[0] if args.paths else ", ".join(missing), valid)
-        _say(f"nothing is at {', '.join(missing)} yet; waiting for it.")
+        write_line(sys.stderr, f"asd ingest: nothing is at {', '.join(missing)} yet; waiting for it.")
     return files
 
 
@@ -157,7 +154,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _say(sentence: str) -> None:
-    print(f"asd ingest: {sentence}", file=sys.stderr, flush=True)

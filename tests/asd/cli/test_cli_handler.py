@@ -46,28 +46,28 @@ def kinds(run_dir):
     return [(told.kind, told.device) for told in read_events(log)] if log.exists() else []
 
 
-def start(*arguments):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+def start(*arguments, **pipes):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **pipes}
     return subprocess.Popen([sys.executable, "-m", "asd", "handler", *map(str, arguments)], **pipes)
 
 
-def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capsys):
+def test_once_takes_in_what_is_there_and_lets_its_strikes_settle(tmp_path, capfd):
     write(tmp_path, *map(event, (1, 2, 3, 4, 5)), event(1, rank=4, device="Ascend:4"))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
     assert read_events(events_file(tmp_path))[0].time <= time.time()
-    *out, last = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    *out, last = [line.partition(":")[0] for line in capfd.readouterr().out.splitlines()]
     assert (out, [int(word) for word in last.split() if word.isdigit()]) == (["waiting", "isolated"], [6, 2, 1])
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
 
 
-def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_path, capsys):
+def test_a_node_that_makes_up_devices_fills_no_log_and_hides_no_other_node(tmp_path, capfd):
     passed = {"kind": "stress", "level": Level.NORMAL, "checkpoint": ""}
     made_up = [event(0, device=f"Ascend:{number}", **passed) for number in range(900)]
     write(tmp_path, *made_up, persistent(host="node8"))
     assert once(tmp_path, "--from-beginning") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capfd.readouterr().out.splitlines()
     assert len(lines) < 100
     assert any(line.startswith("isolat") and "node8" in line for line in lines)
 
@@ -93,11 +93,11 @@ def test_strikes_wait_for_the_end_of_a_backlog_but_not_of_a_flood(tmp_path, monk
     assert kinds(tmp_path) == [("isolation", f"Ascend:{number}") for number in isolated]
 
 
-def test_decisions_as_json(tmp_path, capsys):
-    told = persistent()
-    write(tmp_path, told)
-    assert once(tmp_path, "--json") == 0
-    (line,) = capsys.readouterr().out.splitlines()
+def test_decisions_as_json_of_a_folder_whose_name_is_no_text(tmp_path, capfd):
+    told, run_dir = persistent(), tmp_path / os.fsdecode(b"\xff")
+    write(run_dir, told)
+    assert once(run_dir, "--json") == 0
+    (line,) = capfd.readouterr().out.splitlines()
     found = json.loads(line)
     assert datetime.fromisoformat(found.pop("time")).timestamp() == pytest.approx(told.time, abs=60)
     assert found.pop("reason").startswith("Ascend:3 on node7: ")
@@ -105,31 +105,38 @@ def test_decisions_as_json(tmp_path, capsys):
     assert found == {"action": "isolated", "device": device, "event": told.id}
 
 
-def test_old_events_act_only_when_asked(tmp_path, capsys):
+def test_a_full_disk_under_its_output_ends_no_handler(tmp_path):
+    write(tmp_path, persistent())
+    with open("/dev/full", "w") as full:
+        assert start("--once", "--json", "--run-dir", tmp_path, stdout=full, stderr=full).wait(60) == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+
+
+def test_old_events_act_only_when_asked(tmp_path, capfd):
     write(tmp_path, persistent(time=time.time() - 3600))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == []
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert "--from-beginning" in printed.out
     assert "node7" in printed.err
     assert once(tmp_path, "--state", str(tmp_path / "other.sqlite"), "--from-beginning") == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
 
 
-def test_a_dry_run_says_what_it_would_do(tmp_path, capsys):
+def test_a_dry_run_says_what_it_would_do(tmp_path, capfd):
     write(tmp_path, persistent())
     assert once(tmp_path, "--dry-run") == 0
     assert kinds(tmp_path) == []
-    assert capsys.readouterr().out.startswith("would-isolate: Ascend:3 on node7: ")
+    assert capfd.readouterr().out.startswith("would-isolate: Ascend:3 on node7: ")
     assert once(tmp_path) == 0  # the dry run has taken nothing away from the one in earnest
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
 
 
-def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
+def test_the_breaker_is_reset_by_hand(tmp_path, capfd):
     write(tmp_path, *(persistent(rank=rank, host=f"node{rank}", device=f"Ascend:{rank}") for rank in range(3)))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:0"), ("isolation", "Ascend:1")]
-    assert "breaker: Ascend:2 on node2: " in capsys.readouterr().out
+    assert "breaker: Ascend:2 on node2: " in capfd.readouterr().out
     assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 0
     assert once(tmp_path) == 0
     assert len(kinds(tmp_path)) == 2
@@ -138,9 +145,9 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
     assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
 
 
-def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capsys):
+def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capfd):
     assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith(f"asd: {tmp_path}/handler.sqlite ")
+    assert capfd.readouterr().err.startswith(f"asd: {tmp_path}/handler.sqlite ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,10 +174,10 @@ def test_an_isolation_that_could_not_be_published_is_no_success(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_bad_lines_are_said_once_however_many_come(tmp_path, capsys):
+def test_bad_lines_are_said_once_however_many_come(tmp_path, capfd):
     event_file(tmp_path, 0).write_text("x\n" * 1100)  # more than are read at once
     assert once(tmp_path) == 0
-    assert capsys.readouterr().err.count("are not events") == 1
+    assert capfd.readouterr().err.count("are not events") == 1
 
 
 def test_the_log_of_isolations_has_what_was_written_though_its_call_failed(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 from asd.cli import main
 from asd.exporters.run_files.event_log import read_events
+from tests.support.waiting import wait_for
 
 LINE = (
     "[{}] AICPU(1,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v2.cc:136][Compute{}Error][tid:2]"
@@ -37,10 +38,10 @@ def written(run_dir):
     return read_events(run_dir / "events-ingest.jsonl")
 
 
-def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
+def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capfd):
     log.write_text("noise\n" + first(1) + second(2))
     assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     sentences = out.splitlines()
     assert [sentence.partition(":")[0] for sentence in sentences[:2]] == ["accuracy sensitivity feature abnormal"] * 2
     assert sentences[2].startswith("1 files, 3 lines, 2 new events (1 first level, 1 ")
@@ -53,33 +54,35 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_once_reads_the_last_line_without_a_line_feed_once_and_whatever_unicode_it_is_in(
-    tmp_path, log, steps, encoding, ending, capsys
+    tmp_path, log, steps, encoding, ending, capfd
 ):
     text = ending.join(first(step).strip() for step in range(1, steps + 1))
     for content in (text, text, text + ending, text + ending + first(9)):
         log.write_bytes(content.encode(encoding))
         assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capfd.readouterr().err == ""
     assert [event.step for event in written(tmp_path / "out")] == [*range(1, steps + 1), 9]
 
 
-def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, log, capsys):
+def test_a_file_that_holds_the_code_and_of_which_nothing_came_is_told(tmp_path, log, capfd):
     log.write_text(f"a note: node 7 shows 80818c00\n{first(1)}")
     other = tmp_path / "notes.log"
     other.write_text("somebody wrote: 80818C00 on card 3\n")
     assert main(["ingest", "--once", str(log), str(other), "--run-dir", "out"]) == 0
-    assert capsys.readouterr().err.startswith(f"asd ingest: {other} contains 80818C00")
+    assert capfd.readouterr().err.startswith(f"asd ingest: {other} contains 80818C00")
 
 
-def test_the_host_is_an_option_and_the_folder_comes_from_the_environment(tmp_path, log, monkeypatch):
+def test_the_host_is_an_option_and_the_folder_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("ASD_RUN_DIR", "o")
-    log.write_text(first(1))
-    main(["ingest", "--once", str(tmp_path), "--host", "h9"])
+    (tmp_path / "worker_0.log").write_text(first(1))
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as of a user without a home
+    main(["ingest", "--once", "--host", "h9"])
     (event,) = written(tmp_path / "o")
     assert (event.run, event.host) == ("ingest", "h9")
 
 
-def test_a_second_one_on_the_same_folder_is_told_so(tmp_path, log, capsys):
+def test_a_second_one_on_the_same_folder_is_told_so(tmp_path, log, capfd):
     log.write_text(first(1))
     (tmp_path / "out").mkdir()
     with (tmp_path / "out" / "ingest.lock").open("w") as file:
@@ -87,26 +90,26 @@ def test_a_second_one_on_the_same_folder_is_told_so(tmp_path, log, capsys):
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
         assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 1
-    assert "(process 4711)" in capsys.readouterr().err
+    assert "(process 4711)" in capfd.readouterr().err
     assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
 
 
 @pytest.mark.parametrize("content", ["{", "[]"])
-def test_a_corrupt_cursor_is_one_sentence(tmp_path, log, capsys, content):
+def test_a_corrupt_cursor_is_one_sentence(tmp_path, log, capfd, content):
     log.write_text(first(1))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "ingest.cursor.json").write_text(content)
     assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 1
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert (out, err.count("\n"), err[:5], "cursor" in err) == ("", 1, "asd: ", True)
 
 
-def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capsys):
+def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capfd):
     log.write_bytes(first(1).encode() + b"x" * 2_000_000 + b"\n" + os.urandom(1000).replace(b"\n", b"") + b"\n")
     os.mkfifo(tmp_path / "pipe.log")
     paths = [str(log), str(tmp_path / "pipe.log")]
     assert main(["ingest", "--once", *paths, "--run-dir", "out"]) == 0
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert "\n2 files, 2 lines, 1 new events" in out
     pipe, long = err.splitlines()
     assert (pipe.startswith(f"asd ingest: {tmp_path}/pipe.log: "), long[:19]) == (True, "asd ingest: 1 lines")
@@ -135,9 +138,12 @@ def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, lo
 
 
 def test_where_what_it_prints_finds_no_room_each_event_is_written_once(tmp_path, log):
+    os.mkfifo(log.with_name("pipe.log"))  # which it complains about
     log.write_text(first(1) + second(2))
-    with open("/dev/full", "w") as full, start("--once", str(log), "--run-dir", "out", stdout=full) as process:
-        process.communicate(timeout=20)
+    with open("/dev/full", "w") as full, start(log.parent, "--run-dir", "out", stdout=full, stderr=full) as process:
+        wait_for(lambda: (tmp_path / "out/ingest.cursor.json").exists())
+        process.terminate()
+    assert process.returncode == 0
     assert [event.step for event in written(tmp_path / "out")] == [1, 2]
 
 

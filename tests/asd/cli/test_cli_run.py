@@ -30,9 +30,8 @@ def started(monkeypatch):
 def asd_run(*command, **environ):
     """Runs `asd run` in a process of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
-    code = "import sys; from asd.cli import main; sys.exit(main(['run', *sys.argv[1:]]))"
     environ = {**kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ}
-    command = [sys.executable, "-c", code, *command]
+    command = [sys.executable, "-m", "asd", "run", *command]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -58,8 +57,8 @@ def test_the_exit_code_is_that_of_the_command():
     done = asd_run("sh", "-c", "echo out; echo err >&2; exit 77")
     assert (done.returncode, done.stdout, done.stderr) == (77, "out\n", "err\n")
     assert asd_run("sh", "-c", "kill -9 $$").returncode == -9
-    ignored = asd_run("grep", "SigIgn", "/proc/self/status").stdout.split()[1]
-    assert int(ignored, 16) & 0x1001000 == 0  # SIGPIPE, SIGXFSZ
+    status = asd_run("grep", "SigIgn", "/proc/self/status").stdout
+    assert int(status.split()[1], 16) & 0x1001000 == 0  # SIGPIPE, SIGXFSZ
 
 
 @pytest.mark.parametrize("command", [[], ["/etc/passwd"], ["./broken"]])
