@@ -16,6 +16,7 @@ from asd.rundir.names import event_files, status_files
 from asd.supervisor.record import Attempt
 
 _WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
+_LONGEST_GAP = 5.0  # seconds between two looks that count towards a hang
 _SETTLE_SECONDS = 2.0  # for the other ranks, once one has failed or was found to be bad
 
 
@@ -61,8 +62,8 @@ class AttemptWatch:
             bad: Why a device of this attempt must not work any more; empty if there is no reason.
         """
         now = time.monotonic()
-        # A scheduler may have stopped all processes, or a folder this one: ten looks at least are needed for a hang.
-        self._progress += max(now - self._looked - self._hang_seconds / 10, 0.0)
+        # A scheduler may have stopped all processes, or a folder this one: a hang takes ten looks at least.
+        self._progress += max(now - self._looked - min(self._hang_seconds / 10, _LONGEST_GAP), 0.0)
         self._looked = now
         self.read()
         exits = self.exits()

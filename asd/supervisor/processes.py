@@ -102,13 +102,16 @@ class Processes:
 
     def tell_ranks(self, number: int) -> None:
         """Sends a signal to the ranks alone: it would end processes that do not expect it."""
-        _send(_below(self._workers()), number)
+        _send(_below(_below(self._launcher())), number)
 
     def stop(self, grace: float, hurry: Callable[[], bool]) -> None:
         """Ends everything: SIGTERM, then SIGKILL after `grace` seconds, or as soon as `hurry` returns true."""
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
-        _send(_below([self._keeper]), signal.SIGSTOP)
-        ranks = _below(self._workers(), whole=True)
+        _send(launcher := self._launcher(), signal.SIGSTOP)
+        others = [*launcher, *(started := _below(launcher))]  # the parents of ranks, and the scheduler that these need
+        with contextlib.suppress(psutil.Error):
+            others += _below([each for each in started if str(_WORKER) not in each.cmdline()], whole=True)
+        ranks = [each for each in _below([self._keeper], whole=True) if each not in others]
         _send(ranks, signal.SIGTERM)
         end = time.monotonic() + grace
         while any(map(_lives, ranks)) and time.monotonic() < end and not hurry():
@@ -117,9 +120,9 @@ class Processes:
         with contextlib.suppress(psutil.TimeoutExpired):
             self._keeper.wait(_KILL_SECONDS)
 
-    def _workers(self) -> list[psutil.Process]:
-        """Returns the parents of the ranks, and the scheduler, which the ranks need while they save."""
-        return _below(_below([self._keeper]))
+    def _launcher(self) -> list[psutil.Process]:
+        """Returns the launcher, if it lives: younger children of the keeper are orphans that it has adopted."""
+        return sorted(_below([self._keeper]), key=psutil.Process.create_time)[:1]
 
 
 def _below(processes: Sequence[psutil.Process], *, whole: bool = False) -> list[psutil.Process]:

@@ -52,7 +52,8 @@ class EventJournal:
         self.lost = ""  # where a file that was corrupt is by now; empty for none
         self.fleet = ""  # JSON of this node's devices in training, for who pulls; empty before they are known
         self._monotonic = monotonic
-        self._read, self._asked = -1, 0.0
+        self._read = self._start_before = -1
+        self._asked = 0.0
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -131,8 +132,9 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
-            if start > self._read or start == self._last:  # a reader that stands still counts as gone
-                self._read, self._asked = start, self._monotonic()
+            if start != self._start_before or start == self._last:  # a reader that stands still counts as gone
+                self._read, self._asked = max(self.read, start), self._monotonic()
+            self._start_before = start
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []

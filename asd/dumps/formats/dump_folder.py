@@ -23,7 +23,8 @@ from asd.errors import ConfigError, StateError, printable
 _STEP = re.compile(r"step(\d+)")
 _RANK = re.compile(r"rank(\d*)")
 _PROCESS = re.compile(r"proc(\d+)")
-_FILE, _LINES = "dump.json", "*dump.pkl"
+_FILE = "dump.json"
+_FILES = (_FILE, "dump.pkl", "api_stack_dump.pkl")  # of several in one folder the first counts
 _LINE = re.compile(r"([^_]+)_(.+)_(\d+)_(forward|backward)_(input|output)(?:\.(.+))?")
 
 
@@ -55,9 +56,11 @@ def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
     if path.is_file():
         return {(_number(_STEP, path.parent.parent.name), _rank(path.parent)): path}
     found: dict[tuple[int | None, int | None], Path] = {}
-    patterns = [above + name for name in (_FILE, _LINES) for above in ("", "*/", "*/*/")]
+    patterns = [above + name for name in _FILES for above in ("", "*/", "*/*/")]
     files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
-    for file in [file for file in files if file.name == _FILE or file.with_name(_FILE) not in files]:
+    for file in files:
+        if any(file.with_name(name) in files for name in _FILES[: _FILES.index(file.name)]):
+            continue
         if ".earlier" in str(file.relative_to(path)):  # what an earlier run left, and the writer moved aside
             continue
         place = path.resolve() / file.relative_to(path)  # a link below the path counts by its own name

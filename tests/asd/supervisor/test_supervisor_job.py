@@ -228,9 +228,10 @@ def test_attempts_that_signals_end_before_their_first_step_say_nothing_about_the
     assert [attempt["resume_step"] for attempt in place.record()["attempts"]] == [0, 4, 4, 4]
 
 
-def test_a_rank_that_saves_at_a_signal_to_all_processes_outlives_those_that_do_not(place):
+@pytest.mark.parametrize("command", quick(1, [["sh", "-c", "training; true"], ["training"]]))
+def test_a_rank_that_saves_at_a_signal_to_all_processes_outlives_those_that_do_not(place, command):
     place.plan(heed=[signal.SIGTERM], heeding=[0], pause=0.2)
-    with place.start(*TWO) as process:
+    with place.start(*TWO, command=command, PATH=f"{place.folder}/bin:{os.environ['PATH']}") as process:
         wait_for((place.folder / "asd_run" / "kept" / "job-step2.ckpt.asd-manifest.json").exists)
         for pid in place.processes():  # as schedulers do
             os.kill(pid, signal.SIGTERM)
