@@ -97,7 +97,8 @@ def cursor_file(run_dir: Path, reader: str) -> Path:
 
 def _oldest_first(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[Path]:
     found = [(match, path) for path in paths if (match := pattern.fullmatch(path.name))]
-    return [path for _, path in sorted(found, key=lambda item: (item[1].name.partition(".jsonl")[0], -_age(item[0])))]
+    rank_and_age = ((path.name.partition(".jsonl")[0], -int(match.group(1) or 0), path) for match, path in found)
+    return [path for *_, path in sorted(rank_and_age)]
 
 
 def _files(run_dir: Path) -> list[Path]:
@@ -105,7 +106,3 @@ def _files(run_dir: Path) -> list[Path]:
         return [path for path in run_dir.iterdir() if path.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _age(match: re.Match[str]) -> int:
-    return int(match.group(1) or 0)

@@ -49,7 +49,7 @@ def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event
 
 def _readings(monitor: Monitor, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Returns the readings of the step, labelled where the step was re-run."""
-    seen = {each.checkpoint: each for each in sorted(monitor.readings, key=_order)}
+    seen, points = {each.checkpoint: each for each in sorted(monitor.readings, key=_order)}, monitor.history
     first = [
         {
             **(seen[each.checkpoint]._asdict() if each.checkpoint in seen else {"checkpoint": each.checkpoint}),
@@ -58,15 +58,10 @@ def _readings(monitor: Monitor, events: Sequence[Event]) -> list[dict[str, Any]]
         }
         for each in events
         if each.kind == "anomaly"  # NaN differs from itself, so the spelling is compared
-        and str(each.value) not in {str(value) for _, value, _, _ in _of_step(monitor, each)}
+        and str(each.value) not in {str(p[1]) for p in points.get(each.checkpoint, ()) if p[0] == each.step}
     ]
     rerun = {"made": "rerun"} if first else {}
     return [*first, *({**reading._asdict(), **rerun} for reading in seen.values())]
-
-
-def _of_step(monitor: Monitor, event: Event) -> list[Point]:
-    """Returns the points of the event's checkpoint and step."""
-    return [point for point in monitor.history.get(event.checkpoint, ()) if point[0] == event.step]
 
 
 def _order(reading: Any) -> int:

@@ -85,13 +85,10 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
             counts.get(key) or RankCounts(),
             records.get((key.host, key.device), unknown),
         )
-        if labels not in rows or _is_newer(row, rows[labels]):
+        if labels not in rows or _last(row) >= _last(rows[labels]):  # as of devices `NPU:3` and `Ascend:3`
             rows[labels] = row
     return list(rows.values())
 
 
-def _is_newer(one: RankRow, other: RankRow) -> bool:
-    """Returns whether `one` is the later of two rows with the same labels, as of devices `NPU:3` and `Ascend:3`."""
-    return max(one.status.written if one.status else 0.0, one.counts.last_anomaly) >= max(
-        other.status.written if other.status else 0.0, other.counts.last_anomaly
-    )
+def _last(row: RankRow) -> float:
+    return max(row.status.written if row.status else 0.0, row.counts.last_anomaly)

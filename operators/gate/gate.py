@@ -31,6 +31,8 @@ class Gate:
         label: Empty for the first living monitor, else a unique name; None before `attach`.
     """
 
+    served = 0  # times that a training with a monitor began
+
     def __init__(self, number: int) -> None:
         self.number = number
         self.sites: list[Site] = []
@@ -46,6 +48,7 @@ class Gate:
     def serve(self, monitor: object) -> None:
         """Binds the gate to `monitor` and marks its training as running."""
         self._monitor, self.active = weakref.ref(monitor), True
+        Gate.served += 1
 
     @property
     def is_free(self) -> bool:

@@ -94,6 +94,11 @@ class StepMonitor(Callback):
         """Monitor that judges the training; None before `attach`."""
         return self._training.monitor
 
+    @property
+    def is_over(self) -> bool:
+        """Returns whether its training has ended, or another monitor judges it."""
+        return self._training.gate is not None and self._training.gate.is_free
+
     # What a training engineer calls in a loop of her own.
 
     def attach(

@@ -127,7 +127,7 @@ class TrainingWatch:
             self._forgotten,
         )
         self.turns = Turns()
-        self._gate: Gate | None = None
+        self.gate: Gate | None = None
         self._table: Table
         self._is_callback = self._clips = False
         self._sinks, self._history = sinks, history
@@ -222,10 +222,10 @@ class TrainingWatch:
     def _own_gate(self) -> Gate:
         """Returns the gate of this training, which is about to begin."""
         self._table = table()
-        if self._gate is None or self._gate not in self._table.gates.living.values():
-            self._gate = self._table.new_gate()
-        self._gate.serve(self)
-        return self._gate
+        if self.gate is None or self.gate not in self._table.gates.living.values():
+            self.gate = self._table.new_gate()
+        self.gate.serve(self)
+        return self.gate
 
     def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         if self.config.refuses:
@@ -271,14 +271,10 @@ class TrainingWatch:
 
     @shielded
     def _end_run(self, outputs: Any) -> None:
-        again, gate = self.rerun.again, self._gate
+        again, gate = self.rerun.again, self.gate
         if again is not None and gate is not None:
             self._look(gate, outputs)
             self._updates_in_run = self._table.updates(gate) if again.is_repeatable is None else None
-
-    def _is_judged_next(self) -> bool:
-        """Returns whether a compiled step was made by `Model.train`, which runs nothing else before `step`."""
-        return (self._called or self._fetcher) is not None and ms.get_context("mode") == ms.GRAPH_MODE
 
     def _look(self, gate: Gate, outputs: Any) -> StepRecord:
         """Returns the record of the current step; called after each declared run, and when the step is judged."""
@@ -327,11 +323,13 @@ class TrainingWatch:
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that just ran, and acts on the findings; returns its events."""
-        monitor, gate, audit = self.monitor, self._gate, self.rerun.audit
+        monitor, gate, audit = self.monitor, self.gate, self.rerun.audit
         if monitor is None or gate is None or self._table.replaying:
             return []
         self._forgotten.is_called = True
-        step = self._made if self._made is not None and self._is_judged_next() else self._look(gate, outputs)
+        by_model = (self._called or self._fetcher) is not None  # whose `train` runs nothing else before `step`
+        looked = by_model and ms.get_context("mode") == ms.GRAPH_MODE
+        step = self._made if self._made is not None and looked else self._look(gate, outputs)
         self._made = None
         self._step += self._steps_a_call
         if self._updates_in_run == 0 and self.rerun.again is not None:
@@ -470,10 +468,10 @@ class TrainingWatch:
         self._sampling.remove()
         if self._vendor.is_on:
             self._vendor.stop()
-        if self.monitor is not None and self._gate is not None:
-            self._gate.active = False
+        if self.monitor is not None and self.gate is not None:
+            self.gate.active = False
             if self.judging.ranks.lost is None:  # as above
-                self._table.arm(False, self._gate)
+                self._table.arm(False, self.gate)
             self.monitor.end()
 
     def follow_roll_back(self) -> None:

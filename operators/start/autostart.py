@@ -67,7 +67,6 @@ def _with_callback(train: Any, self: Model, *args: Any, **kwargs: Any) -> Any:
         # First, so that no other callback saves or counts a step that was refused.
         given.insert(0, StepMonitor())
     bound.arguments["callbacks"] = given
-    _unwatched.updates.clear()  # those that follow are judged
     with _inside():
         return train(*bound.args, **bound.kwargs)
 
@@ -96,7 +95,7 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     if _training or not isinstance(trains, nn.TrainOneStepCell):
         return call(self, *args, **kwargs)
     monitor = vars(self).get(_MONITOR)
-    if monitor is None:
+    if not monitor or monitor.is_over:
         optimizer = trains.optimizer
         monitor = getattr(optimizer, _MONITOR, None)  # of an earlier cell or loop with this optimizer
         if monitor or not is_judged(optimizer, trains):
@@ -117,8 +116,8 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     if _training:
         return call(self, *args, **kwargs)
     if getattr(self, _MONITOR, None) is None:
-        _end_loops(self)
-        if any(not (site.claimed or site.watched_by) for site in table().sites()):
+        _leave_loops(self)
+        if any(not site.watched_by and (site.owner or not site.claimed) for site in table().sites()):
             monitor = StepMonitor()
             monitor.attach(None, self)
             put_on(self, _judged(type(self), monitor))
@@ -127,12 +126,14 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     return _look_after(call, self, *args, **kwargs)
 
 
-def _end_loops(optimizer: nn.Cell) -> None:
-    """Ends the monitors of earlier loops that updated weights of `optimizer`: nothing tells where those have ended."""
+def _leave_loops(optimizer: nn.Cell) -> None:
+    """Takes check operators from loops that update weights of `optimizer`, which may have ended; they keep guards."""
     weights = getattr(optimizer, "parameters", ())
-    for each in [each for gate in table().gates.others() if gate.trains(weights) for each in gate.optimizers]:
-        if (monitor := getattr(type(each), _MONITOR, None)) is not None:
-            monitor.close()
+    for gate in [each for each in table().gates.others() if each.trains(weights)]:
+        if any(getattr(type(each), _MONITOR, None) for each in gate.optimizers):
+            for site in [each for each in gate.sites if not each.claimed]:
+                gate.sites.remove(site)
+                site.owner = None
 
 
 def _judged(base: type, monitor: StepMonitor) -> type:
@@ -144,6 +145,8 @@ def _judged(base: type, monitor: StepMonitor) -> type:
         def __call__(self, *args, **kwargs):
             if _training:
                 return super().__call__(*args, **kwargs)
+            if monitor.is_over:
+                monitor.attach(None, self)
             with _inside():
                 outputs = super().__call__(*args, **kwargs)
             monitor.step(outputs)

@@ -8,6 +8,7 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from asd.config import Config
 from asd.judge.monitor import Monitor
+from asd.operators.gate.gate import Gate
 from asd.operators.gate.slots import table
 from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.private.mended import take_loaded
@@ -49,7 +50,7 @@ class Unwatched:
         self.monitor: Monitor | None = None
         self.takes_gradients = False
         self.optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
-        self._calls = self._looks = 0
+        self._calls = self._looks = self._served = 0
         self.updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
         self._before: list[tuple[Parameter, bytes]] = []
 
@@ -65,6 +66,9 @@ class Unwatched:
         """Returns the optimizers without a monitor; None if there is no need to look, for that waits for the device."""
         if self._calls == _EVERY:  # some may have been made before the import
             self.optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
+        if self._served != Gate.served:  # a training that was judged may have ended since
+            self._served, self._before, self._looks = Gate.served, [], 0
+            self.updates.clear()
         found, gates = [each for each in list(self.optimizers) if not is_judged(each)], table().gates
         for each in set(self.updates).difference(found):
             del self.updates[each]
@@ -118,10 +122,11 @@ def _may_be_trained(weight: Parameter) -> bool:
 
 def is_judged(optimizer: nn.Cell, net: nn.Cell | None = None) -> bool:
     """Returns whether a monitor whose training runs was attached to `optimizer`, or to `net` without an optimizer."""
-    gates = [site.watched_by for site in sites_of(net)] if net is not None else []
     attached = [each for gate in table().gates.others() for whole in gate.optimizers for each in members_of(whole)]
-    is_attached = any(not _parts(each).isdisjoint(_parts(optimizer)) for each in attached)
-    return is_attached or any(gate is not None and not gate.optimizers for gate in gates)
+    if any(not _parts(each).isdisjoint(_parts(optimizer)) for each in attached):
+        return True
+    gates = (site.watched_by for site in sites_of(net)) if net is not None else ()
+    return any(gate is not None and not gate.optimizers for gate in gates)
 
 
 def _parts(optimizer: nn.Cell) -> set[nn.Cell]:

@@ -18,16 +18,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def handled(runner, capsys, outcome, shown):
+def handled(runner, capfd, outcome, shown):
     """Whether the handler tells of this outcome, and `asd devices` then shows that."""
     run = str(runner.folder / "run")
     assert main(["handler", "--once", "--run-dir", run]) == 0
-    assert capsys.readouterr().out.startswith(f"{outcome} on {socket.gethostname()}: ")
+    assert capfd.readouterr().out.startswith(f"{outcome} on {socket.gethostname()}: ")
     assert main(["devices", "--run-dir", run]) == 0
-    return shown in capsys.readouterr().out
+    return shown in capfd.readouterr().out
 
 
-def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, capsys):
+def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, capfd):
     done = runner.asd("selftest", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
     assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
@@ -35,10 +35,10 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, caps
     assert (result["machine"]["device"], result["failed"], result["counts"]["wrong"]) == ("CPU:1", False, 0)
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert (told.id, told.kind, told.device, told.verdict) == (result["event"], "stress", "CPU:1", "")
-    assert handled(runner, capsys, "passed: CPU:1", "  passed 20")
+    assert handled(runner, capfd, "passed: CPU:1", "  passed 20")
 
 
-def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner, capsys):
+def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner, capfd):
     done = runner.run(
         sys.executable, "-c", PROGRAM, "selftest", "--device", "CPU:0", "--seconds", "0", "--run-dir", "run"
     )
@@ -48,4 +48,4 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert all(word in where for word in (told.id, "run/events-stress.jsonl"))
     assert (told.checkpoint, told.value, told.verdict, told.reason) == ("factors.Mul", 49128.0, "persistent", sentence)
-    assert handled(runner, capsys, "isolated: CPU:0", "  failed 20")
+    assert handled(runner, capfd, "isolated: CPU:0", "  failed 20")
