@@ -24,11 +24,6 @@ def section(place: str, title: str, content: Sequence[Html]) -> Html:
     return tag("section", tag("h2", title), content, id=place) if content else Html("")
 
 
-def _symbol(drawn: Html) -> Html:
-    """Returns the mark of a sort of events for use within text."""
-    return tag("svg", drawn, viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=SPACE)
-
-
 def facts_of_rank(rank: Rank) -> dict[str, Any]:
     """Returns the values of one rank in the table of ranks; JSON-able."""
     names = ("run", "rank", "host", "device", "state", "isolated", "checks", "strikes", "refused", "last_step")
@@ -109,9 +104,10 @@ def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Sa
         what += ["; ", tag("a", "evidence", href=_address(data, bundle.path, where))]
     elif event.evidence:
         what.append("; its evidence is not here")
+    symbol = tag("svg", mark(sort, 9, 9), viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=SPACE)
     cells = [
         tag("td", utc(event.time, digits=3), class_="time"),
-        tag("td", _symbol(mark(sort, 9, 9)), " ", _SHORT.get(sort, sort), class_="sort"),
+        tag("td", symbol, " ", _SHORT.get(sort, sort), class_="sort"),
         None if event.rank < 0 else event.rank,
         _device(event, _MOST_OF_HOST),
         event.step or None,

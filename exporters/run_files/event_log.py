@@ -97,7 +97,8 @@ class EventLog:
                 return
             finally:
                 if self._descriptor == descriptor:  # closing unlocks as well
-                    _unlock(descriptor)
+                    with contextlib.suppress(OSError):
+                        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _write(self, line: bytes, size: int) -> None:
         if size == _NONE:
@@ -185,11 +186,6 @@ def _lock(descriptor: int) -> bool:
         if error.errno not in _NO_LOCKS:
             raise
         return True
-
-
-def _unlock(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +20,9 @@ from asd.operators.private.names import find
 from asd.operators.rerun.repeatable_step import is_known
 from asd.operators.sensors.loss_scale import LossScale
 from asd.operators.start.pynative_trainer import TrainerMonitor, put_first
-from asd.operators.start.unwatched import OPTIMIZERS, Unwatched, is_judged
+from asd.operators.start.unwatched import OPTIMIZERS, Unwatched, judged_by
 
-_MONITOR = "_asd_monitor"  # False where somebody else judges, or nothing is to be judged
+_MONITOR = "_asd_monitor"  # of a cell also a weak reference to the gate that judges it; of an optimizer False for none
 _GROUP = "autostart"
 _training = 0
 _unwatched = Unwatched()
@@ -91,21 +92,28 @@ def _around_gradient(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+    global _training
     trains = self.network if type(self).__name__ == "AutoParallel" else self
     if _training or not isinstance(trains, nn.TrainOneStepCell):
         return call(self, *args, **kwargs)
     monitor = vars(self).get(_MONITOR)
-    if not monitor or monitor.is_over:
+    gate = monitor() if isinstance(monitor, weakref.ref) else None
+    if monitor.is_over if isinstance(monitor, StepMonitor) else gate is None or gate.is_free:
         optimizer = trains.optimizer
         monitor = getattr(optimizer, _MONITOR, None)  # of an earlier cell or loop with this optimizer
-        if monitor or not is_judged(optimizer, trains):
+        gate = None if monitor else judged_by(optimizer, trains)
+        if gate is None:
             monitor = monitor or StepMonitor(loss_scale=LossScale.of(trains))
             monitor.attach(self, optimizer)
             object.__setattr__(optimizer, _MONITOR, monitor)
-        object.__setattr__(self, _MONITOR, monitor or False)
-    with _inside():
-        if not monitor:
+        object.__setattr__(self, _MONITOR, monitor if gate is None else weakref.ref(gate))
+    if gate is not None:
+        _training += 1  # as `_inside`, which takes four calls
+        try:
             return call(self, *args, **kwargs)
+        finally:
+            _training -= 1
+    with _inside():
         run = monitor.watch_step(self) if is_known(self) else functools.partial(call, self)
         outputs = run(*args, **kwargs)
         monitor.step(outputs)

@@ -69,7 +69,7 @@ class Unwatched:
         if self._served != Gate.served:  # a training that was judged may have ended since
             self._served, self._before, self._looks = Gate.served, [], 0
             self.updates.clear()
-        found, gates = [each for each in list(self.optimizers) if not is_judged(each)], table().gates
+        found, gates = [each for each in list(self.optimizers) if judged_by(each) is None], table().gates
         for each in set(self.updates).difference(found):
             del self.updates[each]
         asks = any(gate.listener is not None and not gate.updates for gate in list(gates.living.values()))
@@ -120,13 +120,14 @@ def _may_be_trained(weight: Parameter) -> bool:
     return weight.requires_grad and weight.dtype in FLOATS and not weight.has_init and not hasattr(weight, "to_local")
 
 
-def is_judged(optimizer: nn.Cell, net: nn.Cell | None = None) -> bool:
-    """Returns whether a monitor whose training runs was attached to `optimizer`, or to `net` without an optimizer."""
-    attached = [each for gate in table().gates.others() for whole in gate.optimizers for each in members_of(whole)]
-    if any(not _parts(each).isdisjoint(_parts(optimizer)) for each in attached):
-        return True
+def judged_by(optimizer: nn.Cell, net: nn.Cell | None = None) -> Gate | None:
+    """Returns the gate of a running training with `optimizer`, or of one with `net` and without an optimizer."""
+    for gate in table().gates.others():
+        attached = [each for whole in gate.optimizers for each in members_of(whole)]
+        if any(not _parts(each).isdisjoint(_parts(optimizer)) for each in attached):
+            return gate
     gates = (site.watched_by for site in sites_of(net)) if net is not None else ()
-    return any(gate is not None and not gate.optimizers for gate in gates)
+    return next((gate for gate in gates if gate is not None and not gate.optimizers), None)
 
 
 def _parts(optimizer: nn.Cell) -> set[nn.Cell]:

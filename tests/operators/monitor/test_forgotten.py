@@ -131,6 +131,34 @@ def test_a_second_training_of_a_network_is_judged_too(config, by, mode, autostar
     assert slots.table().refused() == 1
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_cell_that_goes_on_after_the_training_of_another_monitor_is_judged_again(first, mode, autostarted):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    for given in (first, not first, False):
+        monitor = StepMonitor(RULE, sinks=[], replay=False)
+        if given:
+            monitor.attach(cell, optimizer)
+        for step in range(STEPS):
+            cell(ids(step), targets(step) * (1e8 if step == BAD and not given else 1))
+        monitor.close()
+    assert slots.table().refused() == 2
+    assert autostarted.monitor is None
+
+
+def test_loops_in_turn_over_the_same_weights_refuse_both(mode, autostarted, monkeypatch):
+    monkeypatch.setenv("ASD_PROTECTION", "full")  # the first one keeps the gradients of its weights
+    enable()
+    net = fill(Decoder())
+    weights = net.trainable_params()
+    optimizers, gradients_of = [nn.SGD(weights, 1e-6), nn.Adam(weights, 1e-3)], ms.value_and_grad(net, None, weights)
+    for step in range(STEPS):
+        for optimizer in optimizers:
+            optimizer(gradients_of(ids(step), targets(step) * (1e8 if step == BAD else 1))[1])
+    assert slots.table().refused() == 2
+
+
 @pytest.mark.parametrize("attached", [1, 2])
 def test_a_second_optimizer_is_told_within_ten_steps_or_refuses_with_the_first(mode, attached, autostarted):
     net, refused = fill(Decoder()), []
