@@ -219,7 +219,8 @@ def test_a_launcher_may_end_its_ranks_before_it_is_killed(tmp_path, monkeypatch)
 
 
 def test_ranks_are_started_by_the_launcher(tmp_path):
-    words = command_of(["python", "train.py"], 2, tmp_path, os.environ["PATH"])
+    (tmp_path / "msrun").touch(0o755)
+    words = command_of(["python", "train.py"], 2, tmp_path, f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert [Path(words[0]).name, words[1], words[-1]] == ["msrun", "--worker_num=2", "train.py"]
 
 
