@@ -109,8 +109,9 @@ class Processes:
         # Without it the launcher would kill the other ranks as soon as the first of them has ended.
         _send(launcher := self._launcher(), signal.SIGSTOP)
         others = [*launcher, *(started := _below(launcher))]  # the parents of ranks, and the scheduler that these need
-        with contextlib.suppress(psutil.Error):
-            others += _below([each for each in started if str(_WORKER) not in each.cmdline()], whole=True)
+        for each in started:
+            with contextlib.suppress(psutil.Error):
+                others += _below([each], whole=True) if str(_WORKER) not in each.cmdline() else []
         ranks = [each for each in _below([self._keeper], whole=True) if each not in others]
         _send(ranks, signal.SIGTERM)
         end = time.monotonic() + grace

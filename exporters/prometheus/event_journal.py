@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ class EventJournal:
         self.lost = ""  # where a file that was corrupt is by now; empty for none
         self.fleet = ""  # JSON of this node's devices in training, for who pulls; empty before they are known
         self._monotonic = monotonic
-        self._read = self._start_before = -1
-        self._asked = 0.0
+        self._read, self._asked = -1, 0.0
+        self._starts: deque[int] = deque(maxlen=16)  # of the last requests
         self._state = "null"
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -132,9 +133,9 @@ class EventJournal:
             if self._db is None:
                 return Page([], "")
             start = self._start(after)
-            if start != self._start_before or start == self._last:  # a reader that stands still counts as gone
+            if start not in self._starts or start == self._last:  # a reader that stands still counts as gone
                 self._read, self._asked = max(self.read, start), self._monotonic()
-            self._start_before = start
+            self._starts.append(start)
             first = self._first or self._last + 1
             missed = max(first - 1 - start, 0)
             events: list[str] = []

@@ -44,7 +44,7 @@ def _sites_of(held: object) -> Iterator[Site]:
 
 def name_apart(gate: Gate, others: Sequence[Gate], net: nn.Cell | None) -> None:
     """Prefixes names that another monitor has by the class of `net`, and labels the files of `gate`."""
-    name = type(_inside(net)).__name__
+    name = type(_inside(net) or next(iter(gate.optimizers), None)).__name__
     labels = {other.label for other in others}
     labels_of_name = (f"{name}{number}" if number else name for number in (0, *range(2, len(others) + 3)))
     label = next(each for each in labels_of_name if each not in labels)

@@ -101,7 +101,7 @@ def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     if monitor.is_over if isinstance(monitor, StepMonitor) else gate is None or gate.is_free:
         optimizer = trains.optimizer
         monitor = getattr(optimizer, _MONITOR, None)  # of an earlier cell or loop with this optimizer
-        gate = None if monitor else judged_by(optimizer, trains)
+        gate = None if monitor and not monitor.is_over else judged_by(optimizer, trains)
         if gate is None:
             monitor = monitor or StepMonitor(loss_scale=LossScale.of(trains))
             monitor.attach(self, optimizer)
@@ -153,11 +153,13 @@ def _judged(base: type, monitor: StepMonitor) -> type:
         def __call__(self, *args, **kwargs):
             if _training:
                 return super().__call__(*args, **kwargs)
-            if monitor.is_over:
+            is_others = monitor.is_over and judged_by(self) is not None
+            if monitor.is_over and not is_others:
                 monitor.attach(None, self)
             with _inside():
                 outputs = super().__call__(*args, **kwargs)
-            monitor.step(outputs)
+            if not is_others:
+                monitor.step(outputs)
             return outputs
 
     return Judged

@@ -83,7 +83,7 @@ def _fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> d
         shape: Shape of a tensor that is not empty.
         half: Whether mean and norm are rounded to float16, else to float32.
     """
-    rounded = _to_float16 if half else _to_float32
+    rounded = _to_float16 if half else lambda value: c_float(value).value  # which warns of nothing, and is quick
     mean = rounded(found.total / math.prod(shape))
     norm = rounded(math.sqrt(found.squares)) if len(shape) else found.largest
     return {"Max": found.largest, "Min": found.smallest, "Mean": mean, "Norm": norm}
@@ -92,10 +92,6 @@ def _fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> d
 def _to_float16(value: float) -> float:
     with np.errstate(all="ignore"):
         return float(np.float16(value))
-
-
-def _to_float32(value: float) -> float:
-    return c_float(value).value  # unlike NumPy it warns of nothing, and is quick
 
 
 def crc32(array: Array) -> str:

@@ -141,7 +141,10 @@ def test_a_cell_that_goes_on_after_the_training_of_another_monitor_is_judged_aga
         if given:
             monitor.attach(cell, optimizer)
         for step in range(STEPS):
-            cell(ids(step), targets(step) * (1e8 if step == BAD and not given else 1))
+            loss = cell(ids(step), targets(step) * (1e8 if step == BAD and not given else 1))
+            if given:
+                monitor.step(loss)
+                assert monitor.monitor.readings
         monitor.close()
     assert slots.table().refused() == 2
     assert autostarted.monitor is None
