@@ -46,7 +46,7 @@ class Site:
 
     @property
     def watched_by(self) -> Any:
-        """Gate of the monitor that judges it; None if there is none, or its training has ended."""
+        """Gate of the monitor that judges it; None without one, or after the end of its training."""
         owner = self.owner() if self.owner is not None else None
         return None if owner is None or owner.is_free else owner
 
