@@ -95,7 +95,7 @@ class EventJournal:
 
         Events that were kept before are passed over.
         """
-        rows, text = [(bytes.fromhex(event.id), _text(event)) for event in events], json.dumps(state)
+        rows, text = [{"id": bytes.fromhex(each.id), "text": _text(each)} for each in events], json.dumps(state)
         with self._lock, self._guard():
             db = self._db or self._open()
             if not rows and text == self._state:
@@ -104,8 +104,8 @@ class EventJournal:
             try:
                 db.execute("UPDATE journal SET state = ?", (text,))
                 # INSERT OR IGNORE would spend a number on what it passes over.
-                is_new = "NOT EXISTS (SELECT 1 FROM event WHERE id = ?1)"
-                db.executemany(f"INSERT INTO event (id, text) SELECT ?1, ?2 WHERE {is_new}", rows)
+                is_new = "NOT EXISTS (SELECT 1 FROM event WHERE id = :id)"
+                db.executemany(f"INSERT INTO event (id, text) SELECT :id, :text WHERE {is_new}", rows)
                 size = self._bytes + _size(db, self._last)
                 if size > self._most_bytes * (1 + 1 / _SLACK):
                     sizes = f"SELECT n, sum({_SIZE}) OVER (ORDER BY n DESC) AS size FROM event"
