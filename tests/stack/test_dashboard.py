@@ -60,7 +60,9 @@ class Seen:
         (start.folder / "agents.json").write_text(
             json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": socket.gethostname()}}])
         )
-        options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0".split()
+        (start.folder / "hosts").write_text(f"{socket.gethostname()} slots=8\n")
+        isolator = f"--isolator hostfile --option hosts={start.folder / 'hosts'}"
+        options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0 {isolator}".split()
         home = str(start.folder / "handler")
         start.asd("handler", *options, ASD_RUN_DIR=home, ready=f"http://127.0.0.1:{handler}/readyz")
         targets = {"asd-handler": f"127.0.0.1:{handler}", "asd": f"127.0.0.1:{port}"}
