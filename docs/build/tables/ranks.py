@@ -118,13 +118,19 @@ _OF_WEIGHTS = {
 """Bytes read and written for each weight and step that the compiled graphs lack."""
 _OF_LLAMA = {"tensor": 6.74e9 / 8, "sequence": 6.74e9 / 8, "data": 6.74e9, "ZeRO": 6.74e9 / 8}
 """Weights of Llama-2 7B whose gradients a rank has, by layout."""
+_OF_MEMORY = 0.0025
+"""Share of a step that sums of memory may take, see `docs/detectors.md`."""
 
 
-def in_bfloat16() -> dict[str, float]:
-    """The share of a step that the default reads and writes with weights in bfloat16, by layout."""
+def in_all() -> dict[str, dict[str, float]]:
+    """The share of a step that the default reads and writes in all, by type of the weights and by layout."""
     casts = _OF_WEIGHTS["casts of gradients, with weights in bfloat16"]
-    found = {layout: result("cost")[layout]["full"] for layout in _OF_LLAMA}
-    return {each: _share(each, 1e6 * row["megabytes"] + casts * _OF_LLAMA[each]) for each, row in found.items()}
+    lacking = sum(_OF_WEIGHTS.values()) - casts
+    moved = {layout: 1e6 * result("cost")[layout]["full"]["megabytes"] for layout in _OF_LLAMA}
+    return {
+        name: {each: _share(each, moved[each] + size * number) + _OF_MEMORY for each, number in _OF_LLAMA.items()}
+        for name, size in {"float32": lacking, "bfloat16": lacking + casts}.items()
+    }
 
 
 def _share(layout: str, moved: float) -> float:
@@ -137,7 +143,11 @@ def weights() -> str:
         (name, f"{size:g}", *(percent(_share(each, size * number), 2) for each, number in _OF_LLAMA.items()))
         for name, size in _OF_WEIGHTS.items()
     ]
-    rows.append(("the default with weights in bfloat16, in all", "-", *(percent(x, 1) for x in in_bfloat16().values())))
+    rows.append(("sums of memory, 16 bytes for each word of a turn", "-", *[percent(_OF_MEMORY, 2)] * len(_OF_LLAMA)))
+    for name, shares in in_all().items():
+        shown = (percent(each, 1) for each in shares.values())
+        casts = " (no casts)" if name == "float32" else ""
+        rows.append((f"the default with weights in {name}: all of these{casts} and the graph", "-", *shown))
     for name, size in {"float32": 4, "bfloat16": 2}.items():
         copies = (f"{size * number / 16 / 1e6:,.0f} MB" for number in _OF_LLAMA.values())
         rows.append((f"memory for copies of a sixteenth of the weights, in {name}", "-", *copies))
