@@ -171,7 +171,7 @@ class Fault:
             raise ConfigError("fault", text, valid) from error
         return cls(target, where, patterns[0], amount, **given)
 
-    def is_active(self, step: int, rank: int = 0) -> bool:
+    def is_active(self, step: int, rank: int) -> bool:
         """Returns whether the fault is active on `rank` in `step`."""
         return self.step <= step < self.step + self.duration and self.rank in {None, rank}
 

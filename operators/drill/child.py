@@ -80,26 +80,25 @@ class TrainingFollower:
         patches.wrap(StepMonitor, "__init__", self._around_monitor, _GROUP)
         patches.wrap(StepMonitor, "step", self._around_judged, _GROUP)
         if self._plan.fault:
-            self._injector = FaultInjector(Fault.parse(self._plan.fault))
-            patches.wrap(TrainingWatch, "attach", self._around_attach, _GROUP)
-            patches.wrap(TrainingWatch, "_look", self._around_look, _GROUP)
+            self._injector = injector = FaultInjector(Fault.parse(self._plan.fault))
+            patches.wrap(TrainingWatch, "attach", partial(self._around_attach, injector), _GROUP)
+            patches.wrap(TrainingWatch, "_look", partial(self._around_look, injector), _GROUP)
         patches.wrap(safetensors.numpy, "serialize_file", _write_redirected, _GROUP)
         atexit.register(self.save)
 
-    def _around_attach(self, attach: Any, watch: TrainingWatch, net: Any, optimizer: Any, *more: Any) -> None:
+    def _around_attach(self, injector: FaultInjector, attach: Any, watch: TrainingWatch, net: Any, *more: Any) -> None:
         """Puts the fault into a network that has its checks."""
-        attach(watch, net, optimizer, *more)
-        injector = self._injector
-        if injector is not None and not injector.where:
+        attach(watch, net, *more)
+        if not injector.where:
             with contextlib.suppress(ConfigError):  # it has no such place, and nothing is struck
                 injector.attach(net if net is not None else watch._optimizer, watch._optimizer)
                 injector.begin_step()
                 self._struck = watch
 
-    def _around_look(self, look: Any, watch: TrainingWatch, *args: Any) -> Any:
+    def _around_look(self, injector: FaultInjector, look: Any, watch: TrainingWatch, *args: Any) -> Any:
         """Strikes what an update has written before the step is judged, but not what a rerun of it writes."""
-        if self._injector is not None and watch is self._struck and watch._made is None:
-            self._injector.end_update(watch._step + 1)
+        if watch is self._struck and watch._made is None:
+            injector.end_update(watch._step + 1)
         return look(watch, *args)
 
     def _around_train(self, signature: inspect.Signature, train: Any, *args: Any, **kwargs: Any) -> Any:
