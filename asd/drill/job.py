@@ -253,7 +253,7 @@ class Drill:
         if reaches.state != NOT_TRIED or "duration" not in fault or "chance" in fault:
             return self._train("1", text)
         reaches.said.clear()
-        way = Way(self._work, self.job.environ)
+        way = Way(Path(self._trainings.temporary.name), self.job.environ)
         with way.open() as follow:
             trained = self._train("1", text, follow=follow)
             way.conclude(reaches, trained)
@@ -291,12 +291,13 @@ class Way:
                 targets = self._folder / "agents.json"
                 labels = {"node": Config.of_process().name_of_node()}
                 targets.write_text(json.dumps([{"targets": [place], "labels": labels}]), encoding="utf-8")
-                agent = [*asd, "exporter", "--run-dir", str(run_dir), "--port", str(self._port)]
+                own = ["--state", str(self._folder / "agent.sqlite")]  # it outlives the run folder
+                agent = [*asd, "exporter", "--run-dir", str(run_dir), "--port", str(self._port), *own]
                 state = ["--state", str(self._folder / "handler.sqlite"), "--settle", "0"]
                 handler = [*asd, "handler", "--agents", str(targets), "--dry-run", "--json", *state]
                 environ = {**self._environ, "ASD_RUN_DIR": str(self._folder / "handler"), "NPU_ASD_ENABLE": "0"}
                 for words, output in ((agent, self._folder / "agent"), (handler, self._decisions)):
-                    started.enter_context(running(words, environ, output.open("wb")))
+                    started.enter_context(running(words, environ, started.enter_context(output.open("wb"))))
 
             yield follow
 

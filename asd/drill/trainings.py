@@ -91,17 +91,22 @@ class Trainings:
 
     Attributes:
         steps: Steps of each training from now on.
+        temporary: Folder outside the work, which may be on a disk of the network or have too long a path for a socket.
     """
 
     def __init__(self, job: DrillJob, events_of: Callable[[Path], list[Event]]) -> None:
         self._job, self._work, self._events_of, self.steps = job, job.work, events_of, job.steps
         self._end, self._number, self._longest = time.monotonic() + job.minutes * 60, 0, 0.0
-        self._temporary = tempfile.TemporaryDirectory(prefix="asd-")  # a socket has a path of at most 107 characters
+        place = os.path.realpath(tempfile.gettempdir())  # a path through a link would be redirected
+        self.temporary = tempfile.TemporaryDirectory(prefix="asd-", dir=place, ignore_cleanup_errors=True)
 
     def close(self) -> None:
         """Removes what the trainings have left."""
+        for folder, *_ in os.walk(self._work):
+            with suppress(OSError):
+                os.chmod(folder, 0o700)  # else a read-only one would stay
         shutil.rmtree(self._work, ignore_errors=True)
-        self._temporary.cleanup()
+        self.temporary.cleanup()
 
     def seconds_left(self) -> float:
         """Returns how long a process may run: to the end of the drill, but at least a minute."""
@@ -125,7 +130,7 @@ class Trainings:
         self._number += 1
         folder = self._work / f"{self._number}"
         TrainingPlan(str(folder), self.steps, self._job.redirects, fault).save()
-        run_dir, log, temporary = folder / "run", folder / "log", Path(self._temporary.name, f"{self._number}")
+        run_dir, log, temporary = folder / "run", folder / "log", Path(self.temporary.name, f"{self._number}")
         temporary.mkdir()
         settings = {
             VARIABLE: str(folder),
@@ -160,8 +165,8 @@ class Trainings:
             raise ConfigError(
                 "COMMAND", path, "the training must write only files that can be redirected: pass --allow-writes"
             )
-        shutil.rmtree(folder)
-        shutil.rmtree(temporary, ignore_errors=True)
+        for each in (folder, temporary):
+            shutil.rmtree(each, ignore_errors=True)  # what cannot go yet goes in `close`
         return Trained(code, sorted(records, key=lambda each: each["rank"]), events, statuses, tail)
 
 

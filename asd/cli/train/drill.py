@@ -40,19 +40,13 @@ training writes what cannot be redirected (see --allow-writes), 130 interrupted.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd drill`."""
     parser.epilog = _EXAMPLES
-    add = parser.add_argument
-    add("--minutes", type=number(1, 10_000), default=60, metavar="M", help="longest time (default: %(default)s)")
-    add(
-        "--steps",
-        type=whole_number(8, 100_000),
-        default=40,
-        metavar="N",
-        help="steps of each training (default: %(default)s)",
-    )
-    add("--faults", type=whole_number(0, 1000), default=16, metavar="N", help="faults to inject (default: %(default)s)")
-    add("--pairs", type=whole_number(2, 1000), default=3, metavar="N", help="pairs of trainings (default: %(default)s)")
+    add, default = parser.add_argument, " (default: %(default)s)"
+    add("--minutes", type=number(1, 10_000), default=60, metavar="M", help="longest time" + default)
+    add("--steps", type=whole_number(8, 100_000), default=40, metavar="N", help="steps of each training" + default)
+    add("--faults", type=whole_number(0, 1000), default=16, metavar="N", help="faults to inject" + default)
+    add("--pairs", type=whole_number(2, 1000), default=3, metavar="N", help="pairs of trainings" + default)
     add("--ranks", type=whole_number(1, 1000), metavar="N", help="start N processes through msrun")
-    add("--out", type=Path, default=Path("asd_drill"), metavar="D", help="folder of the results (default: %(default)s)")
+    add("--out", type=Path, default=Path("asd_drill"), metavar="D", help="folder of the results" + default)
     add("--allow-writes", action="store_true", help="let the training write its own files in place")
     add("--json", action="store_true", help="print the result as JSON and nothing else")
     add("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="training command")
@@ -72,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not words:
         raise ConfigError("COMMAND", "", "pass a command, for example `asd drill -- python train.py`")
     Config.from_env(os.environ)
-    out = args.out.absolute()
+    out = args.out.resolve()
     work = out / f".work-{os.getpid()}"
     command = command_of(words, args.ranks, work, os.environ.get("PATH", os.defpath))
     bootstrap = str(Path(__file__).resolve().parents[2] / "bootstrap")

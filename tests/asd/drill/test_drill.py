@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from math import nan
 from pathlib import Path
@@ -18,6 +19,7 @@ from asd.drill.conclusions import HELD, NOT_HELD, NOT_TRIED, SHOWN, DrillPart, c
 from asd.drill.job import Drill, Way
 from asd.drill.trainings import DrillJob, Trained, command_of
 from tests.support.events import event_maker
+from tests.support.waiting import wait_for
 
 PATHS = "{0}/asd/bootstrap:{0}".format(Path(__file__).parents[3])
 
@@ -93,6 +95,8 @@ record = {"rank": 0, "ended": True, "steps": 8, "place": "cell", "mode": "pynati
 record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1.0] * 8, "seconds": [0.1], "struck": []}
 """
 WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
+READ_ONLY = "import os; os.mkdir('d'); open('d/a', 'x'); os.chmod('d', 0o500)"
+DATABASE = "; import sqlite3, tempfile; sqlite3.connect(tempfile.mkdtemp() + '/a').close()"  # which is not redirected
 FAILS = {
     "by itself": ("raise SystemExit(3)", [], "redirected", []),
     "by itself in place": (
@@ -101,6 +105,8 @@ FAILS = {
         "code 3",
         ["a"],
     ),
+    "with a read-only folder": (f"{READ_ONLY}; raise SystemExit(3)", [], "redirected", []),  # root may remove it
+    "through links": (f"{RECORDED}{WROTE}{DATABASE}; raise SystemExit(3)", ["--out", "link/asd_drill"], "alone", []),
     "without a step": ("pass", [], "no step", []),
     "after its end": (f"{RECORDED}{WROTE}; raise SystemExit(3)", [], "alone", []),
 }
@@ -111,6 +117,8 @@ def test_a_training_that_fails_is_told_from_a_drill_that_did_and_only_what_it_wr
     code, options, says, left, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", "link")
     assert main(["drill", "--json", *options, "--", sys.executable, "-c", code]) == 1
     told = capsys.readouterr().err
     assert (says in told, "--allow-writes" in told) == (True, says == "redirected")
@@ -206,6 +214,14 @@ def test_an_event_of_another_node_is_not_followed_on_this_one(tmp_path):
     part, event = DrillPart(), event_maker(host="another")()
     Way(tmp_path, os.environ).conclude(part, Trained(0, [], [event], [], []))
     assert part.state == NOT_TRIED
+
+
+def test_an_agent_keeps_no_file_open_in_the_run_folder_which_is_removed_before_it_ends(tmp_path):
+    (own := tmp_path / "own").mkdir()
+    with Way(own, os.environ).open() as follow:
+        follow(tmp_path / "run")
+        wait_for(lambda: [path for path in tmp_path.rglob("*.sqlite") if path.stem != "handler"])
+        assert not list(tmp_path.glob("run/*"))
 
 
 def test_a_launcher_may_end_its_ranks_before_it_is_killed(tmp_path, monkeypatch):
