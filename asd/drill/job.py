@@ -117,11 +117,11 @@ class Drill:
     def _first(self) -> Trained:
         self._tell("the training by itself, without detection")
         first = self._train("0")
-        last = "".join(f"\n  {line}" for line in first.tail)
+        changed = self._changed()
+        said = [f"{path} has changed meanwhile" for path in changed[:1]]
+        last = "".join(f"\n  {line}" for line in [*said, *first.tail])
         if first.code is None:
-            raise StateError(
-                f"the training made no {self.job.steps} steps in the time: pass --minutes or --steps.{last}"
-            )
+            raise StateError(f"the training made no {self.job.steps} steps in time: pass --minutes or --steps:{last}")
         if first.code != 0:
             made = min((record["steps"] for record in first.records), default=0)
             fails = f"fails by itself after step {made}"
@@ -131,15 +131,14 @@ class Drill:
                 fails += ", or as its files are redirected (see --allow-writes)"
             raise StateError(f"the training {fails}, with code {first.code}:{last}")
         if not first.records:
-            raise StateError(f"the training made no step that is seen (a script must pass its environment on):{last}")
+            must = "COMMAND must wait for its end, as msrun --join=True does; a script must pass its environment on"
+            raise StateError(f"the training made no step that is seen ({must}):{last}")
         self._trainings.steps = min(self._trainings.steps, *(record["steps"] for record in first.records))
         if not first.ended:  # its weights were recorded at its exit
             again = self._train("0")
             first = again if again.ended else first
-        if changed := self._changed():
-            raise ConfigError(
-                "COMMAND", changed[0], "it has changed meanwhile, and no file here may: pass --allow-writes if it may"
-            )
+        if changed:
+            raise ConfigError("COMMAND", changed[0], "no file here may change meanwhile: pass --allow-writes if it may")
         self.bare.append(first)
         return first
 

@@ -107,7 +107,7 @@ FAILS = {
     ),
     "with a read-only folder": (f"{READ_ONLY}; raise SystemExit(3)", [], "redirected", []),  # root may remove it
     "through links": (f"{RECORDED}{WROTE}{DATABASE}; raise SystemExit(3)", ["--out", "link/asd_drill"], "alone", []),
-    "without a step": ("pass", [], "no step", []),
+    "without its end": ("import os; os.system('echo > b; sleep 99 &')", [], "/b has changed meanwhile", []),
     "after its end": (f"{RECORDED}{WROTE}; raise SystemExit(3)", [], "alone", []),
 }
 
