@@ -70,7 +70,7 @@ class Drill:
         self.parts["reaches"].said.append("no lasting fault was tried to its end")
         self._work, self._trainings = job.work, Trainings(job, events_of)
         self._train, self._began = self._trainings.train, time.monotonic()
-        self._held, self._before = held(), files_of(Path.cwd(), self._work, _MOST_FILES)
+        self._held, self._before = held(), files_of(Path.cwd(), _MOST_FILES)
         self.bare: list[Trained] = []
         self.watched: list[Trained] = []
 
@@ -146,7 +146,7 @@ class Drill:
         """Returns the files of the working folder that have changed; none where writing was allowed."""
         if not self.job.redirects or self._before is None:
             return []
-        after = files_of(Path.cwd(), self._work, _MOST_FILES) or {}
+        after = files_of(Path.cwd(), _MOST_FILES) or {}
         self._held |= held()
         return sorted({name for name, _ in set(after.items()) ^ set(self._before.items())} - self._held)
 

@@ -36,7 +36,7 @@ class DrillJob(NamedTuple):
     Attributes:
         command: Training command with the path of its program.
         environ: Environment of the trainings.
-        work: Folder for the trainings, which is made and removed; the folder above it exists.
+        work: Folder `.work-NUMBER` for the trainings, which is made and removed; the folder above it exists.
         minutes: Longest time of all.
         steps: Steps of each training.
         faults: Number of faults to try.
@@ -210,9 +210,7 @@ def running(words: Sequence[str], environ: Mapping[str, str], output: Any) -> It
                     each.terminate()
                 psutil.wait_procs(children, 10)
             process.send_signal(END)
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
+            if wait(process, 15) is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
@@ -225,10 +223,9 @@ def held() -> set[str]:
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     """Returns the exit code of a process; None if it is still running when the time is over."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
+    return None
 
 
 def command_of(words: Sequence[str], ranks: int | None, work: Path, path: str) -> list[str]:

@@ -28,8 +28,11 @@ _AUDITED = {
 """Events of the interpreter that change files, and which of their arguments are the paths that are changed."""
 _RELATIVE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir")
 """Events whose last argument is the descriptor of the folder that a path is relative to, or -1."""
-_OF_COMPILERS = re.compile(r"__pycache__|kernel_meta\w*|rank_\d+|(fusion_result|ge_check_op)\.json")
-"""Files and folders that Python, MindSpore and CANN write by themselves into the working folder."""
+_OF_OTHERS = re.compile(
+    r"__pycache__|kernel_meta\w*|rank_\d+|atc_data|atrace|(fusion_result|ge_check_op)\.json|"
+    r"(plog|device)-\d+_\d+\.log|\.work-\d+|\.?drill\.(html|json)(\.\w+)?"
+)
+"""Files and folders that Python, MindSpore, CANN and drills write by themselves into the working folder."""
 _READ = ("stat", "lstat", "statvfs", "access", "readlink", "listxattr", "getxattr", "rmdir")
 _CHANGE = ("chmod", "chown", "lchown", "utime", "truncate", "setxattr")
 _OWN = ("open", "mkdir", "rename", "replace", "symlink", "listdir", "scandir", "chdir", "remove", "unlink")
@@ -206,12 +209,12 @@ def begin(folder: str) -> None:
         Overlay(folder).begin()
 
 
-def files_of(folder: Path, without: Path, most: int) -> dict[str, tuple[int, int]] | None:
-    """Returns size and time of change of all files below a folder, but not of the output; None for more than `most`."""
+def files_of(folder: Path, most: int) -> dict[str, tuple[int, int]] | None:
+    """Returns size and time of change of a training's files below a folder; None for more than `most`."""
     found: dict[str, tuple[int, int]] = {}
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not _OF_COMPILERS.fullmatch(name) and Path(place, name) != without]
-        for name in filterfalse(_OF_COMPILERS.fullmatch, names):
+        folders[:] = filterfalse(_OF_OTHERS.fullmatch, folders)
+        for name in filterfalse(_OF_OTHERS.fullmatch, names):
             with suppress(OSError):
                 state = os.lstat(path := os.path.join(place, name))
                 found[path] = state.st_size, state.st_mtime_ns

@@ -181,14 +181,16 @@ def test_a_loss_that_is_not_finite_holds_no_part_by_itself(again, watched, state
     assert compare_numbers(bare, [trained(watched, nan)], in_place=False).state == state
 
 
-def test_a_file_that_another_process_writes_is_not_of_the_training(tmp_path, monkeypatch):
+def test_a_file_that_cann_or_another_process_writes_is_not_of_the_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with open("log", "w") as log:
         job = DrillJob(["true"], os.environ, tmp_path / "work", 9, 8, 0, 2, redirects=True)
         drill = Drill(job, lambda _: [], lambda _: None)
         log.write("as tee does")
         log.flush()
-        Path("other").write_text("1")
+        for name in ("plog/plog-7_20240101.log", "device-0/device-7_2.log", ".work-7/1/log", "out/drill.json", "other"):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text("1")
         assert drill._changed() == [str(tmp_path / "other")]
     drill._trainings.close()
 
