@@ -235,5 +235,6 @@ def command_of(words: Sequence[str], ranks: int | None, work: Path, path: str) -
         return command
     counts = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--join=True", f"--log_dir={work / 'msrun'}"]
     address = ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-    script = ["python", *command[1:]] if Path(command[0]).name.startswith("python") else command
-    return [find_launcher(command[0], path), *counts, *address, *script]
+    # The launcher runs any other word than this as a script of the `python` in PATH, which may be another one.
+    start = "import os, signal, sys; signal.signal(signal.SIGPIPE, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    return [find_launcher(command[0], path), *counts, *address, "python3", "-ISc", start, *command]

@@ -236,10 +236,13 @@ def test_a_launcher_may_end_its_ranks_before_it_is_killed(tmp_path, monkeypatch)
     assert Path("told").exists()
 
 
-def test_ranks_are_started_by_the_launcher(tmp_path):
+def test_ranks_are_started_by_the_launcher_with_the_program_of_the_command(tmp_path):
     (tmp_path / "msrun").touch(0o755)
-    words = command_of(["python", "train.py"], 2, tmp_path, f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert [Path(words[0]).name, words[1], words[-1]] == ["msrun", "--worker_num=2", "train.py"]
+    path, shows = f"{tmp_path}:/usr/bin:{os.environ['PATH']}", "import sys; print(sys.executable)"
+    words = command_of([sys.executable, "-c", shows], 2, tmp_path, path)
+    assert [Path(words[0]).name, words[1]] == ["msrun", "--worker_num=2"]
+    rank = next(number for number, word in enumerate(words) if word.startswith("python"))
+    assert subprocess.check_output(words[rank:], env={"PATH": path}, text=True) == f"{sys.executable}\n"
 
 
 def test_an_isolated_python_as_that_of_the_keeper_is_no_training(tmp_path):
