@@ -54,7 +54,7 @@ class TrainingFollower:
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
-        self._inside, self._process = 0, os.getpid()
+        self._inside = self._process = 0
         self._began, self._last = time.perf_counter(), 0.0
         self._trained: list[nn.Cell] = []
         self._place = ""  # where steps end: the first place that was seen, but for a monitor in a loop
@@ -173,9 +173,12 @@ class TrainingFollower:
 
         Of parts that are trained in turn, as those of a GAN, the one that makes the most steps counts.
         """
+        if self._steps >= self._plan.steps:
+            raise SystemExit(0)  # a bare `except` has let the training go on
         self._steps_of[id(part)] += made
         if self._steps_of[id(part)] <= self._steps:
             return
+        self._process = os.getpid()
         while isinstance(outputs, (tuple, list)) and outputs:
             outputs = outputs[0]
         loss = float(outputs.asnumpy().reshape(-1)[0]) if isinstance(outputs, Tensor) else None
@@ -255,11 +258,8 @@ def _weights(cells: Iterable[Any]) -> list[Parameter]:
 def _sample(weights: list[Parameter]) -> list[float]:
     floats = [each for each in weights if each.dtype in FLOATS]
     most = max(1, _SAMPLES // max(1, len(floats)))
-    found: list[float] = []
-    for each in floats[:_SAMPLES]:
-        flat = local(each).asnumpy().reshape(-1)
-        found += map(float, flat[:: -(-flat.size // most)])
-    return found
+    flats = (local(each).asnumpy().reshape(-1) for each in floats[:_SAMPLES])
+    return [float(each) for flat in flats for each in flat[:: -(-flat.size // most)]]
 
 
 def _memory() -> int:
