@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import inspect
 import weakref
 from collections.abc import Iterator
@@ -124,12 +125,14 @@ def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> An
     if _training:
         return call(self, *args, **kwargs)
     if getattr(self, _MONITOR, None) is None:
-        _leave_loops(self)
-        if any(not site.watched_by and (site.owner or not site.claimed) for site in table().sites()):
-            monitor = StepMonitor()
-            monitor.attach(None, self)
-            put_on(self, _judged(type(self), monitor))
-            return self(*args, **kwargs)
+        gc.collect()  # `attach` is a collective: each rank has to know the same networks, whenever garbage is collected
+        if judged_by(self) is None and not any(gate.sites and not gate.optimizers for gate in table().gates.others()):
+            _leave_loops(self)
+            if any(not site.watched_by and (site.owner or not site.claimed) for site in table().sites()):
+                monitor = StepMonitor()
+                monitor.attach(None, self)
+                put_on(self, _judged(type(self), monitor))
+                return self(*args, **kwargs)
         object.__setattr__(self, _MONITOR, False)
     return _look_after(call, self, *args, **kwargs)
 

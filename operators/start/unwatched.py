@@ -25,7 +25,7 @@ _NOTHING = (
     " call StepMonitor.attach before the loop and StepMonitor.step after each step"
 )
 _NOT_ATTACHED = (
-    "not everything is judged: updates of {name} are never refused, because a StepMonitor was attached to a different"
+    "not everything is judged: updates of {name} are never refused, because a StepMonitor was attached without this"
     " optimizer: pass all of them, as in StepMonitor.attach(net, [first, second])"
 )
 _FUNCTIONAL = (
@@ -81,8 +81,7 @@ class Unwatched:
         found = [each for each in unjudged if (made := updates_of(each)) > self.updates.setdefault(each, made)]
         judged = table().gates.others()
         if found:
-            others = any(gate.optimizers for gate in judged)
-            self._say((_NOT_ATTACHED if others else _NOTHING).format(name=type(found[0]).__name__))
+            self._say((_NOT_ATTACHED if judged else _NOTHING).format(name=type(found[0]).__name__))
         elif self.takes_gradients and not judged and self._weights_changed():
             self._say(_FUNCTIONAL)
         for gate in list(table().gates.living.values()):

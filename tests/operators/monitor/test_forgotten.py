@@ -23,14 +23,16 @@ AFTER_REFUSAL, NEVER = "an update was refused", "`step` was never called"
 class Training:
     """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
 
-    def __init__(self, config=None, *, net=None, by="__call__", bad=None, left_out=None, every=0, steps=STEPS):
+    def __init__(
+        self, config=None, *, net=None, by="__call__", bad=None, left_out=None, every=0, steps=STEPS, own=True
+    ):
         net = self.net = net or fill(Decoder())
         optimizer = nn.Adam(net.trainable_params(), 1e-3)
         cell = nn.TrainOneStepCell(net, optimizer).set_train()
         self.events, self.monitor, self.losses = [], None, {}
         if config is not None:
             self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False)
-            self.monitor.attach(cell, optimizer)
+            self.monitor.attach(cell, optimizer if own else None)
         for step in range(steps):
             if step != left_out:
                 loss = getattr(cell, by)(ids(step), targets(step) * (1e8 if step == bad else 1))
@@ -129,6 +131,17 @@ def test_a_second_training_of_a_network_is_judged_too(config, by, mode, autostar
         first.monitor.close()  # as `Model.train` does
     Training(net=first.net, bad=BAD, by=by)
     assert slots.table().refused() == 1
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_loop_with_its_own_monitor_is_left_to_it_after_a_training_whose_network_lives_on(given, autostarted):
+    enable()
+    first = Training(RULE)
+    first.monitor.close()
+    own = Training(RULE, by="construct", bad=BAD, every=1, own=given)
+    assert {(event.step, event.refused) for event in own.events if event.kind == "anomaly"} == {(BAD + 1, given)}
+    assert slots.table().refused() == given
+    assert (autostarted.monitor is None) == given  # else it is told that no update is refused
 
 
 @pytest.mark.parametrize("first", [True, False])
