@@ -68,6 +68,7 @@ class Monitor:
             self.status.cann = cann_version()
         self.protections = Protections()  # checks that protect this training, and those that do not
         self.step = self._step_before = 0  # the last judged step, and the one before
+        self.updates = 0  # that the optimizer has made by then, as far as it is known
         self.alone = True  # whether it watches the only rank
         self.moved = False  # whether all sites moved by one factor, for two steps or more; if alone with warnings only
         self.readings: Sequence[Reading] = ()  # readings of the checkpoints in the last judged step

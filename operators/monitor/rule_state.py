@@ -3,7 +3,7 @@
 import contextlib
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mindspore import nn
 
@@ -17,25 +17,8 @@ from asd.operators.sensors.optimizers import counter_of, updates_of
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
-
-class _Judged(NamedTuple):
-    """Judge of the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""
-
-    monitor: Monitor
-    health: Health
-    before: int  # updates that the optimizer had made when the judging began
-
-    @property
-    def updates(self) -> int:
-        """Returns the updates that the optimizer had made when the judging ended."""
-        return self.before + self.monitor.status.steps - self.monitor.status.refused
-
-    def state(self) -> dict[str, Any]:
-        """Returns the state of the rules, as in a file beside a checkpoint."""
-        return {**self.monitor.state(), "tainted_from": self.health.tainted_from}
-
-
-_judged: weakref.WeakKeyDictionary[nn.Cell, _Judged] = weakref.WeakKeyDictionary()
+# Who judged the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`.
+_judged: weakref.WeakKeyDictionary[nn.Cell, tuple[Monitor, Health]] = weakref.WeakKeyDictionary()
 
 
 class RuleState(Part):
@@ -75,26 +58,30 @@ class RuleState(Part):
         """Restores the state of the training that continues with `optimizer`, if it has made steps already.
 
         Returns:
-            Whether a state was restored. A state that cannot be restored is a problem, and the rules start over.
+            Whether the state of its last step was restored. If there is none that can be, it is a problem in a process
+            that did not make the steps.
         """
-        updates = updates_of(optimizer)
-        earlier = _judged.get(optimizer) if optimizer is not None and self._resume_from is None else None
+        updates, given, earlier, is_last = updates_of(optimizer), self._resume_from, None, False
+        self._resume_from = None  # of the first training; this process knows more about the next one
         if optimizer is not None:
-            _judged[optimizer] = _Judged(self.monitor, self._health, updates)
+            if given is None and optimizer in _judged:
+                judge, health = _judged[optimizer]
+                earlier, is_last = {**judge.state(), "tainted_from": health.tainted_from}, judge.updates == updates
+            _judged[optimizer] = self.monitor, self._health
+        self.monitor.updates = updates
         folders = [*self.files.folders(), Path(self._config.run_dir)]
         try:
-            if earlier is not None and earlier.updates == updates:
-                return self._take_over(earlier.state())
+            if is_last:
+                return self._take_over(earlier)
             file = getattr(counter_of(optimizer), FILE, None)
-            state = state_to_resume(self._resume_from, folders, self.monitor.origin.rank, updates, self.label, file)
+            state = state_to_resume(given, folders, self.monitor.origin.rank, updates, self.label, file)
             return self._take_over(state)
         except StateError as error:
             if earlier is None:
                 self.monitor.problem(f"{error} The rules learn from the start.")
-                return False
-        # This process made the steps, under another `StepMonitor`: if its settings differed, the rules start over.
+        # Another `StepMonitor` of this process has judged with other settings, or nobody judged the last updates.
         with contextlib.suppress(StateError):
-            return self._take_over(earlier.state())
+            self._take_over(earlier)
         return False
 
     def follow_roll_back(self, updates: int) -> bool:
@@ -103,6 +90,7 @@ class RuleState(Part):
         Returns:
             Whether a state was restored.
         """
+        self.monitor.updates = updates
         with contextlib.suppress(StateError):
             state = state_to_resume(None, self.files.folders(), self.monitor.origin.rank, updates, self.label, None)
             return self._take_over(state)

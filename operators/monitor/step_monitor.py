@@ -110,7 +110,8 @@ class StepMonitor(Callback):
     ) -> Any:
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
-        Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has.
+        Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has, or
+        with those of another monitor that judged updates since. After updates that nobody judged it learns anew.
 
         Args:
             net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what

@@ -111,21 +111,7 @@ class TrainingWatch:
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
-        self._parts: tuple[Part, ...] = (
-            self._problems,
-            self.state,
-            self.judging,
-            self._checks,
-            self._sampling,
-            self._weights,
-            self._probe,
-            self._vendor,
-            self.rerun,
-            self.rerun.audit,
-            self._accumulation,
-            self._rule_state,
-            self._forgotten,
-        )
+        self._parts = [self.rerun.audit, *(each for each in vars(self).values() if isinstance(each, Part))]
         self.turns = Turns()
         self.gate: Gate | None = None
         self._table: Table
@@ -163,15 +149,14 @@ class TrainingWatch:
     def attach(self, net: nn.Cell | None, optimizer: Any, reducer: nn.Cell | None = None) -> None:
         """Puts checks on `net` and a guard around `optimizer`, and finds out what protects the training."""
         optimizer = as_one(optimizer, self._optimizer)
-        goes_on = self.monitor is not None and optimizer is self._optimizer
-        if self.monitor is None or not goes_on:
+        goes_on = self._goes_on(optimizer)
+        if self.monitor is None or optimizer is not self._optimizer:
             origin = origin_of_process(self._given)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             values = next((sink.values for sink in sinks if hasattr(sink, "values")), None)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=values, history=self._history)
             at_exit(self.monitor.end_with_process)
             self._optimizer = optimizer
-            self._step = updates_of(optimizer)
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
@@ -211,13 +196,23 @@ class TrainingWatch:
         if not self._is_callback:  # then MindSpore calls `step`
             self._forgotten.watch()
 
+    def _goes_on(self, optimizer: nn.Cell | None) -> bool:
+        """Returns whether what it learned is of the optimizer's last update, which no other monitor judged."""
+        if self.monitor is None or optimizer is not self._optimizer:
+            return False
+        runs = self.gate is not None and not self.gate.is_free
+        return runs or optimizer is None or self.monitor.updates == updates_of(optimizer)
+
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
-        """Loads the learned state of earlier attempts, and the anomalies that ended them."""
-        learns = self.config.rule == "adaptive"
-        ends = ends_before(Path(self.config.run_dir), monitor.origin.rank) if learns else {}
+        """Loads the state of who judged last, or of earlier attempts, with the anomalies that ended these."""
         if self._rule_state.resume(optimizer):
             self._step = monitor.step
-        monitor.know(ends, self._step)
+        else:
+            self._step = max(monitor.step, updates_of(optimizer))
+            monitor.judges.begin_anew()
+            monitor.judges.forget_state()
+        if self.config.rule == "adaptive" and not monitor.status.steps:  # else it made these anomalies itself
+            monitor.know(ends_before(Path(self.config.run_dir), monitor.origin.rank), self._step)
 
     def _own_gate(self) -> Gate:
         """Returns the gate of this training, which is about to begin."""
@@ -335,6 +330,7 @@ class TrainingWatch:
         if self._updates_in_run == 0 and self.rerun.again is not None:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
         self._judge(monitor, step)
+        monitor.updates += (gate.updates or (0 if gate.armed else self._steps_a_call)) - step.refused
         if self._is_first:
             self._tell_after_first(monitor)
         if self.turns.act:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, dataset, fill, train_model, train_sunk
-from mindspore import nn
+from checked_nets import Decoder, dataset, document, fill, train_model, train_sunk
+from mindspore import nn, ops
 from mindspore.train import Callback, Model
 
-from asd import Config, RankLostError
+from asd import Config, Level, RankLostError
 from asd.operators import StepMonitor
 from asd.operators.gate import guard_state
 from asd.rundir.names import status_file
@@ -117,3 +117,22 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
         net, optimizer
     )
     assert [event.reason.startswith("resumed at step 7 ") for event in events] == [True]
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_monitor_that_goes_on_accuses_no_weight_that_grew_in_updates_of_others(judged, tmp_path):
+    net = fill(nn.SequentialCell(nn.LayerNorm((4,)), nn.Dense(4, 4)))
+    optimizer, found = nn.Adam(net.trainable_params(), [1e-3] * 34 + [1.0] * 34 + [1e-3] * 30), []
+    config = document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path))
+    first, second = (StepMonitor(config, sinks=[found.append]) for _ in range(2))
+    for monitor, steps in ((first, 17), (second if judged else None, 17), (first, 15)):
+        if monitor is not None:
+            monitor.attach(net, optimizer)
+        for number in range(2 * steps):
+            optimizer(tuple(ops.ones_like(each) for each in optimizer.parameters))
+            if monitor is not None and number % 2:  # two updates a step
+                monitor.step()
+        if monitor is not None:
+            monitor.close()
+    assert [event for event in found if event.level is Level.ERROR] == []
+    assert first.monitor.step == (49 if judged else 83)  # of the other monitor, or by the updates
