@@ -1,5 +1,6 @@
 """Order of the work around each step of a training: the parts of `StepMonitor` and their turns."""
 
+import contextlib
 import functools
 import sys
 import time
@@ -87,7 +88,9 @@ class TrainingWatch:
         replay: bool | None,
     ) -> None:
         self._given = config  # by its folder the ranks agree on a name of the run
-        config = self.config = replace(config, run_dir=str(Path(config.run_dir).absolute()))  # a callback may change it
+        with contextlib.suppress(OSError):  # the working folder is gone, as the sinks will tell
+            config = replace(config, run_dir=str(Path(config.run_dir).absolute()))  # a callback may change the folder
+        self.config = config
         self.monitor: Monitor | None = None
         self.health = Health()
         self._problems = Problems()
