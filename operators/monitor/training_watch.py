@@ -153,6 +153,7 @@ class TrainingWatch:
         """Puts checks on `net` and a guard around `optimizer`, and finds out what protects the training."""
         optimizer = as_one(optimizer, self._optimizer)
         goes_on = self._goes_on(optimizer)
+        also = goes_on and self.gate in table().gates.others()  # as another cell with this optimizer
         if self.monitor is None or optimizer is not self._optimizer:
             origin = origin_of_process(self._given)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
@@ -168,7 +169,7 @@ class TrainingWatch:
             part.serve(monitor, self._table, gate, ranks)
         weights = alike_on_ranks(net, optimizer)
         ranks.divide(find_groups(ranks, weights))
-        self._checks.put_on(net, optimizer)
+        self._checks.put_on(net, optimizer, also=also)
         self._weights.watch(weights, self.config.weight_hash)
         if optimizer is not None:
             self._checks.put_around(optimizer, net, reducer)
@@ -203,7 +204,7 @@ class TrainingWatch:
         """Returns whether what it learned is of the optimizer's last update, which no other monitor judged."""
         if self.monitor is None or optimizer is not self._optimizer:
             return False
-        runs = self.gate is not None and not self.gate.is_free
+        runs = self.gate in table().gates.others()
         return runs or optimizer is None or self.monitor.updates == updates_of(optimizer)
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:

@@ -27,6 +27,7 @@ from asd.operators.sensors.own_gradients import (
     weights_of,
 )
 from asd.operators.sensors.sharing import left_to_others, name_apart
+from asd.rules.reading import SCORES
 
 _LOG = logging.getLogger("asd.install")
 _SPARSE = "gradients of weights are not checked, as some are sparse: pass sparse=False to nn.EmbeddingLookup"
@@ -40,7 +41,7 @@ class Checks(Part):
         self._judges_history = config.rule == "adaptive"
         self._hooks: list[Any] = []
 
-    def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+    def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None, *, also: bool = False) -> None:
         """Puts checks on `net`, which is not compiled yet.
 
         The gate gets the checkpoints in place of those it had, those of check operators that no cell holds included,
@@ -49,6 +50,7 @@ class Checks(Part):
         Args:
             net: The network or a training cell around it; None where only check operators of others are judged.
             optimizer: Its optimizer.
+            also: Whether the gate keeps the checkpoints that it had, as their network trains too; equal names get a 2.
         """
         gate = self.gate
         if net is not None:
@@ -60,10 +62,14 @@ class Checks(Part):
         # Check operators that no cell holds belong to the monitor that trains.
         sites += [site for site in gate.sites if not site.claimed]
         sites += [site for site in self.table.sites() if not (site.claimed or site.watched_by)]
+        kept = [site for site in gate.sites if also and site not in sites and site.kind not in SCORES]
+        for site in sites:
+            while site.name in {each.name for each in kept}:
+                site.name += " (2)"
         theirs = left_to_others(sites, net, optimizer, gate)
         for site in theirs:
             site.name = names[site]
-        gate.sites[:] = []
+        gate.sites[:] = kept
         for site in sites:
             if site not in theirs:
                 self._take(site)

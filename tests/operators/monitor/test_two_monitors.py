@@ -190,6 +190,14 @@ def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp
     assert gan.losses == bare(mode)[0]
 
 
+def test_two_cells_with_one_optimizer_keep_their_checks_in_turn(autostarted):
+    pair = fill(nn.CellList([Discriminator(), Discriminator()]))
+    optimizer = nn.SGD(pair.trainable_params(), 1e-3)
+    for step, cell in enumerate([nn.TrainOneStepCell(each, optimizer).set_train() for each in pair] * 3):
+        cell(batch(step))
+    assert [len(each) for each in optimizer._asd_monitor.monitor.history.values()] == [3, 3]
+
+
 def test_an_optimizer_guarded_by_hand_belongs_to_the_monitor_that_is_attached_first():
     net, other = fill(Discriminator()), fill(Generator())
     optimizers = [guard(nn.SGD(each.trainable_params(), 1e-3)) for each in (net, other)]
