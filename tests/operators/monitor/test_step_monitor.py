@@ -143,14 +143,6 @@ def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(ahead):
         assert {name: len(values) for name, values in monitor.monitor.history.items()} == dict.fromkeys(NAMES, seed)
 
 
-def test_without_an_optimizer_it_reports_and_refuses_nothing():
-    net = fill(Decoder())
-    monitor = StepMonitor(config("skip"), sinks=[])
-    assert monitor.attach(net) is None
-    loss, _ = ms.value_and_grad(net, None, net.trainable_params())(ids(), targets() * 1e6)
-    assert {(event.level, event.refused) for event in monitor.step(loss)} == {(Level.ERROR, False)}
-
-
 def test_that_nothing_is_checked_is_told_once(graph):
     run = Run(config())
     run.model.train(1, dataset(2), dataset_sink_mode=False)  # compiles the graph before the checks are put in

@@ -124,15 +124,14 @@ def test_a_monitor_that_goes_on_accuses_no_weight_that_grew_in_updates_of_others
     net = fill(nn.SequentialCell(nn.LayerNorm((4,)), nn.Dense(4, 4)))
     optimizer, found = nn.Adam(net.trainable_params(), [1e-3] * 34 + [1.0] * 34 + [1e-3] * 30), []
     config = document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path))
-    first, second = (StepMonitor(config, sinks=[found.append]) for _ in range(2))
-    for monitor, steps in ((first, 17), (second if judged else None, 17), (first, 15)):
-        if monitor is not None:
-            monitor.attach(net, optimizer)
-        for number in range(2 * steps):
+    configs = config, config if judged else Config()  # which is off
+    first, second = (StepMonitor(each, sinks=[found.append]) for each in configs)
+    for monitor, steps in ((first, 17), (second, 17), (first, 15)):
+        monitor.attach(net, optimizer)
+        for number in range(2 * steps):  # two updates a step
             optimizer(tuple(ops.ones_like(each) for each in optimizer.parameters))
-            if monitor is not None and number % 2:  # two updates a step
+            if number % 2:
                 monitor.step()
-        if monitor is not None:
-            monitor.close()
+        monitor.close()
     assert [event for event in found if event.level is Level.ERROR] == []
     assert first.monitor.step == (49 if judged else 83)  # of the other monitor, or by the updates
