@@ -60,7 +60,7 @@ class Seen:
         (start.folder / "agents.json").write_text(
             json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": socket.gethostname()}}])
         )
-        (start.folder / "hosts").write_text(f"{socket.gethostname()} slots=8\n")
+        (start.folder / "hosts").write_text(f"{socket.gethostname()}\nnode8\n")
         isolator = f"--isolator hostfile --option hosts={start.folder / 'hosts'}"
         options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0 {isolator}".split()
         home = str(start.folder / "handler")
@@ -81,6 +81,7 @@ class Seen:
         eventually(lambda: self.prometheus.value('asd_device_isolated{rank="0"}') == 1)  # the handler alone knows of 1
         eventually(lambda: self.prometheus.query('ALERTS{alertname="AsdDeviceIsolated"}'))
         eventually(lambda: self.prometheus.value("asd_handler_device_isolated") == 1)
+        eventually(lambda: self.prometheus.query("asd_handler_fleet_device_days > 0"), seconds=90)  # told each minute
 
     def ask(self, target):
         """What a panel gets: the values at the end, or all since the beginning."""

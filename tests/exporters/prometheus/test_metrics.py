@@ -58,7 +58,7 @@ def value(registry, name, **labels):
 def test_a_rank_has_twenty_one_series_at_0_before_its_first_step():
     found = series(registry := registered(status()))
     assert len(found) == 1 + 21  # and asd_build_info
-    assert {name for (name, _), value in found.items() if value} == {"asd_build_info", "asd_rank_info"}
+    assert {name for (name, _), number in found.items() if number} == {"asd_build_info", "asd_rank_info"}
     assert [value(registry, "asd_anomalies_total", level=level) for level in LEVELS] == [0, 0]
 
 
