@@ -79,11 +79,11 @@ class LinkSums:
         call: float32 of shape (1,): number of the guard's call for which `shares` and `outputs` add up.
     """
 
-    def __init__(self, weights: Sequence[Parameter], group: str) -> None:
+    def __init__(self, weights: Sequence[Parameter], group: str, number: int) -> None:
         self.names, self.group, count = [weight.name for weight in weights], group, len(weights)
         self.halves = np.array([weight.dtype == ms.float16 for weight in weights])
         sizes = {"shares": 2 * count, "outputs": count, "found": 1 + 2 * count, "call": 1}
-        made = [new_parameter(name, np.zeros(size)) for name, size in sizes.items()]
+        made = [new_parameter(f"{name}_{number}", np.zeros(size)) for name, size in sizes.items()]
         self.shares, self.outputs, self.found, self.call = made
         self.seen: np.ndarray | None = None  # `found` of the last update, until it is judged
 
@@ -139,7 +139,8 @@ class GuardState:
         exact = [each for each in _FACTORS if 14 * size * each < 1 << 24] or [1]  # sums that float32 holds
         self.votes, self.factor = rank is not None, 1 if rank is None else exact[rank % len(exact)]
         self.counted, self.held, self.is_alone = np.zeros(size, np.float32), np.full(size, _UNHELD), True
-        self.weights, self.peers = new_parameter("judged", self.counted), new_parameter("peers", self.held)
+        self.weights = new_parameter(f"judged_{number}", self.counted)  # one graph may have several guards
+        self.peers = new_parameter(f"peers_{number}", self.held)
         self.mode = Mode.OFF
         self.link: LinkSums | None = None
         self.refused_before = self.calls_by_python = self._unread_by_python = 0

@@ -68,7 +68,7 @@ class Links(CheckCell):
             (most * sqrt(row), most * _UNIT * (sqrt(step) + sqrt(steps)), _MARGIN * sqrt(row * step * steps))
             for row, (_, steps, step) in zip(self.rows, self.steps, strict=True)
         )
-        state.link = link = LinkSums([weights[i] for i in order], group)
+        state.link = link = LinkSums([weights[i] for i in order], group, state.number)
         self.in_graph = tuple(Tensor([own.sites[i].slot for i in each], ms.int32) for each in self.members)
         self.in_python = tuple(Tensor([len(weights) - 1 - i for i in each], ms.int32) for each in self.members)
         self.call_at = Tensor([Count.CALLS * table().GUARDS + state.number], ms.int32)

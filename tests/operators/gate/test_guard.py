@@ -172,6 +172,21 @@ def test_guarding_twice_changes_nothing_more():
     assert [parameter.name for parameter in optimizer.get_parameters()] == names
 
 
+def test_one_graph_may_update_by_several_guarded_optimizers(graph):
+    weights = [Parameter(np.ones(2, np.float32), name=name) for name in ("one", "other")]
+
+    class Step(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (guard(nn.SGD([weight], 0.5)) for weight in weights)
+
+        def construct(self, gradient):
+            return self.first((gradient,)), self.second((gradient,))
+
+    Step()(Tensor(np.ones(2, np.float32)))
+    assert [weight.asnumpy().tolist() for weight in weights] == [[0.5, 0.5]] * 2
+
+
 def test_a_tap_returns_another_tensor_on_the_memory_of_its_input():
     x = Tensor(np.full((3, 4), 2.0, np.float32)) * 1
     tap = make_tap(slots.table().new_site("tap"))
