@@ -132,6 +132,7 @@ class GuardState:
         votes: Whether other ranks may refuse its updates.
         link: Sums of the reducer before it; None where none is checked.
         refused_before: Refused updates that are no longer in the counts.
+        applied_before: The same of applied ones.
     """
 
     def __init__(self, size: int, number: int, gate: Gate, awaited: Collection[int], rank: int | None) -> None:
@@ -143,7 +144,7 @@ class GuardState:
         self.peers = new_parameter(f"peers_{number}", self.held)
         self.mode = Mode.OFF
         self.link: LinkSums | None = None
-        self.refused_before = self.calls_by_python = self._unread_by_python = 0
+        self.refused_before = self.applied_before = self.calls_by_python = self._unread_by_python = 0
         self._at_read = np.array([FIRST_CALL, 0, 0, 0, 0], np.float32)
 
     def judge(self, weights: np.ndarray, peers: Sequence[int]) -> None:
@@ -203,6 +204,7 @@ class GuardState:
 
     def begin_counts(self, counts: np.ndarray, on_device: Parameter, calls: float = FIRST_CALL) -> None:
         """Begins the counts from 0; the calls must be what all ranks have."""
+        self.applied_before += max(0, int(self._at_read[Count.UPDATES] - self._at_read[Count.REFUSED]))
         self.refused_before += max(0, int(self._at_read[Count.REFUSED]))
         counts[:, self.number] = self._at_read = np.array([calls, 0, 0, 0, 0], np.float32)
         write(on_device, counts.ravel())
@@ -212,6 +214,7 @@ class GuardState:
         if self.mode == Mode.REPLAY:
             return
         self.refused_before += refused
+        self.applied_before += not refused
         self._unread_by_python += 1
         if self._unread_by_python == _MOST_UNREAD and self.gate.listener is not None:
             self.gate.listener()

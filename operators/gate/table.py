@@ -382,6 +382,14 @@ class Table:
         counts = self._counted(guards)
         return sum(state.unread(counts) for state in guards)
 
+    def applied(self, gate: Gate) -> int:
+        """Updates that `gate` has let pass so far, of those that the host has read."""
+        counts, found = self._device[2], 0
+        for state in self.guards_of(gate):
+            grown = counts[Count.UPDATES, state.number] - counts[Count.REFUSED, state.number]
+            found += state.applied_before + max(0, int(grown))
+        return found
+
     def since_read(self, gate: Gate) -> tuple[int, int]:
         """Returns the updates of one guard between the last read and the last look, and the first refused one, or 0."""
         guards, counts = self.guards_of(gate), self._device[2]

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
-from mindspore.ops import operations as P  # noqa: N812
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.spread import StepResult
@@ -28,7 +27,6 @@ from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tens
 from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
 from asd.operators.sensors.install import cell_name
-from asd.operators.sensors.optimizers import counter_of, members_of
 
 _MOST_KEPT = 1 << 20
 _SETTLED = 2  # number of the run from which on all runs do the same: the first one creates state for later ones
@@ -100,9 +98,7 @@ class RepeatableStep:
         self.is_repeatable: bool | None = None
         self._is_current = False
         self._optimizer = optimizer
-        counters = map(counter_of, members_of(optimizer))
-        self._counters = [each for each in counters if isinstance(each, Parameter)]
-        self._updates_before: list[Any] = [[], 0]
+        self._updates_before = (0, 0)
         self._net, self._slots, self._gate = net, slots, gate
         random_state.watch_draws()
         self._compiled_before = compiled_functions()
@@ -174,12 +170,7 @@ class RepeatableStep:
             self._users_before = step.saved()
             self._at_sum = self._at_sum or ([*self._before[0]], self._users_before)
             self._leave_what_was_written(self._before[0])
-            self._updates_before[:] = [[], self._updates_elsewhere()]
-            counts: list[Tensor] = []
-            for each in self._counters:
-                counts.append(P.Reshape()(P.Cast()(each, ms.float32) + 0.0, (-1,)))
-            if counts:
-                self._slots.carry(P.Concat()(counts) if len(counts) > 1 else counts[0], self._take_count)
+            self._updates_before = self._updates()
             self._moving_before = [to_host(parameter) for parameter in self._moving]
         self._python = self._in_python() if self._runs == _SETTLED else {}
 
@@ -294,16 +285,9 @@ class RepeatableStep:
             return f"it has already updated the weights{whose}"
         return self.obstacle()
 
-    def _updates(self) -> list[Any]:
-        """Updates by each optimizer that counts them, and by other monitors'; to read it waits for the step."""
-        counts = [np.float32(count) for each in self._counters for count in to_host(each).reshape(-1)]
-        return [counts, self._updates_elsewhere()]
-
-    def _updates_elsewhere(self) -> int:
-        return sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
-
-    def _take_count(self, before: np.ndarray) -> None:
-        self._updates_before[0] = [*before]
+    def _updates(self) -> tuple[int, int]:
+        """Returns the updates that the gate has let pass, and those of other monitors' optimizers."""
+        return self._slots.applied(self._gate), sum(map(self._slots.updates, self._slots.gates.others(self._gate)))
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -376,7 +360,7 @@ class RepeatableStep:
                 parameter.copy_(tensor_like(parameter, value))
             outputs = self._make(b"")
             numbers_of_first(outputs)  # a compiled graph runs on until an output is read
-            self._updates()
+            hashes_of(self._updated[-1:])  # waits for the update
         except Exception as error:  # the other ranks must know of it
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
