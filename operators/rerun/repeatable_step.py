@@ -330,10 +330,10 @@ class RepeatableStep:
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:
         """Refuses every update inside, and restores the state after the step at the end."""
-        step = self.step
+        step, slots = self.step, self._slots
+        assert step is not None  # `obstacle` saw to it
         after = [to_host(parameter) for parameter in self._written], random_state.save()
-        users = step.saved() if step is not None else None
-        slots = self._slots
+        users = step.saved()
         slots.begin_replay()
         try:
             yield
@@ -342,8 +342,7 @@ class RepeatableStep:
             slots.read(self._gate.sites, self._gate)
             self._put(self._written, after[0])
             random_state.restore(after[1], python=self._runs_python())
-            if step is not None:
-                step.put_back(users)
+            step.put_back(users)
 
     def rerun_for_good(self) -> tuple[Any, str]:
         """Re-runs the step for good: the gate judges it, and its writes stay.

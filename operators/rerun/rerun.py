@@ -19,7 +19,7 @@ from asd.operators.gate.step_record import Part, StepRecord
 from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.audit import Audit
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
-from asd.operators.rerun.sibling_runs import breaks, run_own, run_together
+from asd.operators.rerun.sibling_runs import breaks, run_together
 from asd.operators.rerun.step_tensors import numbers_of_first
 from asd.operators.rerun.sunk import why_not_kept
 from asd.operators.rerun.vendor import VendorTools
@@ -38,16 +38,14 @@ class State(Enum):
     KEPT = "the initial state of the step is kept"
     ARMED = "it is kept, and the gate refuses suspicious values too"
     MADE = "the step has run; where its update is refused it is confirmed, judged, and attributed"
-    CONFIRMED = "the step was re-run for good, and the rerun counts as the step"
 
 
-_KNOWN = (State.IDLE, State.KEPT, State.ARMED, State.MADE, State.CONFIRMED)
+_KNOWN = (State.IDLE, State.KEPT, State.ARMED, State.MADE)
 TRANSITIONS: Mapping[str, Mapping[State, State]] = {
     "watch": {State.UNKNOWN: State.IDLE},
     "remember": dict.fromkeys(_KNOWN, State.KEPT),  # a step may consist of several runs
     "arm": {State.KEPT: State.ARMED},
     "end": {State.KEPT: State.MADE, State.ARMED: State.MADE},
-    "confirm": {State.MADE: State.CONFIRMED},
     "forget": dict.fromkeys(_KNOWN, State.IDLE),
 }
 """Next state by what occurs and by state; in a state that is not listed nothing changes."""
@@ -229,7 +227,6 @@ class Rerun(Part):
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
         step.readings, step.outputs, step.again = second, outputs, True
-        self._note("confirm")
         step.refused = self.table.newly_refused(self.gate) > 0
         if step.refused:  # anomalies of the rerun count
             step.vanished, step.elsewhere, step.attribution = (), False, None
@@ -244,7 +241,7 @@ class Rerun(Part):
 
     def prepare(self, step: StepRecord) -> None:
         """Has the limits after this step ask for suspicious updates too, where a next one like it can be re-run."""
-        looks, is_declared = self._allowance, self.state in (State.MADE, State.CONFIRMED)
+        looks, is_declared = self._allowance, self.state is State.MADE
         self._may_arm = is_declared and looks.next_step() and self.again is not None and bool(self.again.is_repeatable)
         self.gate.second_level = self._may_arm
         if self._may_arm and not step.again:  # else what vanished is judged yet by the limits that it was beyond
@@ -320,8 +317,6 @@ class Rerun(Part):
         abnormal = breaks(anomaly, step.scale)
         self._check_again(more=False)
         with self._vendor.products(), again.without_a_trace():
-            if self.ranks.size == 1:
-                return run_own(again, self.ranks, original, abnormal, self.audit.spread)
             finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal, self.audit.spread)
         is_change = finding.verdict == "software" and self.monitor.judges.lasts(step.broken)
         if all(rank["change"] for rank in self.ranks.tell(change=anomaly is None or is_change)):

@@ -23,7 +23,6 @@ def run_own(
     original: StepResult,
     abnormal: Callable[[StepResult], bool],
     spread: Spread,
-    no_sibling: str = "there is no peer to compare with",
 ) -> Diagnosis:
     """Re-runs each rank's own step twice; that of a single rank a second time only where the first one differs.
 
@@ -38,7 +37,9 @@ def run_own(
             return Diagnosis("undetermined", failures[0])
         answers.append(answer)
     first, repeated = answers[0], answers[1] if len(answers) > 1 else None
-    return find(original, first, repeated=repeated, abnormal=abnormal, no_sibling=no_sibling, spread=spread)
+    is_alone = "there is no peer to compare with"
+    why = is_alone if exchange.size == 1 else "MindSpore shards each batch itself, so no rank can run another's"
+    return find(original, first, repeated=repeated, abnormal=abnormal, no_sibling=why, spread=spread)
 
 
 def run_together(
@@ -56,9 +57,8 @@ def run_together(
     other ranks add their differences to `spread`. Returns the verdict about this rank.
     """
     near, groups = exchange.near, exchange.groups
-    if operators_are_divided():
-        why = "MindSpore shards each batch itself, so no rank can run another's"
-        return run_own(again, exchange, original, abnormal, spread, why)
+    if exchange.size == 1 or operators_are_divided():
+        return run_own(again, exchange, original, abnormal, spread)
     if not groups.replicas:
         return Diagnosis("undetermined", "shards have different numbers of ranks, so there are no peers")
     bad = sorted({groups.replica_of(rank) for rank in suspects})

@@ -162,7 +162,7 @@ def _repeat(
             outcome.repetitions[kind] += 1
             outcome.seconds = time.monotonic() - began
             tell(min(outcome.seconds, seconds), sum(outcome.repetitions.values()))
-            for name, wrong, words, *_ in findings:
+            for name, wrong, words in findings:
                 outcome.finding = StressFinding(kind, name, repetition, wrong, words)
                 return
             if repetition > _LEAST and outcome.seconds >= seconds:
