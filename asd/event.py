@@ -153,8 +153,7 @@ class Event(FromOrigin):
     def sentence(self) -> str:
         """Returns the event as one log line for people and for grep."""
         if self.kind == "problem":  # nothing in it looks like an alarm
-            problem = f"detector problem on rank {self.rank} in step {self.step}: {self.reason}"
-            return problem.translate(_LINE_BREAKS)
+            return f"detector problem on rank {self.rank} in step {self.step}: {self.reason}".translate(_LINE_BREAKS)
         head = _HEADS.get(self.kind, self.kind)
         limit = ",".join(map("{:.6g}".format, self.limits)) or "none"
         more = "".join(f"{name}={value} " for name, value in _optional(self).items())

@@ -18,5 +18,4 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 def load_state(path: Path) -> dict[str, Any]:
     """Reads a file of `save_state`; raises StateError."""
-    valid = "the JSON written with the checkpoint"
-    return load(path, "state file", valid, version=VERSION, most=MAX_BYTES)
+    return load(path, "state file", "the JSON written with the checkpoint", version=VERSION, most=MAX_BYTES)

@@ -32,8 +32,7 @@ _NO_RANK = "9999"  # the launcher shows no rank's output: the supervisor does, w
 
 def kept(words: Sequence[str]) -> list[str]:
     """Returns a command that runs `words` under the keeper, for this process as its supervisor."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    return [sys.executable, "-I", str(_KEEPER), paths, str(os.getpid()), *words]
+    return [sys.executable, "-I", str(_KEEPER), os.pathsep.join(filter(None, sys.path)), str(os.getpid()), *words]
 
 
 def resolve(command: Sequence[str], path: str) -> list[str]:

@@ -129,9 +129,7 @@ class RunData:
 
 def sort_of(event: Event) -> str:
     """Returns which of `SORTS` an event is."""
-    if event.kind != "anomaly":
-        return event.kind
-    return "first" if event.level is Level.ERROR else "second"
+    return event.kind if event.kind != "anomaly" else "first" if event.level is Level.ERROR else "second"
 
 
 def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None = None) -> RunData:

@@ -26,8 +26,7 @@ class CheckCell(nn.Cell):
 
 def type_of_holder(holder: nn.Cell | None) -> Any:
     """Returns the type to which a Parameter is cast in the compiled code of `holder`; None where it stays as it is."""
-    flag = getattr(holder, "mixed_precision_type", None)
-    return _TYPES.get(getattr(flag, "name", ""))
+    return _TYPES.get(getattr(getattr(holder, "mixed_precision_type", None), "name", ""))
 
 
 def type_of_own_holder(operator: Any) -> Any:

@@ -109,8 +109,7 @@ def _normed(n: Array, v: Array) -> Array:
 
 def _norm_gradient(n: Array, v: Array) -> Array:
     normed = _normed(n, np.ones(1)) - 1
-    along = normed * (v * normed).mean(-1, keepdims=True)
-    return (v - v.mean() - along) / n.std(-1, keepdims=True)
+    return (v - v.mean() - normed * (v * normed).mean(-1, keepdims=True)) / n.std(-1, keepdims=True)
 
 
 def _layer_norm(n: Tensor, v: Tensor) -> Tensor:

@@ -80,11 +80,9 @@ class Probe(Part):
                 self._health.proofs.add("known answers")
                 self._passed = 0
             return
-        told = "; ".join(f"{each.name}: {each.words}" for each in findings)
-        reason = f"known-answer tests failed: {told}"
-        self.accuse(
-            step, self._health, rule="probe", where=f"probe.{findings[0].name}", reason=reason, wrong=len(findings)
-        )
+        reason = "known-answer tests failed: " + "; ".join(f"{each.name}: {each.words}" for each in findings)
+        where = f"probe.{findings[0].name}"
+        self.accuse(step, self._health, rule="probe", where=where, reason=reason, wrong=len(findings))
 
     def _due(self, device: DeviceUnderTest, tests: Sequence[Test], count: int) -> list[Test]:
         """Returns those of `tests` that ran least; where time is short one whose operator is loaded already."""

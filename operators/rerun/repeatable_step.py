@@ -251,9 +251,15 @@ class RepeatableStep:
         written = [each.name for each, then, now in zip(self._updated, self._left, hashes, strict=False) if then != now]
         return f"the program has written {written[0]} since it was made" if written else ""
 
-    def obstacle_to_such(self) -> str:
-        """Returns why steps like the last one must not be re-run, or an empty text; call it after the step."""
+    def obstacle_to_such(self, *, compiles: bool = False) -> str:
+        """Returns why steps like the last one must not be re-run, or an empty text; call it after the step.
+
+        With `compiles` it is a graph that has not run yet, and is compiled first.
+        """
         try:
+            if compiles:
+                assert self.step is not None and isinstance(self.step.run, nn.Cell)  # noqa: PT018 - it can be searched
+                self.step.run.compile(*self.step.args, **self.step.kwargs)
             return self._find_obstacle()
         except Exception as error:  # all ranks go on together, whatever happens on one of them
             return repr(error)
@@ -267,15 +273,6 @@ class RepeatableStep:
     def waits(self) -> bool:
         """Returns whether it is not known before the first step what must not be re-run: what is frozen may change."""
         return bool(self._frozen) and self._runs == 1
-
-    def obstacle_before(self) -> str:
-        """Returns why a graph that has not run yet must not be re-run, or an empty text; compiles it."""
-        try:
-            assert self.step is not None and isinstance(self.step.run, nn.Cell)  # noqa: PT018 - it can be searched
-            self.step.run.compile(*self.step.args, **self.step.kwargs)
-            return self._find_obstacle()
-        except Exception as error:  # which the step itself will show
-            return repr(error)
 
     def obstacle_to_refused(self) -> str:
         """Returns why the last step, whose update was refused, must not be re-run, or an empty text."""
@@ -319,8 +316,7 @@ class RepeatableStep:
         return ms.get_context("mode") == ms.PYNATIVE_MODE or not isinstance(self.step and self.step.run, nn.Cell)
 
     def _too_much(self) -> str:
-        size = self._size / 2**20
-        return f"a step may change {size:.1f} MiB besides the optimizer's, too much to save before each step"
+        return f"a step may change {self._size / 2**20:.1f} MiB besides the optimizer's, too much to save each time"
 
     def _reached(self) -> dict[nn.Cell, str]:
         """Returns the cells of the network with their names, and those of the step itself where that is a cell."""

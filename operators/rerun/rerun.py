@@ -156,7 +156,7 @@ class Rerun(Part):
             self.monitor.tell_protections()
         self._note("remember")
         if audits:
-            self.audit.make(again, again.obstacle_before() if is_new else obstacle, self._weights)
+            self.audit.make(again, again.obstacle_to_such(compiles=True) if is_new else obstacle, self._weights)
         if self.confirms:
             if arms and self._may_arm:
                 self._note("arm")

@@ -81,8 +81,7 @@ class LossScale:
         for _, cell in train_network.cells_and_names():
             scale_sense = getattr(cell, "scale_sense", None)
             if isinstance(scale_sense, (Tensor, int, float)):
-                manager = getattr(cell, "loss_scaling_manager", None)
-                return cls(scale_sense, dynamic=_is_dynamic(manager))
+                return cls(scale_sense, dynamic=_is_dynamic(getattr(cell, "loss_scaling_manager", None)))
             if isinstance(cell, nn.TrainOneStepCell) and isinstance(cell.sens, (int, float)):
                 return cls(abs(cell.sens))  # below 0 the training ascends
         return cls()

@@ -73,9 +73,7 @@ def run(args: argparse.Namespace) -> int:
         number = find_device(store, args.host, args.device)
         if args.action == "release":
             return _release(args, store, number, folder)
-        if args.action == "drop":
-            return _drop(args, store, number)
-        return _repaired(args, store, number)
+        return _drop(args, store, number) if args.action == "drop" else _repaired(args, store, number)
     finally:
         store.close()
 

@@ -68,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--out_path", args.out_path, "it must be a folder, new or there already")
     task, calls = read_calls(path)
     tables = Tables.create(folder, datetime.now().astimezone())
-    results = _check(path, task, calls, tables, args)
-    return _answer(results, tables, as_json=args.json)
+    return _answer(_check(path, task, calls, tables, args), tables, as_json=args.json)
 
 
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> list[ApiResult]:

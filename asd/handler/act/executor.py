@@ -145,9 +145,7 @@ class Executor:
                 return self._failed(case, *failure, now)
             if case.state == "releasing":
                 return self._gone(case, held, now, now)
-            if held is IsolationOwner.OTHERS:
-                return self._left_alone(case, now)
-            return self._isolated(case, now)
+            return self._left_alone(case, now) if held is IsolationOwner.OTHERS else self._isolated(case, now)
 
     def _what_came_instead(self, case: Case, now: float) -> str:
         """Returns what replaced the hardware of a case; empty while it is the same, as far as is known."""

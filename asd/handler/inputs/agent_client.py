@@ -237,6 +237,4 @@ def _reason(error: Exception, otherwise: str) -> str:
         return f"TLS fails: {error.reason or error}"
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return otherwise
+    return error.strerror if isinstance(error, OSError) and error.strerror else otherwise

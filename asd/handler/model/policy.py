@@ -50,8 +50,7 @@ class Policy:
         >>> [round(Policy().weight(days * 86400), 2) for days in (0.1, 30, 90)]
         [1.0, 0.5, 0.13]
         """
-        after = max(0.0, age - self.window_seconds)
-        return float(0.5 ** (after / self.half_life_seconds))
+        return float(0.5 ** (max(0.0, age - self.window_seconds) / self.half_life_seconds))
 
     @property
     def strike_memory_seconds(self) -> float:

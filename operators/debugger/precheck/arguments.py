@@ -23,9 +23,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """Returns `value` with `change` applied to everything in its tuples and dictionaries."""
     if isinstance(value, tuple):
         return tuple(mapped(item, change) for item in value)
-    if isinstance(value, dict):
-        return {key: mapped(item, change) for key, item in value.items()}
-    return change(value)
+    return {key: mapped(item, change) for key, item in value.items()} if isinstance(value, dict) else change(value)
 
 
 def to_tensor(value: Any) -> Any:

@@ -53,8 +53,7 @@ class Inputs:
         if len(described.shape) > _MOST_DIMENSIONS or math.prod(described.shape) > LARGEST:
             most = f"more than {LARGEST} elements or {_MOST_DIMENSIONS} dimensions"
             raise StateError(f"a tensor of the shape {str(described.shape)[:80]} has {most}")
-        array = self._read(described) if self.real else _generate(described, random)
-        return Value(array, described.dtype)
+        return Value(self._read(described) if self.real else _generate(described, random), described.dtype)
 
     def _read(self, described: Slot) -> np.ndarray[Any, Any]:
         try:

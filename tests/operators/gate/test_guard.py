@@ -174,16 +174,14 @@ def test_guarding_twice_changes_nothing_more():
 
 def test_one_graph_may_update_by_several_guarded_optimizers(graph):
     weights = [Parameter(np.ones(2, np.float32), name=name) for name in ("one", "other")]
+    cell = nn.Cell()  # which tells its parts apart by their names
+    cell.first, cell.second = (guard(nn.SGD([weight], 0.5)) for weight in weights)
 
-    class Step(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = (guard(nn.SGD([weight], 0.5)) for weight in weights)
+    @ms.jit
+    def step(gradient):
+        return cell.first((gradient,)), cell.second((gradient,))
 
-        def construct(self, gradient):
-            return self.first((gradient,)), self.second((gradient,))
-
-    Step()(Tensor(np.ones(2, np.float32)))
+    step(Tensor(np.ones(2, np.float32)))
     assert [weight.asnumpy().tolist() for weight in weights] == [[0.5, 0.5]] * 2
 
 
