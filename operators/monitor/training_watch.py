@@ -335,6 +335,7 @@ class TrainingWatch:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
         self._judge(monitor, step)
         monitor.updates += (gate.updates or (0 if gate.armed else self._steps_a_call)) - step.refused
+        updated = gate.updates > 0  # which a rerun reads anew
         if self._is_first:
             self._tell_after_first(monitor)
         if self.turns.act:
@@ -346,8 +347,8 @@ class TrainingWatch:
             or self._vendor.is_on
         ):
             self._test_device(step)
-        self.rerun.forget(updated=gate.updates > 0)
-        self.state.seal(updated=gate.updates > 0)
+        self.rerun.forget(updated=updated)
+        self.state.seal(updated=updated)
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of reruns
         if (step.fatal is not None or step.damage is not None) and not self.judging.tells_all(step):
