@@ -127,20 +127,23 @@ class RepeatableStep:
         own += _held_by(ms.Generator, cells)
         self._counts = _held_by(ASDBase, cells)  # which no step reads: only a rerun for good has to put them back
         written = {id(each): each for each in (*own, *self._also) if id(each) not in updated}
+        self._moving = [parameter for parameter in written.values() if parameter.name.endswith(_MOVING)]
+        read = {key: parameter for key, parameter in written.items() if not parameter.name.endswith(_MOVING)}
         weights = {id(parameter) for parameter in _network_in(self._net).trainable_params()}
         known, self._frozen = {id(each) for each in self._frozen}, []
-        if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
-            # Weights that no guarded optimizer updates, such as those of other stages, and frozen ones.
-            moves = weights | self._changing | {id(each) for each in _held_by(ms.Generator, cells)}
-            is_frozen = {key: key not in moves and not each.requires_grad for key, each in written.items()}
-            self._frozen = [each for key, each in written.items() if is_frozen[key] and not each.name.endswith(_MOVING)]
-            left = weights | {id(each) for each in self._frozen}
-            written = {key: parameter for key, parameter in written.items() if key not in left}
+        if sum(parameter.nbytes for parameter in read.values()) > _MOST_KEPT:
+            # Frozen ones, and weights that only assignments may change; not those of other stages or other trainings.
+            others = [optimizer for gate in self._slots.gates.others(self._gate) for optimizer in gate.optimizers]
+            elsewhere = {id(each) for optimizer in others for each in getattr(optimizer, "parameters", ())}
+            elsewhere |= {key for key, each in read.items() if key in weights and each.has_init}
+            stay = {key for key, each in read.items() if key in weights or not each.requires_grad}
+            stay -= self._changing | {id(each) for each in _held_by(ms.Generator, cells)}
+            self._frozen = [each for key, each in read.items() if key in stay - elsewhere]
+            read = {key: each for key, each in read.items() if key not in stay}
         if {id(each) for each in self._frozen} != known:
             self._still = []
-        self._read = [parameter for parameter in written.values() if not parameter.name.endswith(_MOVING)]
-        self._moving = [parameter for parameter in written.values() if parameter.name.endswith(_MOVING)]
-        self._written = [*written.values(), *self._counts]
+        self._read = list(read.values())
+        self._written = [*self._read, *self._moving, *self._counts]
         # Peers have the same weights, but their optimizers may update different ones.
         self._sent = [place for place, parameter in enumerate(self._read) if id(parameter) not in weights]
         self._size = sum(parameter.nbytes for parameter in self._read)
@@ -299,7 +302,7 @@ class RepeatableStep:
             self._find_parameters()
             self._at_sum, self._after = None, []
         if self._changed:
-            return f"{self._changed} has changed, which is not trained"
+            return f"{self._changed} has changed, which no optimizer updates"
         if self._counted:
             return f"Python changes {self._counted} in a step: declare that by watch_step(step, save=..., restore=...)"
         if self.updates_outside:

@@ -131,13 +131,16 @@ def loop(monitor, watch, make=Decoder, fault=ONCE):
     return [(event.verdict, event.reason) for event in found]
 
 
+@pytest.mark.parametrize("is_weight", [False, True])  # of a network whose optimizer does not have it
 @pytest.mark.parametrize("changes", [False, True])
-def test_a_large_parameter_that_is_not_trained_hinders_no_replay_unless_steps_change_it(changes, graph):
+def test_a_large_parameter_that_is_not_trained_hinders_no_replay_unless_steps_change_it(changes, is_weight, graph):
     net = fill(Decoder())
     net.ballast = Parameter(np.zeros(300_000, np.float32), name="ballast", requires_grad=False)
     monitor = StepMonitor(settings(), sinks=[])
 
     def watch(run):
+        net.ballast.requires_grad = is_weight
+
         def step(*args):
             net.ballast.set_data(net.ballast + changes)
             return run(*args)
