@@ -101,7 +101,6 @@ class RepeatableStep:
         self._updates_before = (0, 0)
         self._net, self._slots, self._gate = net, slots, gate
         random_state.watch_draws()
-        self._compiled_before = compiled_functions()
         self._also = also
         self._changing, self._changed = set[int](), ""  # ids of untrained Parameters that do; one that the step changed
         self._users_before: Any = None
@@ -313,7 +312,7 @@ class RepeatableStep:
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
-        return random_state.uncontrolled(cells, compiled_functions() - self._compiled_before)
+        return random_state.uncontrolled(cells, compiled_functions())
 
     def _runs_python(self) -> bool:
         return ms.get_context("mode") == ms.PYNATIVE_MODE or not isinstance(self.step and self.step.run, nn.Cell)

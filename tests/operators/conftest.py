@@ -44,6 +44,7 @@ def clean(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("ASD_PROTECTION", "document")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("asd.operators.private.compiler.api.ms_compile_cache", set())
     from asd.operators import disable
     from asd.operators.gate import slots
 
