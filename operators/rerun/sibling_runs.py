@@ -95,7 +95,7 @@ def run_together(
     return find(
         original,
         answer,
-        repeated=second if runs[own] == own else None,
+        repeated=(second._replace(loss=()) if near.size > 1 else second) if runs[own] == own else None,
         siblings=siblings,
         abnormal=abnormal,
         no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank has the same shard",
