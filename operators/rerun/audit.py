@@ -100,8 +100,13 @@ class Audit(Part):
         ranks = self.ranks
         is_root = ranks.rank == root
         again.fetch_batch()
-        parcel = again.pack() if is_root else b""
-        parcel = ranks.broadcast(parcel, root, ranks.tell(size=len(parcel))[root]["size"])
+        parcel, form = again.pack()
+        told = ranks.tell(size=len(parcel), form=form)
+        if not form or any(each["form"] != form for each in told):
+            self._alone = "it cannot be sent to them"
+            self._say_how()
+            return
+        parcel = ranks.broadcast(parcel, root, told[root]["size"])
         answer, failure = again.rerun_discarding(b"" if is_root else parcel)
         text = json.dumps(answer._replace(loss=())).encode()  # which may be a mean over the ranks
         told = ranks.tell(failed=bool(failure), held=total_of(hashes_of(weights)), size=len(text))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
 from mindspore.experimental import optim as experimental
 from mindspore.parallel.auto_parallel import AutoParallel
 
@@ -23,7 +23,7 @@ from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.ranks.weights import hashes_of
 from asd.operators.rerun import random_state
-from asd.operators.rerun.step_tensors import numbers_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.rerun.step_tensors import form_of, numbers_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.rerun.sunk import compile_for
 from asd.operators.sensors.base import ASDBase
 from asd.operators.sensors.install import cell_name
@@ -430,12 +430,20 @@ class RepeatableStep:
         if self.step is not None and self.step.fetch is not None:
             self.rerun_discarding()
 
-    def pack(self) -> bytes:
-        """Returns the step and its initial state, for another rank that runs it."""
-        assert self.step is not None and self._before is not None  # noqa: PT018 - as above
-        state, streams = self._before
-        tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]
-        return pack([*tensors, *(state[place] for place in self._sent), *random_state.as_arrays(tuple(streams))])
+    def pack(self) -> tuple[bytes, str]:
+        """Returns the step and its initial state, for another rank that runs it, and what must be alike on both.
+
+        Both are empty where the step cannot be sent, as where nothing that it gets is its batch.
+        """
+        try:
+            assert self.step is not None and self._before is not None  # noqa: PT018 - as above
+            given, (state, streams) = (self.step.args, dict(self.step.kwargs)), self._before
+            form, found = form_of(given), [*tensors_in(given, (Tensor, np.ndarray))]
+            batch = [to_host(each) if isinstance(each, Tensor) else each for each in found]
+            arrays = [*batch, *(state[place] for place in self._sent), *random_state.as_arrays(tuple(streams))]
+            return (pack(arrays), form) if batch else (b"", "")
+        except Exception:  # the other ranks must know of it
+            return b"", ""
 
     @staticmethod
     def _put(parameters: Sequence[Parameter], values: Sequence[np.ndarray]) -> None:

@@ -65,14 +65,16 @@ def run_together(
     runs = assignment(near.size, bad) if near.size > 1 else [0]
     own = near.rank
     answer, failure = again.rerun_discarding()
-    parcel = again.pack() if own in bad and near.size > 1 else b""
-    hashed = total_of(hashes_of(weights))
+    parcel, form = again.pack() if near.size > 1 else (b"", "")
+    alike = f"{total_of(hashes_of(weights))} {form}" if form else ""
     seen = Spread()
     changed = seen.learn(original, answer)
-    told = exchange.tell(failure=failure, changed=changed, spread=seen.to_json(), size=len(parcel), weights=hashed)
+    told = exchange.tell(failure=failure, changed=changed, spread=seen.to_json(), size=len(parcel), alike=alike)
     failures = [words["failure"] for words in told if words["failure"]]
     if failures:
         return Diagnosis("undetermined", failures[0])
+    whole = groups.replicas
+    runs = [batch if _alike(told, whole[taker], whole[batch]) else taker for taker, batch in enumerate(runs)]
     borrowed = b""
     for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
         message = near.broadcast(parcel, root, told[groups.members[root]]["size"])
@@ -83,9 +85,7 @@ def run_together(
         return Diagnosis("undetermined", failures[0])
     answers = near.tell(answer=json.dumps(second))
     siblings = [
-        StepResult.from_json(answers[taker]["answer"])
-        for taker, batch in enumerate(runs)
-        if batch == own != taker and _alike(told, groups.replicas[taker], groups.replicas[own])
+        StepResult.from_json(answers[taker]["answer"]) for taker, batch in enumerate(runs) if batch == own != taker
     ]
     healthy = [rank for rank in range(exchange.size) if groups.replica_of(rank) not in bad]
     unsteady = [f"rank {rank}: {told[rank]['changed']}" for rank in healthy if told[rank]["changed"]]
@@ -98,7 +98,7 @@ def run_together(
         repeated=(second._replace(loss=()) if near.size > 1 else second) if runs[own] == own else None,
         siblings=siblings,
         abnormal=abnormal,
-        no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank has the same shard",
+        no_sibling=f"no other rank has the same {'weights and can be given the batch' if near.size > 1 else 'shard'}",
         unsteady=unsteady[0] if unsteady else "",
         spread=spread.with_ranks(teachers),
     )
@@ -130,8 +130,8 @@ def assignment(size: int, suspects: Iterable[int]) -> list[int]:
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:
-    """Returns whether two replicas have the same weights."""
-    return all(told[one]["weights"] == told[other]["weights"] for one, other in zip(ranks, others, strict=True))
+    """Returns whether two replicas have the same weights, and one can be given the batch of the other."""
+    return all(told[one]["alike"] == told[other]["alike"] != "" for one, other in zip(ranks, others, strict=True))
 
 
 def breaks(anomaly: Event | None, scale: float) -> Callable[[StepResult], bool]:

@@ -98,7 +98,8 @@ def train(told, replay):
     if STORIES[story] and not judged_by_detectors:
         injector = FaultInjector(Fault.parse(STORIES[story]))
         injector.attach(train_step)
-    step = monitor.watch_step(train_step, audit=story.endswith(("audited", "alone")))
+    run = train_step if mode == "graph" else lambda *batch: ops.AllReduce()(train_step(*map(Tensor, batch)))
+    step = monitor.watch_step(run, audit=story.endswith(("audited", "alone")))
     losses, digests, ended = [], [], ""
     for number in range(1, 24 if story.endswith("audited") else 10 if judged_by_detectors else 7):
         if injector is not None:
@@ -109,11 +110,8 @@ def train(told, replay):
         factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
         factor = 1e3 if story == "weight gradient changed" and number > 5 else factor
         factor = 2**20 if story.partition("scaled")[1] and rank >= story.endswith("alone") else factor
-        batch = (
-            Tensor(random.integers(0, 16, 12), ms.int32),
-            Tensor((factor * random.normal(size=(12, 1))).astype("f4")),
-        )
-        loss = step(*batch).asnumpy()
+        batch = random.integers(0, 16, 12, "i4"), (factor * random.normal(size=(12, 1))).astype("f4")
+        loss = step(*(batch if mode == "pynative" else map(Tensor, batch))).asnumpy()
         try:
             monitor.step(Tensor(loss))
         except AnomalyDetected as error:

@@ -26,7 +26,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental import optim as experimental
 
-from asd import Config
+from asd import Config, UnsupportedError
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -37,6 +37,7 @@ from asd.operators.rerun import random_state
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.rerun.sibling_runs import assignment
+from asd.operators.rerun.step_tensors import form_of, to_host, with_tensors
 
 pytestmark = pytest.mark.usefixtures("clean")
 ONCE = "gradient:norm_out:flip=30:step=3"
@@ -236,6 +237,15 @@ def test_random_streams_are_put_back():
 def test_arrays_come_back_from_their_message(sent):
     came = unpack(pack(sent))
     assert [(a.dtype, a.shape, a.tobytes()) for a in came] == [(a.dtype, a.shape, a.tobytes()) for a in sent]
+
+
+def test_a_batch_of_arrays_is_sent_and_all_else_must_be_alike():
+    batch, factor = np.full(3, 2.0, "f2"), Tensor([4.0], ms.bfloat16)
+    (same, scaled), _ = came = with_tensors(([batch * 0, factor * 0], 2), iter([batch, to_host(factor)]))
+    assert (same.tobytes(), to_host(scaled).tolist()) == (batch.tobytes(), [4.0])
+    assert form_of(([batch, factor], 2)) == form_of(came) != form_of(([batch, factor], 3))
+    with pytest.raises(UnsupportedError):
+        form_of([batch, {1}])
 
 
 def test_operators_that_draw_are_found_in_what_was_compiled_and_in_what_pynative_called():
