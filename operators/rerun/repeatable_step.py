@@ -396,9 +396,15 @@ class RepeatableStep:
         self._put(self._read, state)
         random_state.restore(streams, python=self._runs_python())
         self.step.put_back(self._users_before)
-        if self.step.fetch is None:
-            return run(*args, **kwargs)
-        return run(*args) if args else self.run_fetched(self.step.fetch)
+        gradients = [(each, each._grad) for each in self._updated]  # to which a `backward` adds
+        try:
+            if self.step.fetch is None:
+                return run(*args, **kwargs)
+            return run(*args) if args else self.run_fetched(self.step.fetch)
+        except Exception:
+            for each, gradient in gradients:
+                each._grad = gradient
+            raise
 
     def run_fetched(self, fetch: MethodType) -> Any:
         """Returns the outputs of the step whose graph fetches its batch, which is kept.

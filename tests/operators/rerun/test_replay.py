@@ -199,20 +199,22 @@ def test_a_step_of_which_one_optimizer_made_its_update_is_not_run_again(action, 
 
 @pytest.mark.parametrize(("fails", "says", "count"), [(True, "ZeroDivisionError", 5), (False, "norm_out is ", 6)])
 def test_a_step_that_fails_or_never_says_the_same_when_it_is_made_again_is_undetermined(fails, says, count):
-    calls = []
+    calls, net = [], fill(Decoder())
 
     def restless(step):
         def run(x, y):
             calls.append(x)
             if fails and slots.table().replaying:
+                net.norm_out.gamma._grad = net.norm_out.gamma * 1  # as `loss.backward()` does
                 raise ZeroDivisionError
             return step(x, y if fails else y * (1 + len(calls) / 64))
 
         return monitor.watch_step(run)
 
     monitor = StepMonitor(settings(), sinks=[])
-    [(verdict, reason)] = loop(monitor, restless)
+    [(verdict, reason)] = loop(monitor, restless, make=lambda: net)
     assert (verdict, says in reason, len(calls)) == ("undetermined", True, count)
+    assert net.norm_out.gamma._grad is None
     assert (slots.table().replaying, monitor.monitor.status.step) == (False, 4)
 
 
