@@ -34,6 +34,7 @@ from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.private.boundary import at_exit, shielded, wait_for_pynative
 from asd.operators.private.cells import callbacks_in
 from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.layout import remember_division
 from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
@@ -151,6 +152,7 @@ class TrainingWatch:
 
     def attach(self, net: nn.Cell | None, optimizer: Any, reducer: nn.Cell | None = None) -> None:
         """Puts checks on `net` and a guard around `optimizer`, and finds out what protects the training."""
+        remember_division(net)  # before any question about the layout
         optimizer = as_one(optimizer, self._optimizer)
         goes_on = self._goes_on(optimizer)
         also = goes_on and self.gate in table().gates.others()  # as another cell with this optimizer

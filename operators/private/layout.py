@@ -11,20 +11,21 @@ from asd.operators.private.names import find
 _remembered: dict[str, Any] = {}  # settings of an `AutoParallel` cell; empty where the context holds for all
 
 
-def remember_division(net: nn.Cell) -> None:
-    """Stores the layout settings of the `AutoParallel` cell in or around `net`, if there is one.
+def remember_division(net: nn.Cell | None) -> None:
+    """Stores the layout settings of the `AutoParallel` cell in or around `net`; forgets them if there is none.
 
-    MindSpore has these settings in its context only while it compiles.
+    MindSpore has these settings in its context only while it compiles, and from the start of `Model.train` on.
     """
     _remembered.clear()
-    found = next((cell for _, cell in net.cells_and_names() if type(cell).__name__ == "AutoParallel"), None)
-    begin, end = find("_init_auto_parallel_context"), find("_clear_auto_parallel_context")
-    if found is None or begin is None or end is None:
+    cells = [] if net is None else net.cells_and_names()
+    found = next((cell for _, cell in cells if type(cell).__name__ == "AutoParallel"), None)
+    if found is None:
         return
-    begin(found)
-    names = ("parallel_mode", "search_mode", "pipeline_stages", "dataset_strategy")
-    _remembered.update((name, ms.get_auto_parallel_context(name)) for name in names)
-    end(found)
+    # From the cell itself: MindSpore's functions for its context would reset what `Model.train` has set.
+    mode = "semi_auto_parallel" if getattr(found, "_parallel_mode", "") == "semi_auto" else "auto_parallel"
+    _remembered["parallel_mode"] = "stand_alone" if getattr(found, "_device_num", 0) == 1 else mode
+    _remembered["pipeline_stages"] = getattr(found, "_pipeline_stages", 1)
+    _remembered["dataset_strategy"] = getattr(found, "_dataset_strategy_config", "data_parallel")
 
 
 def division(name: str) -> Any:

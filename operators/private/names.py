@@ -17,10 +17,6 @@ class _Name(NamedTuple):
 
 _NAMES = {
     "AutoParallel": _Name("mindspore.parallel.auto_parallel", "trainings in an AutoParallel cell are not found"),
-    "_init_auto_parallel_context": _Name("mindspore.parallel._utils", "the shards of an AutoParallel cell are unknown"),
-    "_clear_auto_parallel_context": _Name(
-        "mindspore.parallel._utils", "the shards of an AutoParallel cell are unknown"
-    ),
     "get_parameter_redundancy": _Name("mindspore.train._utils", "ranks of a sharded network are not compared"),
     "_DataWrapper": _Name("mindspore.train.dataset_helper", "no step with sunk data is re-run"),
     "enable_data_broadcast": _Name("mindspore.train._utils", "no step with sunk data is re-run"),

@@ -15,7 +15,7 @@ from asd.operators.gate.gate_cell import GateCell
 from asd.operators.gate.guard import are_averaged, guard, is_guarded
 from asd.operators.gate.site import Site
 from asd.operators.gate.step_record import Part
-from asd.operators.private.layout import operators_are_divided, remember_division, why_layers_are_unchecked
+from asd.operators.private.layout import operators_are_divided, why_layers_are_unchecked
 from asd.operators.sensors.fallback import compile_without_what_fails
 from asd.operators.sensors.install import install, sites_of, switch_off
 from asd.operators.sensors.optimizers import members_of
@@ -53,8 +53,6 @@ class Checks(Part):
             also: Whether the gate keeps the checkpoints that it had, as their network trains too; equal names get a 2.
         """
         gate = self.gate
-        if net is not None:
-            remember_division(net)
         inside = [] if net is None else [*weights_in(net, optimizer), *net.cells_and_names()]
         self.table.make_room(len(inside) + len(getattr(optimizer, "parameters", ())))
         names = {site: site.name for site in self.table.sites()}
