@@ -17,6 +17,8 @@ from asd.rules.state_bound import KEPT
 
 _FIRST_MOMENT = re.compile(r"(moments?1?|(^|_)m|exp_avg)$")
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
+_SQUARES = re.compile("(exp_avg_sq|vhat)$|adam|lamb(?!da)", re.IGNORECASE)
+"""Of a group or the class of its optimizer. Elsewhere a `moment2` or a `v` may be a signed average, as in an Adan."""
 _MASTER = "main_param"  # of mindformers: a weight in float32, beside one in half precision
 _JOINT = re.compile(r"(?<=.)[._]")
 _ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}
@@ -54,7 +56,7 @@ class OptimizerState:
         self.weights = weights = list(getattr(optimizer, "parameters", ()))
         number = {id(weight): i for i, weight in enumerate(weights)}
         floats = [i for i, weight in enumerate(weights) if weight.dtype in FLOATS]
-        groups = {"weight": StateGroup("weight", False, [weights[i] for i in floats], floats)}
+        groups = {("weight", False): StateGroup("weight", False, [weights[i] for i in floats], floats)}
         self.unknown: list[str] = []
         self._members = members_of(optimizer)
         shares, scales = list[tuple[float, float]](), list[float]()
@@ -84,10 +86,11 @@ class OptimizerState:
             seen[each.name] += 1
             self.names[id(each)] = each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})"
 
-    def _find(self, optimizer: nn.Cell, number: Mapping[int, int], groups: dict[str, StateGroup]) -> set[str]:
-        """Adds what one optimizer keeps to `groups`; returns the names of its groups."""
+    def _find(self, optimizer: nn.Cell, number: Mapping[int, int], groups: dict[Any, StateGroup]) -> set[str]:
+        """Adds what one optimizer keeps to `groups`, by name and `second_moment`; returns the names of its groups."""
         # By the names from the time when the optimizer was made: a cell that holds it adds a prefix to them later.
         kept, own = dict(optimizer.parameters_and_names()), set[str]()
+        classes = " ".join(kind.__name__ for kind in type(optimizer).__mro__)
         sizes = {name: local(parameter).size for name, parameter in kept.items() if id(parameter) in number}
         for name, parameter in kept.items():
             if name in sizes or parameter.dtype not in FLOATS:
@@ -98,9 +101,10 @@ class OptimizerState:
             if not group:
                 self.unknown.append(parameter.name)
                 continue
-            empty = StateGroup(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[], weights=[])
-            groups.setdefault(group, empty).parameters.append(parameter)
-            groups[group].weights.append(number[id(kept[weight])])
+            second = bool(_SECOND_MOMENT.search(group) and _SQUARES.search(f"{classes} {group}"))
+            found = groups.setdefault((group, second), StateGroup(group, second, parameters=[], weights=[]))
+            found.parameters.append(parameter)
+            found.weights.append(number[id(kept[weight])])
             own.add(group)
         self.unknown += _hidden(optimizer, {id(parameter) for parameter in kept.values()})
         return own

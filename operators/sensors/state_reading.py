@@ -40,7 +40,7 @@ class StateReading:
         groups = self._state.groups
         tensors = [each for group in groups for each in group.parameters]
         kinds = [group.name for group in groups for _ in group.parameters]
-        squares = [i for i, kind in enumerate(kinds) if kind in {each.name for each in groups if each.second_moment}]
+        squares = [i for i, each in enumerate(each for each in groups for _ in each.parameters) if each.second_moment]
         matrices = [i for i, each in enumerate(groups[0].parameters) if each.ndim > 1 and local(each).size > 0]
         parts = [statistics([*tensors, *self._untrained], largest=True, alike=True)]
         parts += [statistics([tensors[i] for i in matrices], alike=True)] if matrices else []

@@ -15,6 +15,7 @@ from asd.operators import StepMonitor
 from asd.operators.gate.guard import guard
 from asd.operators.sensors.optimizer_state import OptimizerState
 from asd.operators.sensors.optimizers import as_one
+from asd.operators.sensors.state_reading import StateReading
 from asd.rules.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -63,6 +64,16 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
     counts = {group.name: len(group.parameters) for group in state.groups}
     assert counts["weight"] == 4
     assert max(counts[moment] for moment in moments) >= 3  # AdaFactor has some of a matrix, some of the rest
+
+
+@pytest.mark.parametrize(("name", "prefix", "squares"), [("Adan", "v", 0), ("Adam2", "v", 1), ("A", "adam_v", 1)])
+def test_negative_second_moments_are_wrong_only_where_an_optimizer_is_known_to_keep_squares(name, prefix, squares):
+    weights = nn.Dense(4, 4, has_bias=False).trainable_params()
+    own = type(name, (nn.Optimizer,), {})(0.1, weights)
+    own.kept = own.parameters.clone(prefix, init=-1)
+    state = OptimizerState(as_one([nn.Adam(weights, 1e-3), own], None))
+    found = StateReading(state).read(1, 0.0)
+    assert sum(value < 0 for values, _ in found.values() for value in values.values()) == squares
 
 
 @pytest.mark.parametrize(
