@@ -10,6 +10,7 @@ The folders of checkpoints are noted in the run directory, in a file of each ran
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -104,7 +105,7 @@ def write_manifest(
 ) -> Path:
     """Writes the manifest of a complete checkpoint file.
 
-    Manifests in the same folder whose checkpoint no longer exists are deleted.
+    Manifests in the same folder whose checkpoint no longer exists are deleted, with the rule states beside them.
 
     The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
     """
@@ -120,8 +121,18 @@ def write_manifest(
     for other in path.parent.glob(f"*{_SUFFIX}"):
         if not other.with_name(other.name.removesuffix(_SUFFIX)).exists():
             with contextlib.suppress(OSError):
-                other.unlink()
+                _delete(other)
     return path
+
+
+def _delete(manifest: Path) -> None:
+    """Deletes a manifest and the rule states beside it; later ones are of a file that is being written again."""
+    name, written = re.escape(manifest.name.removesuffix(_SUFFIX)), manifest.lstat().st_mtime
+    for state in manifest.parent.glob("*.asd-rank*.json"):
+        is_ours = re.fullmatch(rf"{name}\.asd-rank\d+(-.+)?\.json", state.name) and not state.is_symlink()
+        if is_ours and state.lstat().st_mtime <= written:
+            state.unlink(missing_ok=True)
+    manifest.unlink()
 
 
 def taint(checkpoint_file: str | Path, step: int) -> None:

@@ -188,11 +188,15 @@ def test_a_rank_that_died_in_its_first_save_of_an_attempt_counts_among_those_tha
     assert last_good(tmp_path, together=True).step == 6
 
 
-def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
+def test_manifests_and_rule_states_whose_checkpoint_was_deleted_go_too_and_nothing_that_is_not_theirs(tmp_path):
+    kept = "xstep2-rank0.ckpt.asd-rank0.json", "step2-rank0.ckpt.asd-rank.json", "step2-rank0.ckpt.asd-rank2.json"
+    for name in ("step2-rank0.ckpt.asd-rank0.json", "step2-rank0.ckpt.asd-rank12-Net2.json", *kept):
+        tmp_path.joinpath(name).touch()
     old = save(tmp_path, 2)
+    os.utime(tmp_path / kept[2], (2e9, 2e9))  # of a file of that name that is being written again
     old.unlink()
-    save(tmp_path, 4)
-    assert not manifest_path(old).exists()
+    new = save(tmp_path, 4)
+    assert {each.name for each in tmp_path.iterdir()} == {*kept, new.name, manifest_path(new).name}
 
 
 def test_folders_are_noted_once_and_found_again(tmp_path):
