@@ -7,10 +7,11 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.config import Config
-from asd.errors import ConfigError
+from asd.errors import ConfigError, UnsupportedError
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.tap import make_tap
+from asd.operators.private.boundary import report
 from asd.operators.private.mixed_precision import read, type_of_own_holder
 
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
@@ -75,7 +76,7 @@ class ASDBase:
     Attributes:
         op: The operator.
         check_op: `check_op(x, pre_val, min_val, max_val, cnt, None) -> x`.
-        enable_check: Whether `NPU_ASD_ENABLE` was on when the operator was made.
+        enable_check: Whether `NPU_ASD_ENABLE` was on, and a slot free, when the operator was made.
         holder: Cell whose code calls the operator; None until a network was searched for it.
     """
 
@@ -93,7 +94,11 @@ class ASDBase:
         self.name_prefix = "ASD_" + cls.__name__
         self.enable_check = Config.of_process().enabled
         if self.enable_check:
-            self.check_op = _CheckOp(f"{self.name_prefix}_{ASDBase._index}")
+            try:
+                self.check_op = _CheckOp(f"{self.name_prefix}_{ASDBase._index}")
+            except UnsupportedError:  # the user's network must be built nevertheless
+                self.enable_check = False
+                report("some check operators check nothing: all slots were in use when they were made")
 
     def held_by(self, cell: nn.Cell) -> None:
         """Sets the cell that calls the operator: its mixed precision holds for the operator, see `mixed_precision`."""

@@ -229,6 +229,12 @@ def test_copying_and_probing_for_pickle_come_to_an_end(enabled):
         pickle.dumps(op)
 
 
+def test_an_operator_for_which_no_slot_is_free_checks_nothing_and_that_is_said_once(enabled, monkeypatch, caplog):
+    monkeypatch.setattr(slots.table()._sites, "capacity", 0)
+    assert not any(op.enable_check for op in (SeedGatherASD(), SeedGatherASD()))
+    assert caplog.text.count("all slots were in use") == 1
+
+
 class Check(nn.Cell):
     def __init__(self, scale=None, *, held=True):
         super().__init__()
