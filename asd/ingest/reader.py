@@ -33,7 +33,7 @@ class Ingest:
         self.lines, self.events = 0, Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))  # events written, by level
         self.unexplained: set[Path] = set()  # files that hold our fault code, of which nothing came
         self._alarms, self._sink = alarms, sink
-        self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir, "ingest")
+        self._log, self._cursor = ingest_file(run_dir), cursor_file(run_dir)
         written = [path for path in event_files(run_dir) if path.name.startswith(self._log.name)]
         self._known = set(_ids(written[-2:]))  # more than one batch, even if the log was rotated in the middle of it
         self._explained: set[Path] = set()

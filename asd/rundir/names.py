@@ -8,7 +8,7 @@
 - `evidence/RUN/rank0-step7`: evidence about the anomalies of one step
 - `handler.sqlite`, `events-handler.jsonl`: state and isolations of the fault handler
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: files of `asd run --ranks`
-- `READER.cursor.json`: position of a reader, with a lock file beside it while the reader runs
+- `ingest.cursor.json`: position of `asd ingest`, with a lock file beside it while that runs
 """
 
 import hashlib
@@ -90,9 +90,9 @@ def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
     return run_dir / "evidence" / name / f"rank{rank}-step{step}"
 
 
-def cursor_file(run_dir: Path, reader: str) -> Path:
-    """Returns the file with the position of `reader`."""
-    return run_dir / f"{reader}.cursor.json"
+def cursor_file(run_dir: Path) -> Path:
+    """Returns the file with the position of `asd ingest`."""
+    return run_dir / "ingest.cursor.json"
 
 
 def _oldest_first(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[Path]:

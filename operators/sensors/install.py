@@ -141,8 +141,8 @@ def cell_name(path: str) -> str:
     return _WRAPPERS.sub("", path)
 
 
-def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
-    """Compiles one regular expression or several; keeps those that are compiled already."""
+def compile_patterns(argument: str, given: str | Iterable[str]) -> list[re.Pattern[str]]:
+    """Compiles one regular expression or several."""
     try:
         return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:
