@@ -170,7 +170,8 @@ class TrainingWatch:
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
         weights = alike_on_ranks(net, optimizer)
-        ranks.divide(find_groups(ranks, weights))
+        alike = {name: getattr(self.config, name) for name in ("on_anomaly", "rule", "weight_hash")}
+        ranks.divide(find_groups(ranks, weights, **alike, confirm=self.rerun.confirms, replay=self.rerun.attributes))
         self._checks.put_on(net, optimizer, also=also)
         self._weights.watch(weights, self.config.weight_hash)
         if optimizer is not None:

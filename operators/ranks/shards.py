@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from mindspore import Parameter, nn
@@ -70,22 +71,23 @@ def tell_shard(
     _Known.told = str(part), stage, -1 if replica is None else replica, pairs
 
 
-def find_groups(exchange: Exchange, weights: Iterable[Parameter]) -> Groups:
+def find_groups(exchange: Exchange, weights: Iterable[Parameter], **settings: object) -> Groups:
     """Returns the replica groups. All ranks must call it where there are several.
 
     Args:
         exchange: All ranks.
         weights: Weights that this rank trains.
+        **settings: Those by which ranks exchange anything: with other ones on some they would wait for one another.
 
     Raises:
-        ConfigError: Some ranks have called `tell_shard` and others have not.
+        ConfigError: A setting differs over the ranks, or only some ranks have called `tell_shard`.
         RankLostError: A rank did not answer.
     """
-    _Known.groups = groups = _find(exchange, list(weights))
+    _Known.groups = groups = _find(exchange, list(weights), settings)
     return groups
 
 
-def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
+def _find(exchange: Exchange, weights: Sequence[Parameter], settings: Mapping[str, object]) -> Groups:
     rank, size = exchange.rank, exchange.size
     if size == 1:
         return everybody(1, 0, "")
@@ -95,7 +97,9 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
     if is_simulated():  # there is no other rank to ask
         return alike if not operators_are_divided() else _each_alone(size, rank, _NOT_YET)
     by_weights = mode not in ("data_parallel", "semi_auto_parallel", "auto_parallel")
-    words = exchange.tell(told=_Known.told, held=_held(weights) if by_weights and _Known.told is None else "")
+    held = _held(weights) if by_weights and _Known.told is None else ""
+    words = exchange.tell(told=_Known.told, held=held, settings=settings)
+    _refuse_unlike(settings, words)
     silent = [each for each, word in enumerate(words) if word["told"] is None]
     if not silent:
         return _as_told([word["told"] for word in words], rank)
@@ -111,6 +115,12 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
         return _each_alone(size, rank, _UNKNOWN)
     parts = [str(kinds.index(word["held"])) for word in words]
     return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "ranks with the same initial weights")
+
+
+def _refuse_unlike(settings: Mapping[str, object], words: Sequence[Mapping[str, Any]]) -> None:
+    for (name, value), (rank, word) in product(settings.items(), enumerate(words)):
+        if value != (found := word["settings"][name]):
+            raise ConfigError(name, value, f"rank {rank} has {found!r}, and all ranks need the same")
 
 
 def _each_alone(size: int, rank: int, source: str) -> Groups:

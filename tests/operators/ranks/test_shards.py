@@ -78,10 +78,12 @@ def test_what_all_ranks_tell_is_taken_as_it_is():
     assert groups.holders["stage 0, all: 0"] == (0, 2)
 
 
-def test_a_rank_that_tells_nothing_where_others_do_is_an_error_on_all_of_them():
+def test_a_rank_that_tells_nothing_where_others_do_or_has_another_setting_is_an_error_on_all_of_them():
     tell_shard(0)
     with pytest.raises(ConfigError, match="tell_shard .* 2 of 4 ranks, not on rank 1"):
         shards.find_groups(Four([{"told": None}, {"told": ["0", 0, -1, []]}, {"told": None}]), [])
+    with pytest.raises(ConfigError, match="^replay has the value True, .*: rank 1 has False"):
+        shards.find_groups(Four([{"settings": {"replay": each}} for each in (False, True, True)]), [], replay=True)
 
 
 @pytest.mark.parametrize(
