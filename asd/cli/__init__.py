@@ -106,8 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _forget_stdout()
+    except BrokenPipeError:  # no error of ours: the interpreter's last flush goes to the null device
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except KeyboardInterrupt:
         return _say("interrupted.", _INTERRUPTED)
@@ -186,11 +186,6 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 def _say(sentence: str, code: int) -> int:
     print(f"asd: {sentence}", file=sys.stderr)
     return code
-
-
-def _forget_stdout() -> None:
-    """Redirects the interpreter's last flush to the null device: a reader that has gone is not an error of ours."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def of_today(arguments: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 from asd.event import ABNORMAL
-from asd.ingest.fault_codes import of_config_map, of_driver, of_health, of_plugin, of_scrape
+from asd.ingest.fault_codes import compiled, of_config_map, of_driver, of_health, of_plugin, of_scrape
 from asd.ingest.fields import fields, number, whole
 from asd.ingest.log_line import LogFinding, level_of
 from asd.verdict import Level
@@ -88,32 +88,28 @@ def _of_rank(text: str, match: re.Match[str]) -> list[LogFinding]:
     return [LogFinding(rule="combined", reason=reason, rank=int(match["rank"]))]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.ASCII)
-
-
 _LEVEL = re.compile(r"ComputeL([12])|(?<![a-z_])L([12])(?=[\s_-]*(?:err|warn|fault|alarm|abnormal))", re.IGNORECASE)
 _LEVELS = {"1": Level.ERROR, "2": Level.WARNING}
 _HEADERS = {"ERROR": Level.ERROR, "CRITICAL": Level.ERROR, "FATAL": Level.ERROR, "WARNING": Level.WARNING}
 _NAME = re.compile(r"(?<![\w.])name\s*[:=]\s*(?P<name>.*?)(?:,\s*(?:timestamp|value|stat)\s*[:=]|}|$)", re.IGNORECASE)
-_TRACES = _compiled("strike happened|will not be recorded")
+_TRACES = compiled("strike happened|will not be recorded")
 """Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
-_STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
+_STRIKES = compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
 _RANK = r"\s*(?:[:=]\s*)?\[?(?P<rank>\d{1,9})\b"
 
 _TABLE: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], list[LogFinding]]], ...] = (
     # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
     (re.compile(r"StrikeRecord\s*[{(\[](?P<body>.*)", re.IGNORECASE), _strike),
-    (_compiled(r"(?:strikes?\s+out|CheckSum\s+detects?\s+MatMul\s+errors?)\s+on\s+rank" + _RANK), _of_rank),
-    (_compiled(re.escape(ABNORMAL)), _first_generation),
+    (compiled(r"(?:strikes?\s+out|CheckSum\s+detects?\s+MatMul\s+errors?)\s+on\s+rank" + _RANK), _of_rank),
+    (compiled(re.escape(ABNORMAL)), _first_generation),
     # The check on the chip: known by its source file, or by the word SilentCheck.
-    (_compiled(r"silent_?check_?v?(\d*)"), _silent_check),
+    (compiled(r"silent_?check_?v?(\d*)"), _silent_check),
     # Fault codes in messages of the device plugin, and in the log of the operating system.
     (re.compile(r"device fault\s*,\s*(?P<body>.*)", re.IGNORECASE), of_plugin),
     # States as people have them at hand: npu-smi's, npu-exporter's, the ConfigMap of the device plugin.
-    (_compiled(r"Error Code\s*:(?P<codes>.*)"), of_health),
-    (_compiled(r"npu_chip_info_error_code\w*\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)"), of_scrape),
-    (_compiled("npu_name"), of_config_map),
+    (compiled(r"Error Code\s*:(?P<codes>.*)"), of_health),
+    (compiled(r"npu_chip_info_error_code\w*\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)"), of_scrape),
+    (compiled("npu_name"), of_config_map),
     (re.compile(r"80818c0|215597363|sensor", re.IGNORECASE), of_driver),
 )
 """Pattern of each line, and its reader, which returns the alarms in it; none where the line only looks like one."""

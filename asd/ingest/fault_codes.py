@@ -82,7 +82,8 @@ def _known(text: str) -> list[str]:
     return sorted({code.upper() for code in _CODE.findall(text)} & _CODES.keys())
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Returns a pattern of ASCII letters of either case."""
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
@@ -90,12 +91,12 @@ _PLUGIN_LABEL = re.compile(
     r"(?:^|,\s*)(nodeName|assertion|cardID|deviceID|logicID|faultCodes?|faultLevelName|alarmRaisedTime)\s*[:=]",
     re.IGNORECASE,
 )
-_CODE = _compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
-_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,40}?(?:0x)?([0-9a-f]{8,10})\b")
-_NODE = _compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
-_SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
-_STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
-_ASSERTION = _compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
-_DEVICE = _compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
+_CODE = compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
+_EVENT_ID = compiled(r"event[\s_-]?id\W{0,40}?(?:0x)?([0-9a-f]{8,10})\b")
+_NODE = compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
+_SENSOR = compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
+_STATE = compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
+_ASSERTION = compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
+_DEVICE = compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
 _ID = re.compile(r'\bid="(\d{1,6})"', re.ASCII)
-_FAULT = _compiled(r'npu_name"?\s*:\s*"?[a-z0-9]+-(\d{1,6})"[^{}]*?fault_code"?\s*:\s*"([0-9a-f, ]*)"')
+_FAULT = compiled(r'npu_name"?\s*:\s*"?[a-z0-9]+-(\d{1,6})"[^{}]*?fault_code"?\s*:\s*"([0-9a-f, ]*)"')

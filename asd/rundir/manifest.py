@@ -106,7 +106,6 @@ def write_manifest(
     """Writes the manifest of a complete checkpoint file.
 
     Manifests in the same folder whose checkpoint no longer exists are deleted, with the rule states beside them.
-
     The file is read once for its hash. `step` is the last one before it, from 0; its folder is noted in `run_dir`.
     """
     sha256, size = digest_of(checkpoint_file)
@@ -119,20 +118,16 @@ def write_manifest(
     if run_dir is not None:
         note_checkpoint_place(run_dir, origin.rank, path.parent)
     for other in path.parent.glob(f"*{_SUFFIX}"):
-        if not other.with_name(other.name.removesuffix(_SUFFIX)).exists():
+        name = other.name.removesuffix(_SUFFIX)
+        if not other.with_name(name).exists():
             with contextlib.suppress(OSError):
-                _delete(other)
+                last = other.lstat().st_mtime  # a newer state is of a file that is being written again
+                for state in path.parent.glob("*.asd-rank*.json"):
+                    is_its = re.fullmatch(rf"{re.escape(name)}\.asd-rank\d+(-.+)?\.json", state.name)
+                    if is_its and state.lstat().st_mtime <= last:
+                        state.unlink(missing_ok=True)
+                other.unlink()
     return path
-
-
-def _delete(manifest: Path) -> None:
-    """Deletes a manifest and the rule states beside it; later ones are of a file that is being written again."""
-    name, written = re.escape(manifest.name.removesuffix(_SUFFIX)), manifest.lstat().st_mtime
-    for state in manifest.parent.glob("*.asd-rank*.json"):
-        is_ours = re.fullmatch(rf"{name}\.asd-rank\d+(-.+)?\.json", state.name) and not state.is_symlink()
-        if is_ours and state.lstat().st_mtime <= written:
-            state.unlink(missing_ok=True)
-    manifest.unlink()
 
 
 def taint(checkpoint_file: str | Path, step: int) -> None:

@@ -122,10 +122,6 @@ class RunData:
         """The ranks whose hardware a replay found to be at fault."""
         return {event.origin for event in self.events if event.kind == "replay" and event.verdict in _HARDWARE}
 
-    def rank_of(self, event: Event) -> Rank:
-        """Returns the rank that `event` is about."""
-        return next(rank for rank in self.ranks if rank.origin == event.origin)
-
 
 def sort_of(event: Event) -> str:
     """Returns which of `SORTS` an event is."""

@@ -81,7 +81,7 @@ def _first_level(data: RunData) -> str:
         zip(places, known, strict=True), key=lambda each: (each[0], each[1].origin not in accused, each[1].time)
     )[1]
     lead += ", " if total == 1 else ", first "
-    lead += f"on {_named(data.rank_of(first))} " if devices > 1 else ""
+    lead += f"on {_named(next(rank for rank in data.ranks if rank.origin == first.origin))} " if devices > 1 else ""
     lead += f"{_at(first)} (value {number(first.value)}"
     lead += f", limit {number(first.limits[0])}); " if first.limits else "); "
     return lead + f"{_refusal(known, followed=bool(data.count('follower')))}{_others(data, hit, first)}."

@@ -17,15 +17,14 @@ def remember_division(net: nn.Cell | None) -> None:
     MindSpore has these settings in its context only while it compiles, and from the start of `Model.train` on.
     """
     _remembered.clear()
-    cells = [] if net is None else net.cells_and_names()
-    found = next((cell for _, cell in cells if type(cell).__name__ == "AutoParallel"), None)
-    if found is None:
-        return
-    # From the cell itself: MindSpore's functions for its context would reset what `Model.train` has set.
-    mode = "semi_auto_parallel" if getattr(found, "_parallel_mode", "") == "semi_auto" else "auto_parallel"
-    _remembered["parallel_mode"] = "stand_alone" if getattr(found, "_device_num", 0) == 1 else mode
-    _remembered["pipeline_stages"] = getattr(found, "_pipeline_stages", 1)
-    _remembered["dataset_strategy"] = getattr(found, "_dataset_strategy_config", "data_parallel")
+    for _, cell in [] if net is None else net.cells_and_names():
+        if type(cell).__name__ == "AutoParallel":
+            # From the cell itself: MindSpore's functions for its context would reset what `Model.train` has set.
+            mode = "semi_auto_parallel" if getattr(cell, "_parallel_mode", "") == "semi_auto" else "auto_parallel"
+            _remembered["parallel_mode"] = "stand_alone" if getattr(cell, "_device_num", 0) == 1 else mode
+            _remembered["pipeline_stages"] = getattr(cell, "_pipeline_stages", 1)
+            _remembered["dataset_strategy"] = getattr(cell, "_dataset_strategy_config", "data_parallel")
+            return
 
 
 def division(name: str) -> Any:

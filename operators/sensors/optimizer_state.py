@@ -17,8 +17,7 @@ from asd.rules.state_bound import KEPT
 
 _FIRST_MOMENT = re.compile(r"(moments?1?|(^|_)m|exp_avg)$")
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
-_SQUARES = re.compile("(exp_avg_sq|vhat)$|adam|lamb(?!da)", re.IGNORECASE)
-"""Of a group or the class of its optimizer. Elsewhere a `moment2` or a `v` may be a signed average, as in an Adan."""
+_SQUARES = re.compile("(exp_avg_sq|vhat)$|adam|lamb(?!da)", re.IGNORECASE)  # else a `v` may be signed, as of an Adan
 _MASTER = "main_param"  # of mindformers: a weight in float32, beside one in half precision
 _JOINT = re.compile(r"(?<=.)[._]")
 _ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}

@@ -13,6 +13,7 @@ from asd.operators.private.layout import local
 from asd.operators.sensors.optimizer_state import OptimizerState
 
 EVERY = 16  # steps from one reading to the next; no clock, since findings must not depend on how busy a machine is
+_LEAST = P.ReduceMin()
 MOVES = 4.0  # times that a weight may have moved as far, in each step, as in the largest change that was measured
 
 
@@ -44,7 +45,7 @@ class StateReading:
         matrices = [i for i, each in enumerate(groups[0].parameters) if each.ndim > 1 and local(each).size > 0]
         parts = [statistics([*tensors, *self._untrained], largest=True, alike=True)]
         parts += [statistics([tensors[i] for i in matrices], alike=True)] if matrices else []
-        parts += [by_shape([tensors[i] for i in squares], _smallest)] if squares else []
+        parts += [by_shape([tensors[i] for i in squares], lambda x: _LEAST(x.astype(ms.float32), 1))] if squares else []
         found = _read_back(parts)
         ends = np.cumsum([len(tensors), len(self._untrained), len(matrices)])
         largest, others, norms, smallest = np.split(found, ends)
@@ -79,10 +80,6 @@ class StateReading:
         wrong = [each for each, value in zip(held, found, strict=True) if not np.isfinite(value)]
         self._infinite = {id(each) for each in wrong}
         return [each.name for each in wrong]
-
-
-def _smallest(rows: Tensor) -> Tensor:
-    return P.ReduceMin()(rows.astype(ms.float32), 1)
 
 
 def _read_back(found: list[Tensor]) -> np.ndarray:

@@ -110,14 +110,6 @@ def _sort(x, dim=-1, descending=False, stable=False):
     return ops.sort(x, axis=dim, descending=descending)
 
 
-def _topk(x, k, dim=-1, largest=True, sorted=True):
-    return ops.topk(x, k, dim, largest, sorted)
-
-
-def _argmax(x, dim=None, keepdim=False):
-    return ops.argmax(x, dim, keepdim)
-
-
 def _stack(tensors, dim=0):
     return ops.stack(tensors, dim)
 
@@ -167,13 +159,15 @@ def _ops_convolution(x, weight, bias=None, stride=1, pad_mode="valid", padding=0
     return _convolution(x, weight, bias, stride, padding if pad_mode == "pad" else pad_mode, dilation, groups)
 
 
-_MINT = (_argmax, _cumsum, _index_select, _logsumexp, _norm, _sort, _stack, _std, _topk, _tril, _triu, _var)
+_MINT = (_cumsum, _index_select, _logsumexp, _norm, _sort, _stack, _std, _tril, _triu, _var)
 _MINT_FUNCTIONAL = (_cross_entropy, _embedding, _gelu, _layer_norm, _log_softmax, _mse_loss)
 REFERENCES: dict[str, Callable[..., Any]] = {
     **{f"Mint.{each.__name__[1:]}": each for each in _MINT},
     **{f"MintFunctional.{each.__name__[1:]}": each for each in _MINT_FUNCTIONAL},
     **{f"MintFunctional.conv{count}d": _convolution for count in (1, 2, 3)},
     **{f"Functional.conv{count}d": _ops_convolution for count in (1, 2, 3)},
+    "Mint.argmax": ops.argmax,
+    "Mint.topk": ops.topk,
     "Functional.embedding": _embedding,
     "Functional.layer_norm": _layer_norm,
     "Functional.rms_norm": _rms_norm,

@@ -3,13 +3,12 @@
 import mindspore as ms
 import pytest
 from mindspore import nn
-from mindspore.parallel import _utils
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd import Config
 from asd.operators import GatherASD, StepMonitor
-from asd.operators.monitor import training_watch
 from asd.operators.private.layout import division, is_pipeline, operators_are_divided, remember_division
+from asd.operators.ranks.exchange import Exchange
 from asd.operators.sensors.install import sites_of
 
 
@@ -26,35 +25,24 @@ def divided(net, ranks=8, mode="semi_auto"):
     return cell
 
 
-def test_an_auto_parallel_cell_says_it_while_the_context_says_nothing():
+@pytest.mark.parametrize(("is_set", "context"), [(False, ["stand_alone", 1]), (True, ["semi_auto_parallel", 8])])
+def test_an_auto_parallel_cell_says_it_and_the_context_stays_also_where_model_train_has_set_it(is_set, context):
     cell = divided(nn.ReLU())
     cell.pipeline(stages=2)
+    if is_set:
+        ms.parallel._utils._init_auto_parallel_context(cell)
     remember_division(nn.SequentialCell([cell]))
     assert operators_are_divided()
     assert is_pipeline()
-    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
-    for nothing in (nn.ReLU(), divided(nn.ReLU(), ranks=1)):
-        remember_division(nothing)
-        assert division("parallel_mode") == "stand_alone"
+    assert [ms.get_auto_parallel_context(name) for name in ("parallel_mode", "device_num")] == context
+    remember_division(divided(nn.ReLU(), ranks=1))
+    assert division("parallel_mode") == "stand_alone"
 
 
-def test_the_context_that_model_train_has_set_for_an_auto_parallel_cell_stays_as_it_is():
-    cell, names = divided(nn.ReLU()), ("parallel_mode", "device_num", "pipeline_stages", "gradients_mean")
-    cell.pipeline(stages=2)
-    cell.enable_gradients_mean()
-    _utils._init_auto_parallel_context(cell)  # as `Model.train` does, long before the graph is compiled
-    remember_division(nn.SequentialCell([cell]))
-    assert [ms.get_auto_parallel_context(name) for name in names] == ["semi_auto_parallel", 8, 2, True]
-    for name in ("parallel_mode", "pipeline_stages", "dataset_strategy"):
-        assert division(name) == ms.get_auto_parallel_context(name)
-
-
-def test_the_layout_is_known_before_the_replica_groups_are_sought_and_forgotten_with_the_next_training(monkeypatch):
-    modes, seek = [], training_watch.find_groups
-    monkeypatch.setattr(
-        training_watch, "find_groups", lambda *given: modes.append(division("parallel_mode")) or seek(*given)
-    )
-    for wrap in (divided, lambda net: net):
+def test_the_layout_is_known_before_the_replica_groups_are_and_forgotten_with_the_next_training(monkeypatch):
+    modes = []
+    monkeypatch.setattr(Exchange, "divide", lambda *_: modes.append(division("parallel_mode")))
+    for wrap in (divided, nn.SequentialCell):
         net = nn.Dense(4, 4)
         optimizer = nn.SGD(net.trainable_params(), 0.1)
         StepMonitor(Config(enable=1)).attach(wrap(nn.TrainOneStepCell(net, optimizer)), optimizer)

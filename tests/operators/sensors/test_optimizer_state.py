@@ -71,8 +71,7 @@ def test_negative_second_moments_are_wrong_only_where_an_optimizer_is_known_to_k
     weights = nn.Dense(4, 4, has_bias=False).trainable_params()
     own = type(name, (nn.Optimizer,), {})(0.1, weights)
     own.kept = own.parameters.clone(prefix, init=-1)
-    state = OptimizerState(as_one([nn.Adam(weights, 1e-3), own], None))
-    found = StateReading(state).read(1, 0.0)
+    found = StateReading(OptimizerState(as_one([nn.Adam(weights, 1e-3), own], None))).read(1, 0.0)
     assert sum(value < 0 for values, _ in found.values() for value in values.values()) == squares
 
 
