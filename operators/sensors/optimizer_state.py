@@ -18,6 +18,7 @@ from asd.rules.state_bound import KEPT
 _FIRST_MOMENT = re.compile(r"(moments?1?|(^|_)m|exp_avg)$")
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _SQUARES = re.compile("(exp_avg_sq|vhat)$|adam|lamb(?!da)", re.IGNORECASE)  # else a `v` may be signed, as of an Adan
+_PLAIN = ("Momentum", "SGD", "Adagrad")  # add no more than gradients or their squares to their state: no rate
 _MASTER = "main_param"  # of mindformers: a weight in float32, beside one in half precision
 _JOINT = re.compile(r"(?<=.)[._]")
 _ULPS = {ms.float16: 2.0**-10, ms.float32: 2.0**-23, ms.bfloat16: 2.0**-7}
@@ -67,7 +68,7 @@ class OptimizerState:
             keeps_more = kinds - {*moments, _MASTER}
             # An Adam that keeps more, as averages of weights, may put that into the weights.
             self._steps_of_rate += [None if own is not None and keeps_more else _step_of_rate(member)] * count
-            shares += [own or (nan, nan)] * count
+            shares += [(1.0, 1.0) if type(member).__name__ in _PLAIN else own or (nan, nan)] * count
             scales += [float(getattr(member, "loss_scale", 1.0))] * count
         self.groups = list(groups.values())
         gates = [getattr(each, "asd_gate", None) for each in self._members]
@@ -133,16 +134,14 @@ class OptimizerState:
     def growth(self, move: float) -> Iterator[dict[str, float]]:
         """Yields for each tensor, in the order of `parameters`, by how much steps can have raised its largest number.
 
-        An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one. Another
-        optimizer may add all of either. The step sizes of an Rprop grow by themselves. The gradients since the last
-        call count; moments of a weight of which one is not known are left out, and what an Adam keeps besides moments.
-        A weight can have moved by `move`.
+        An Adam adds at most (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one, those of
+        `_PLAIN` all of either; others are left out, whose state may have a rate in it, and what an Adam keeps besides
+        moments. The gradients since the last call count, if all are known. A weight can have moved by `move`.
         """
         (counts, sums, squares), steps = self._sums, self._steps
         self._sums, self._steps = np.zeros_like(self._sums), 0
-        known = (counts == max(steps, 1)) & (not any(isinstance(each, nn.Rprop) for each in self._members))
-        either, is_adam = np.maximum(sums, squares), np.isfinite(self._shares[0])
-        first, second = np.where(is_adam, self._shares * (sums, squares), either)
+        known, is_plain = (counts == max(steps, 1)) & np.isfinite(self._shares[0]), self._shares[1] == 1
+        first, second = np.where(is_plain, np.maximum(sums, squares), self._shares * (sums, squares))
         for group in self.groups:
             is_moment = group.second_moment or _FIRST_MOMENT.search(group.name)
             added = second if group.second_moment else first
@@ -150,7 +149,7 @@ class OptimizerState:
                 if group.name in ("weight", _MASTER):
                     yield {f"max_{group.name}": move}
                 else:
-                    yield {f"max_{group.name}": float(added[i])} if known[i] and (is_moment or not is_adam[i]) else {}
+                    yield {f"max_{group.name}": float(added[i])} if known[i] and (is_moment or is_plain[i]) else {}
 
     def read_rate(self) -> None:
         """Reads the largest learning rate; None where it is not known."""

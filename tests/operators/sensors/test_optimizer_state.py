@@ -81,7 +81,10 @@ def test_negative_second_moments_are_wrong_only_where_an_optimizer_is_known_to_k
         ("Adam", [{"max_moment1": 0.6}, {"max_moment2": 0.018}], 2e-3 * ADAM),
         ("experimental AdamW", [{"max_exp_avg": 0.6}, {"max_exp_avg_sq": 0.018}], 2e-3 * ADAM),
         ("Momentum", [{"max_moments": 18.0}], 0.2 * 33),
+        ("SGD", [{"max_accum": 18.0}, {"max_stat": 18.0}], 0.2 * 33),
         ("Rprop", [{}, {}], math.inf),
+        ("RMSProp", [{}, {}], 0.2 * math.sqrt(10)),  # whose `moment` is of steps, so that a rate is in it
+        ("LARS", [{}], math.inf),
     ],
 )
 @pytest.mark.parametrize("calls", [[1, 1], [2]])
@@ -97,7 +100,7 @@ def test_a_moment_may_grow_by_the_gradients_of_its_own_weight_and_a_weight_move_
     state.read_rate()
     state.largest[:] = 1.0
     most *= calls[-1]
-    without = math.inf if name == "Momentum" else most  # its step follows a gradient that nobody knows
+    without = math.inf if name in ("Momentum", "SGD") else most  # its step follows a gradient that nobody knows
     assert [state.most(0), state.most(1)] == [pytest.approx(each, rel=1e-4) for each in (most, without)]
 
 
