@@ -232,6 +232,11 @@ class Monitor:
         self.protections.tell(all_of_them=all_of_them)
         self.status.protections = self.protections.to_json()
 
+    def has(self, **protections: str) -> None:
+        """Sets protections as `Protections.has`, in the status too."""
+        self.protections.has(**protections)
+        self.status.protections = self.protections.to_json()
+
     def end(self) -> None:
         """Marks the training as ended in the status."""
         self.status.active = False

@@ -97,8 +97,7 @@ class StateChecks(Part):
         memory, until = self._memory, "update" if ms.get_context("mode") == ms.PYNATIVE_MODE else "step"
         share, steps = 100 * memory.share / memory.every, memory.turns * memory.every
         covered = f"sums of {share:.3g} % of weights and moments in a step, all within {steps} steps"
-        self.monitor.protections.has(memory=f"{covered}, from an update to the next {until}")
-        self.monitor.status.protections = self.monitor.protections.to_json()
+        self.monitor.has(memory=f"{covered}, from an update to the next {until}")
 
     def report_first_step(self) -> None:
         """Reports whether memory is compared, and values that are not finite, as from a file.

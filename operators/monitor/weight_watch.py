@@ -46,8 +46,7 @@ class WeightWatch(Part):
         comparison.roll_back(step.number)
         found = comparison.after(step.number)
         if self.words != before:
-            monitor.protections.has(weight_comparison=self.words)
-            monitor.status.protections = monitor.protections.to_json()
+            monitor.has(weight_comparison=self.words)
         monitor.status.check_seconds += time.perf_counter() - begin
         if found is None:
             if self._comparison.alike == step.number:

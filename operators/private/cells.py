@@ -36,11 +36,6 @@ def is_hooked(cell: nn.Cell) -> bool:
     return any(getattr(cell, f"_{name}", None) for name in names)
 
 
-def can_do_without_gradients() -> bool:
-    """Returns whether this version of MindSpore supports `without_gradients`."""
-    return hasattr(mindspore.common, "_no_grad")
-
-
 def without_gradients() -> AbstractContextManager[Any]:
     """Returns a context in which PyNative records no gradients."""
     made: AbstractContextManager[Any] = mindspore.common._no_grad()

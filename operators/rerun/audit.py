@@ -178,5 +178,4 @@ class Audit(Part):
         self._say(f"one step of {EVERY} runs twice" + (f", {shared}" if self.ranks.size > 1 else "") + far)
 
     def _say(self, words: str) -> None:
-        self.monitor.protections.has(audit=words)
-        self.monitor.status.protections = self.monitor.protections.to_json()
+        self.monitor.has(audit=words)

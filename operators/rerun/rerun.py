@@ -166,8 +166,7 @@ class Rerun(Part):
         """Compiles the graph of reruns where data are sunk, and reports its cost; returns why it can't, if so."""
         reason = again.compile_rerun()
         if again.cost:
-            self.monitor.protections.has(sunk_data=f"the graph that re-runs a step was {again.cost}")
-            self.monitor.status.protections = self.monitor.protections.to_json()
+            self.monitor.has(sunk_data=f"the graph that re-runs a step was {again.cost}")
         return reason
 
     # It was made.

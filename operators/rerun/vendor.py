@@ -116,6 +116,5 @@ class VendorTools(Part):
             return _tool(name)(*args)
         except Exception as error:  # of any kind: a tool of the vendor must not end a training
             self.is_on = False
-            self.monitor.protections.has(vendor=Off(f"{name} failed: {error!r:.200}"))
-            self.monitor.status.protections = self.monitor.protections.to_json()
+            self.monitor.has(vendor=Off(f"{name} failed: {error!r:.200}"))
             return False

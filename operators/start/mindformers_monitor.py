@@ -25,11 +25,9 @@ class ASDMonitor(TrainerMonitor):
         put_first()
 
 
-def register() -> bool:
-    """Registers `type: ASDMonitor` with mindformers, if that is already imported; returns whether it is."""
-    if "mindformers" not in sys.modules:
-        return False
-    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+def register() -> None:
+    """Registers `type: ASDMonitor` with mindformers, if that is already imported."""
+    if "mindformers" in sys.modules:
+        from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 
-    MindFormerRegister.register_cls(ASDMonitor, MindFormerModuleType.CALLBACK)
-    return True
+        MindFormerRegister.register_cls(ASDMonitor, MindFormerModuleType.CALLBACK)

@@ -12,7 +12,6 @@ from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.gate.site import is_ours
 from asd.operators.gate.step_record import Part, Problems, StepRecord
-from asd.operators.private.cells import can_do_without_gradients
 from asd.operators.private.class_swap import stock_class
 from asd.operators.sensors.install import cell_name, compile_patterns
 from asd.operators.sensors.sampled.place import MOST_CALLS, Place
@@ -154,5 +153,4 @@ def repeats(cell: nn.Cell) -> bool:
         and all(is_ours(name) for name in cell.name_cells())
         and all(weight.requires_grad for weight in cell.get_parameters())
         and not any(getattr(cell, name, None) for name in ("inplace", "max_norm"))  # a write in its own input or weight
-        and can_do_without_gradients()
     )
