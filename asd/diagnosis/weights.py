@@ -1,12 +1,14 @@
-"""Finds ranks with wrong weights: replicas have equal bits, and their majority counts as right."""
+"""Finds ranks with wrong weights: replicas have equal bits but for rounding, and their majority counts as right."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from asd.diagnosis.groups import named
 
 _NAMED = 3
+_DRIFT = 4.0  # times as far apart as ever before: replicas drift slowly, as they get the same gradients
 
 
 class Difference(NamedTuple):
@@ -15,10 +17,11 @@ class Difference(NamedTuple):
     odd: tuple[int, ...]  # ranks that differ from the majority; empty without a majority
     weights: tuple[str, ...]  # names of the weights that differ, in their order
     reason: str  # reason as text, without a full stop
+    is_rounding: bool = False  # whether rounding explains it, so that no rank is odd
 
 
 def compare(
-    hashes: Sequence[Sequence[int]], names: Sequence[str], holders: Sequence[int] | None = None
+    hashes: Sequence[Sequence[float]], names: Sequence[str], holders: Sequence[int] | None = None
 ) -> Difference | None:
     """Finds the ranks that differ; None when all are alike.
 
@@ -49,24 +52,48 @@ def compare(
     return Difference((), unlike, f"no majority of the {len(ranks)} ranks is alike ({sizes}{more}) {where}")
 
 
-def compare_some(holders: Sequence[int], told: Sequence[Mapping[str, int]]) -> Difference | None:
+def compare_some(
+    holders: Sequence[int], told: Sequence[Mapping[str, list[float]]], apart: dict[str, float]
+) -> Difference | None:
     """Finds the ranks that differ in weights that only some ranks hold.
 
     Args:
         holders: Ranks that hold the weights.
-        told: By rank of the job and by name, a hash of each such weight.
+        told: By rank of the job and by name, of each such weight a hash, and a sketch as of `sketches_of`.
+        apart: By name, how many times as far as rounding explains replicas were apart so far; is updated.
     """
     names = list(dict.fromkeys(name for rank in holders for name in told[rank]))
-    everyone = len(holders) == len(told)
-    return compare(
-        [[told[rank].get(name, 0) for name in names] for rank in holders], names, None if everyone else holders
-    )
+    ranks = None if len(holders) == len(told) else holders
+    columns = {name: [told[rank].get(name, [0]) for rank in holders] for name in names}
+    found = compare([[told[rank].get(name, [0])[0] for name in names] for rank in holders], names, ranks)
+    if found is None:
+        return None
+    nearest = [_nearest(column, max(1.0, _DRIFT * apart.get(name, 0.0))) for name, column in columns.items()]
+    if (far := compare(list(zip(*nearest, strict=True)), names, ranks)) is not None:
+        return far
+    for name, column in columns.items():
+        apart[name] = max(apart.get(name, 0.0), *(_times(column[0], each) for each in column))
+    return found._replace(odd=(), reason=f"{found.reason}, by no more than rounding explains", is_rounding=True)
+
+
+def _nearest(column: Sequence[list[float]], limit: float) -> list[int]:
+    """Returns for each replica the first one that is near it."""
+    return [next(i for i, each in enumerate(column) if each == one or _times(each, one) <= limit) for one in column]
+
+
+def _times(one: list[float], other: list[float]) -> float:
+    """Returns how many times as far as rounding explains two replicas are apart; infinite where one is not finite."""
+    half = 1 + len(one) // 2
+    four = zip(one[1:half], other[1:half], one[half:], other[half:], strict=False)
+    sizes = [abs(a - b) / (max(room, more) or 1e-300) for a, b, room, more in four]
+    return max(sizes) if sizes and all(size <= inf for size in sizes) else inf
 
 
 def together(found: Sequence[Difference]) -> Difference | None:
     """Returns several differences as one; None for none."""
     if len(found) < 2:
         return found[0] if found else None
+    found = [each for each in found if not each.is_rounding] or found
     odd = sorted({rank for each in found for rank in each.odd})
     weights = tuple(name for each in found for name in each.weights)
-    return Difference(tuple(odd), weights, "; ".join(each.reason for each in found))
+    return Difference(tuple(odd), weights, "; ".join(each.reason for each in found), found[0].is_rounding)

@@ -106,7 +106,7 @@ class Reports:
     def weights_differ(self, step: int, found: Difference) -> Event:
         """Returns the event of ranks with different weights: an anomaly on those that differ from the majority.
 
-        Where no majority is, rank 0 has one that names no device.
+        Where no majority is, rank 0 has one that names no device; of second level where rounding explains it.
         """
         reason = f"the weights of the ranks are not alike: {found.reason}"
         return self._of_some(step, "weight_hash", "differing", found, reason, checkpoint="weights")
@@ -125,7 +125,7 @@ class Reports:
         """Returns an anomaly on the ranks that differ, or on the `first` where none is known; else a follower."""
         anomaly = self._origin.rank in (found.odd or (first,))
         more |= {"rule": rule, "feature": feature, "value": float(len(found.weights)), "limits": (0.0,)}
-        level = Level.ERROR if anomaly else Level.NORMAL
+        level = (Level.WARNING if found.is_rounding else Level.ERROR) if anomaly else Level.NORMAL
         # So many in the same step of another attempt are no sign of software.
         event = self._event("anomaly" if anomaly else "follower", step, reason, level=level, key=rule, **more)
         return _of_nobody(event) if anomaly and not found.odd else event

@@ -52,11 +52,14 @@ class WeightWatch(Part):
             if self._comparison.alike == step.number:
                 self._health.proofs.add("replicas")
             return
-        if not self._comparison.active:
-            monitor.problem(f"weights are not compared over the ranks, as they differ at the start: {found.reason}")
+        if not (comparison.active and found.weights):
+            why = "" if comparison.active else "they differ at the start: "
+            monitor.problem(f"weights are not compared over the ranks: {why}{found.reason}")
             return
-        step.damage = monitor.publish(monitor.reports.weights_differ(step.number, found))
-        step.events.append(step.damage)
+        step.events.append(monitor.publish(monitor.reports.weights_differ(step.number, found)))
+        if found.is_rounding:
+            return
+        step.damage = step.events[-1]
         first = (self._comparison.alike or 0) + 1
         for problem in self._health.taint_from(first):
             monitor.problem(problem)

@@ -13,7 +13,7 @@ from asd.errors import ConfigError
 from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.private.names import find
 from asd.operators.ranks.exchange import Exchange
-from asd.operators.ranks.weights import hashes_of, total_of
+from asd.operators.ranks.weights import attempt, hashes_of, total_of
 
 _NOT_YET = "MindSpore shards the network when it compiles the first step"
 _UNKNOWN = "no two ranks began with the same weights; call asd.operators.tell_shard"
@@ -97,8 +97,8 @@ def _find(exchange: Exchange, weights: Sequence[Parameter], settings: Mapping[st
     if is_simulated():  # there is no other rank to ask
         return alike if not operators_are_divided() else _each_alone(size, rank, _NOT_YET)
     by_weights = mode not in ("data_parallel", "semi_auto_parallel", "auto_parallel")
-    held = _held(weights) if by_weights and _Known.told is None else ""
-    words = exchange.tell(told=_Known.told, held=held, settings=settings)
+    held, failure = attempt(_held, weights) if by_weights and _Known.told is None else ([], "")
+    words = exchange.tell(told=_Known.told, held=held or ["", failure], settings=settings)
     _refuse_unlike(settings, words)
     silent = [each for each, word in enumerate(words) if word["told"] is None]
     if not silent:
@@ -108,12 +108,20 @@ def _find(exchange: Exchange, weights: Sequence[Parameter], settings: Mapping[st
         raise ConfigError("tell_shard", said, "call it on every rank or on none")
     if not by_weights:
         return alike if mode == "data_parallel" else _each_alone(size, rank, _NOT_YET)
-    kinds = list(dict.fromkeys(word["held"] for word in words))
+    return _by_weights(words, rank)
+
+
+def _by_weights(words: Sequence[Mapping[str, Any]], rank: int) -> Groups:
+    """Returns the groups of ranks that began with the same weights."""
+    size, failures = len(words), [f"on rank {i} {each}" for i, word in enumerate(words) for each in word["held"][1:]]
+    if failures:
+        return _each_alone(size, rank, failures[0])
+    kinds = list(dict.fromkeys(word["held"][0] for word in words))
     if len(kinds) == 1:
         return everybody(size, rank, "they began with the same weights")
     if len(kinds) == size:
         return _each_alone(size, rank, _UNKNOWN)
-    parts = [str(kinds.index(word["held"])) for word in words]
+    parts = [str(kinds.index(word["held"][0])) for word in words]
     return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "ranks with the same initial weights")
 
 
@@ -127,10 +135,10 @@ def _each_alone(size: int, rank: int, source: str) -> Groups:
     return Groups([Shard(part=str(each)) for each in range(size)], rank, source)
 
 
-def _held(weights: Sequence[Parameter]) -> str:
+def _held(weights: Sequence[Parameter]) -> list[str]:
     """Returns a hash of names, shapes, types and bits; equal on two ranks that hold the same weights."""
     shapes = repr([(weight.name, weight.shape, str(weight.dtype)) for weight in weights])
-    return f"{total_of([*shapes.encode(), *hashes_of(weights)]):x}"
+    return [f"{total_of([*shapes.encode(), *hashes_of(weights)]):x}"]
 
 
 def _as_told(told: Sequence[Any], rank: int) -> Groups:

@@ -1,9 +1,10 @@
-"""Compares the weights of a replica group, bit by bit through hashes."""
+"""Compares the weights of a replica group, bit by bit through hashes, and where these differ through sums."""
 
 import functools
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -16,8 +17,11 @@ from asd.operators.private.layout import local
 from asd.operators.ranks.exchange import Exchange
 
 _CAST, _SUM, _FLAT, _MUL, _CONCAT = P.Cast(), P.ReduceSum(), P.Reshape(), P.Mul(), P.Concat()
-_SHIFT, _ADD = P.RightShift(), P.Add()
+_SHIFT, _ADD, _STACK = P.RightShift(), P.Add(), P.Stack(1)
 BLOCK = 1 << 20  # words per sum
+_PART = 1 << 24  # numbers that are copied at a time, as memory may have no room for the largest tensor once more
+_ROUNDING = {ms.float16: 2.0**-8, ms.bfloat16: 2.0**-5}  # share of a weight, a few last places; of others 2^-10
+_RARER = 4  # times as many steps to the next comparison where last bits differ, as it takes longer
 _HALF, _BYTES = (ms.float16, ms.bfloat16, ms.int16, ms.uint16), (ms.bool_, ms.int8, ms.uint8)
 
 
@@ -31,13 +35,14 @@ class WeightComparison:
 
     Attributes:
         every: Steps between two comparisons; 0 once comparisons have ended.
-        alike: Last step after which all replicas had the same weights; None before the first comparison.
+        alike: Last step after which all replicas had the same weights, but for rounding; None before the first one.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
         self._exchange, self.every = exchange, every
         self.alike: int | None = None
-        self._first, self._last = True, 0
+        self._first, self._last, self._drifts = True, 0, False
+        self._apart: dict[str, dict[str, float]] = {}
         groups = exchange.groups
         self._holders = dict(groups.holders)
         own = groups.labels[exchange.rank]
@@ -65,7 +70,8 @@ class WeightComparison:
             step: The step that has just been made.
 
         Returns:
-            The difference; None when all are alike or no comparison is due.
+            The difference, that of rounding once; it has no weights where a rank could not read its own. None when all
+            are alike or no comparison is due.
 
         Raises:
             RankLostError: A rank did not answer.
@@ -76,16 +82,22 @@ class WeightComparison:
             return None
         self._first = False
         found = together(self._compare())
-        if found is None:
+        if found is None or found.is_rounding:
             self.alike = step
-        elif self.alike is None and not found.odd:
+            if found is None or self._drifts:
+                return None
+            self._drifts, self.every = True, _RARER * self.every
+        elif self.alike is None and found.weights:
             # Nothing was damaged: the weights never were alike, and a later comparison could not show a fault.
             self.every = 0
         return found
 
     def _compare(self) -> list[Difference]:
-        found = iter(hashes_of(weight for weights in self._sets.values() for weight in weights))
-        hashes = {label: list(islice(found, len(weights))) for label, weights in self._sets.items()}
+        rank = self._exchange.rank
+        found, failure = attempt(hashes_of, [weight for weights in self._sets.values() for weight in weights])
+        left = iter(found)
+        # A rank that failed tells a total that no other has, so that all come to tell one another why.
+        hashes = {label: [~rank] if failure else list(islice(left, len(some))) for label, some in self._sets.items()}
         told = self._tell(hashes)
         total = self._exchange.groups.total_of
         unlike = [
@@ -95,11 +107,18 @@ class WeightComparison:
         ]
         if not unlike:
             return []
-        names = {label: [weight.name for weight in weights] for label, weights in self._sets.items()}
-        mine = {label: dict(zip(names[label], hashes[label], strict=True)) for label in unlike if label in hashes}
-        words = self._exchange.tell(hashes=mine)
+        mine: dict[str, dict[str, list[float]]] = {}
+        for label in hashes.keys() & unlike:
+            found, flaw = attempt(sketches_of, self._sets[label])
+            rows, failure = zip(self._sets[label], hashes[label], found, strict=False), failure or flaw
+            mine[label] = {weight.name: [number, *sketch] for weight, number, sketch in rows}
+        words = self._exchange.tell(weights=mine, failure=failure and f"rank {rank}: {failure}")
+        if failures := [word["failure"] for word in words if word["failure"]]:
+            return [Difference((), (), failures[0])]
         differences = (
-            compare_some(self._holders[label], [word["hashes"].get(label, {}) for word in words]) for label in unlike
+            compare_some(ranks, [word["weights"].get(label, {}) for word in words], self._apart.setdefault(label, {}))
+            for label, ranks in self._holders.items()
+            if label in unlike
         )
         return [each for each in differences if each is not None]
 
@@ -120,14 +139,34 @@ def odd_numbers() -> np.ndarray:
     return odd
 
 
+def attempt(read: Callable[[Any], list[Any]], tensors: Iterable[Tensor]) -> tuple[list[Any], str]:
+    """Returns what `read` returns, and why it failed: the other ranks, which wait for this one, must hear of it."""
+    try:
+        return read(tensors), ""
+    except Exception as error:
+        return [], f"weights cannot be read: {error!r:.200}"
+
+
 def hashes_of(tensors: Iterable[Tensor]) -> list[int]:
     """Returns a hash of the bits of each tensor, of any shape and type, of a sharded one of this rank's shard."""
-    sums = [_sums(local(each)) for each in tensors]
-    if not sums:
-        return []
-    found = _CONCAT(sums).asnumpy().view(np.uint32).tolist()
-    ends = np.cumsum([each.shape[0] for each in sums]).tolist()
-    return [total_of(found[end - each.shape[0] : end]) for end, each in zip(ends, sums, strict=True)]
+    found = _read([_sums(local(each), _factors()[0], sum_of) for each in tensors])
+    return [total_of(each.view(np.uint32).tolist()) for each in found]
+
+
+def sketches_of(tensors: Iterable[Tensor]) -> list[list[float]]:
+    """Returns of each tensor sums of its numbers times scattered factors, then how far rounding may move each."""
+    shards, factors = [local(each) for each in tensors], _MUL(_CAST(_factors()[0], ms.float32), 2.0**-31)
+    add = lambda rows: _FLAT(_STACK([_SUM(rows, (1,)), _SUM(_MUL(rows, rows), (1,))]), (-1,))  # noqa: E731
+    found = _read([_sums(each, factors, add) for each in shards])
+    shares = [_ROUNDING.get(each.dtype, 2.0**-10) for each in shards]
+    return [
+        [*each[::2].tolist(), *(most * each[1::2] ** 0.5).tolist()] for each, most in zip(found, shares, strict=True)
+    ]
+
+
+def _read(found: list[Tensor]) -> list[np.ndarray]:
+    ends = np.cumsum([each.shape[0] for each in found])
+    return np.split(_CONCAT(found).asnumpy(), ends[:-1]) if found else []
 
 
 def total_of(hashes: Iterable[int]) -> int:
@@ -138,17 +177,23 @@ def total_of(hashes: Iterable[int]) -> int:
     return total
 
 
-def _sums(tensor: Tensor) -> Tensor:
-    """Returns int32 sums, one a block."""
-    bits, (odd, half) = words_of(tensor), _factors()
-    if tensor.dtype not in (*_HALF, *_BYTES):  # else high bits that flip in several words often cancel in the sum
-        bits = _ADD(bits, _SHIFT(bits, half))  # copies the sign: XOR would make a word equal its complement
-    rest = bits.shape[0] % BLOCK
-    whole = bits.shape[0] - rest
-    sums = [sum_of(_MUL(_FLAT(bits[:whole], (-1, BLOCK)), odd))] if whole else []
-    if rest:
-        sums.append(sum_of(_FLAT(_MUL(bits[whole:], odd[:rest]), (1, rest))))
-    return _CONCAT(sums)
+def _sums(tensor: Tensor, factors: Tensor, add: Callable[..., Tensor]) -> Tensor:
+    """Returns sums of words or, with float32 factors, of numbers times these, one a block; 0 of an empty tensor."""
+    flat, sums = _FLAT(tensor, (-1,)), []
+    size = flat.shape[0]
+    for begin in range(0, size, _PART):
+        row = flat[begin : begin + _PART] if size > _PART else flat
+        row = words_of(row) if factors.dtype == ms.int32 else _CAST(row, ms.float32)
+        if row.dtype == ms.int32 and tensor.dtype not in (*_HALF, *_BYTES):
+            # Else high bits that flip in several words often cancel in the sum; XOR would make a word equal its
+            # complement, where a shift copies the sign.
+            row = _ADD(row, _SHIFT(row, _factors()[1]))
+        rest = row.shape[0] % BLOCK
+        whole = row.shape[0] - rest
+        sums += [add(_MUL(_FLAT(row[:whole], (-1, BLOCK)), factors))] if whole else []
+        if rest:
+            sums.append(add(_FLAT(_MUL(row[whole:], factors[:rest]), (1, rest))))
+    return _CONCAT(sums) if sums else factors[:1] * 0
 
 
 def words_of(tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from asd.diagnosis.spread import Spread, StepResult
 from asd.event import Event
 from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import Exchange
-from asd.operators.ranks.weights import hashes_of, total_of
+from asd.operators.ranks.weights import attempt, hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep
 from asd.rules.reading import unscaled
 
@@ -66,7 +66,8 @@ def run_together(
     own = near.rank
     answer, failure = again.rerun_discarding()
     parcel, form = again.pack() if near.size > 1 else (b"", "")
-    alike = f"{total_of(hashes_of(weights))} {form}" if form else ""
+    hashes, unread = attempt(hashes_of, weights) if form else ([], "")
+    failure, alike = failure or unread, f"{total_of(hashes)} {form}" if form else ""
     seen = Spread()
     changed = seen.learn(original, answer)
     told = exchange.tell(failure=failure, changed=changed, spread=seen.to_json(), size=len(parcel), alike=alike)

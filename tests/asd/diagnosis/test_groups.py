@@ -131,13 +131,13 @@ def test_what_was_gone_first_at_the_end_of_a_pipeline_names_nobody_and_in_the_fi
 
 
 def test_weights_are_compared_among_those_that_hold_them_and_ranks_have_their_own_numbers():
-    told = [{"a": 1}, {"a": 2}, {"a": 1}, {"a": 2}]
-    assert compare_some((0, 2), told) is None
-    assert compare_some((1, 3), told) is None
-    assert compare_some((0, 1), told).reason.startswith("ranks 0, 1 differ in a")
-    odd = compare_some((0, 2, 3), told)
+    told = [{"a": [each]} for each in (1, 2, 1, 2)]
+    assert compare_some((0, 2), told, {}) is None
+    assert compare_some((1, 3), told, {}) is None
+    assert compare_some((0, 1), told, {}).reason.startswith("ranks 0, 1 differ in a")
+    odd = compare_some((0, 2, 3), told, {})
     assert (odd.odd, odd.reason.split()[:3]) == ((3,), ["rank", "3", "differs"])
-    both = together([odd, compare_some((0, 1, 2), told)])
+    both = together([odd, compare_some((0, 1, 2), told, {})])
     assert (both.odd, both.weights) == ((1, 3), ("a", "a"))
     assert together([]) is None
 

@@ -91,6 +91,7 @@ def test_a_rank_that_tells_nothing_where_others_do_or_has_another_setting_is_an_
     [
         (("a", "a", "a"), (0, 1, 2, 3), "they began with the same weights"),
         (("b", "a", "b"), (0, 2), "ranks with the same initial weights"),
+        (("a", ["", "weights cannot be read"], "a"), (0,), "on rank 2 weights cannot be read"),
         (("b", "c", "d"), (0,), "no two ranks began with the same weights"),
     ],
 )

@@ -1,5 +1,6 @@
 """The hash of a weight, and when ranks compare theirs."""
 
+import struct
 from types import SimpleNamespace
 
 import mindspore as ms
@@ -8,13 +9,16 @@ import pytest
 from checked_nets import flip
 from mindspore import Parameter, Tensor, nn
 
+from asd import Level
 from asd.diagnosis.groups import everybody
+from asd.judge.reports import Reports
 from asd.operators.gate.step_record import StepRecord
 from asd.operators.monitor.weight_watch import WeightWatch
 from asd.operators.ranks import memory_sums
 from asd.operators.ranks.exchange import Exchange
-from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, total_of
+from asd.operators.ranks.weights import BLOCK, WeightComparison, hashes_of, odd_numbers, sketches_of, total_of
 from asd.operators.sensors.own_gradients import alike_on_ranks
+from asd.origin import Origin
 from asd.rundir.manifest import Health
 
 
@@ -36,7 +40,7 @@ def test_state_of_which_each_rank_updates_a_part_is_not_compared_with_that_of_ot
 
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16])
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4), (0, 3)])
 def test_numpy_computes_the_hash_of_a_device(dtype, shape):
     wide = np.random.default_rng(1).standard_normal(shape)
     weight = Tensor(np.asarray(wide, np.float32)).astype(dtype)
@@ -136,12 +140,64 @@ def test_one_rank_alone_compares_nothing():
 
 
 class Both:
-    """Two ranks that hold the same, and tell the same."""
+    """Two ranks that hold the same, and tell the same; or three, of which the others hold what is given."""
 
-    rank, size, groups, lost = 0, 2, everybody(2, 0, ""), None
+    rank, lost = 0, None
+
+    def __init__(self, *others):
+        self.others, self.size = others, len(others) + 1 if others else 2
+        self.groups = everybody(self.size, 0, "")
 
     def gather(self, message, size):
-        return [message, message]
+        totals = [total_of(hashes_of([each])) for each in self.others]
+        return [message, *(struct.pack("<Q", each) for each in totals)] if totals else [message, message]
+
+    def tell(self, weights, failure):
+        ((label, mine),) = weights.items()
+        others = [{name: [*hashes_of([each]), *sketches_of([each])[0]] for name in mine} for each in self.others]
+        return [{"weights": {label: each}, "failure": failure} for each in (mine, *others)]
+
+
+def watched(*others):
+    """A watch of a weight of ones that others hold too, and a call that gives the events of a step."""
+    watch, weight, problems = WeightWatch(Health()), Parameter(np.ones(40, np.float32), name="w"), []
+    reports = Reports(Origin("r", 0, "h", "CPU:0"), "adaptive", "", float)
+    status = SimpleNamespace(check_seconds=0.0)
+    more = {"has": lambda **_: None, "problem": problems.append, "publish": lambda event: event, "reports": reports}
+    watch.serve(SimpleNamespace(status=status, **more), None, None, Both(*others))
+    watch.watch([weight], 1)
+
+    def after(step):
+        watch.compare(record := StepRecord(step, None, 1.0, refused=False))
+        told = [(each.kind, each.level, each.origin.rank, each.reason) for each in record.events]
+        return told, record.damage is not None, problems
+
+    return weight, after
+
+
+def test_last_bits_that_differ_are_told_once_and_accuse_nobody_and_a_fault_is_found_in_them_too():
+    others = [Tensor(np.ones(40, np.float32)) for _ in range(2)]
+    _, after = watched(*others)
+    assert after(1) == ([], False, [])
+    flip(others[1], 3, 1 << 6)
+    [(*event, reason)], ends, _ = after(2)
+    assert (event, ends) == (["anomaly", Level.WARNING, -1], False)
+    assert "rank 2 differs from the other 2 in w, by no more than rounding" in reason
+    assert after(6) == ([], False, [])  # they drift on, and are compared less often
+    flip(others[0], 7, 1 << 23)
+    [(*event, reason)], ends, _ = after(12)
+    assert (event, ends) == (["follower", Level.NORMAL, 0], True)
+    assert "rank 1 differs" in reason
+
+
+def test_weights_that_never_were_alike_accuse_nobody_and_a_rank_that_can_not_read_its_own_tells_the_others():
+    weight, after = watched(*[Tensor(np.zeros(40, np.float32))] * 2)
+    weight.to_local = lambda: 1 / 0
+    assert after(1)[:2] == ([], False)
+    del weight.to_local
+    events, ends, (failed, unlike) = after(2)
+    assert (events, ends, "rank 0: weights cannot be read: ZeroDivision" in failed) == ([], False, True)
+    assert "they differ at the start: rank 0 differs from the other 2" in unlike
 
 
 def test_ranks_compare_after_every_so_many_steps_also_where_a_call_makes_several_and_after_a_roll_back_anew():
