@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any, NamedTuple
@@ -12,7 +13,9 @@ from asd.rules.reading import AVERAGED, SCORES, Reading
 
 CAP = 2.0**-10
 """Nothing is learned beyond it. A fault that broke a limit is far beyond: it changed a value by a factor."""
-_STEADY = 2.0**-16  # a value that was never further apart does not come to `CAP` by chance
+_STEADY, _SURE = 2.0**-16, 3
+"""A value that was never further apart does not come to `CAP` by chance, where last bits vary after so many steps: a
+choice, as of an expert, may rarely depend on them."""
 LOSS = "loss"
 _FACTOR, _FLOOR, _LEAST = 16.0, 2.0**-22, 5e-324  # the floor is two last places of float32
 _PEERS = 16.0  # by so much a checkpoint may exceed the others of its kind, else a flaky core would teach its own limit
@@ -51,6 +54,7 @@ class Spread:
         self._levels: dict[str, float] = {}  # usual distance of each kind
         self._apart: dict[str, dict[str, float]] = {}  # by kind, then by checkpoint
         self.most, self.wild = math.nan, set[str]()
+        self._learned = Counter[str]()  # steps, by checkpoint
 
     def learn(self, one: StepResult, other: StepResult) -> str:
         """Learns from two runs of a step on a healthy device, up to `CAP`.
@@ -66,6 +70,7 @@ class Spread:
             if size <= CAP:
                 sizes = self._apart.setdefault(kind, {})
                 sizes[name] = max(size, sizes.get(name, 0.0))
+                self._learned[name] += 1
         self.wild = self.wild - {name for _, name, _, _ in found} | far.keys()
         self._levels |= {kind: median(sizes.values()) for kind, sizes in self._apart.items()}
         self.most = max(self.to_json()["kinds"].values(), default=math.nan)
@@ -75,7 +80,7 @@ class Spread:
         """Returns the first difference beyond `CAP` at a checkpoint that was steady so far, but for the loss."""
         for kind, name, size, words in distances(one, other):
             known = math.inf if name in self.wild or kind == LOSS else self._apart.get(kind, {}).get(name, math.inf)
-            if size > CAP and known <= _STEADY:
+            if size > CAP and known <= _STEADY and (not self.most > 0 or self._learned[name] >= _SURE):
                 return words
         return ""
 

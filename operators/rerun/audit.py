@@ -10,7 +10,7 @@ from mindspore import Parameter
 from asd.diagnosis.spread import Spread, StepResult
 from asd.judge.protections import Off
 from asd.operators.gate.step_record import Part, StepRecord
-from asd.operators.ranks.weights import hashes_of, total_of
+from asd.operators.ranks.weights import attempt, hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step, is_known
 from asd.operators.rerun.step_tensors import numbers_of_first
 from asd.operators.rerun.vendor import VendorTools
@@ -48,6 +48,7 @@ class Audit(Part):
         self.first: StepResult | None = None
         self._ended = self._alone = self.apart = ""
         self._begun = self._unlike = 0
+        self._doubted = False
         self._first = FIRST.get(ms.get_context("device_target"), 1)
 
     def is_due(self, again: RepeatableStep | None, step: Step) -> bool:
@@ -109,7 +110,8 @@ class Audit(Part):
         parcel = ranks.broadcast(parcel, root, told[root]["size"])
         answer, failure = again.rerun_discarding(b"" if is_root else parcel)
         text = json.dumps(answer._replace(loss=())).encode()  # which may be a mean over the ranks
-        told = ranks.tell(failed=bool(failure), held=total_of(hashes_of(weights)), size=len(text))
+        hashes, unread = attempt(hashes_of, weights)
+        told = ranks.tell(failed=bool(failure or unread), held=total_of(hashes), size=len(text))
         if any(each["failed"] for each in told):
             return
         right = StepResult.from_json(ranks.broadcast(text, root, told[root]["size"]))
@@ -142,15 +144,16 @@ class Audit(Part):
         """Compares the step with what was made before it; adds a first-level event of the device if it differs."""
         first, self.first = self.first, None
         apart, self.apart = self.apart, ""
-        if apart:
+        if apart and not self._doubt(apart):
             self.accuse(step, self._health, rule="audit", where="replica", reason=apart, wrong=1)
         if first is None or step.refused or step.again or step.readings is None:
             return
         second = StepResult.of(numbers_of_first(step.outputs), step.readings)
         if far := self.spread.surprise(first, second):
             reason = f"two runs of the same step differ: {far}"
-            self.accuse(step, self._health, rule="audit", where="step", reason=reason, wrong=1)
-            return
+            if not self._doubt(reason):
+                self.accuse(step, self._health, rule="audit", where="step", reason=reason, wrong=1)
+                return
         is_known, far = self.spread.most >= 0, self.spread.learn(first, second)
         self._unlike = self._unlike + 1 if far else 0
         if self._unlike == _TWO:
@@ -162,6 +165,14 @@ class Audit(Part):
             self._say_how()
             if not is_known:
                 _LOG.log(logging.INFO if self.spread.most else logging.DEBUG, "%s", self._how_far())
+
+    def _doubt(self, reason: str) -> bool:
+        """Returns whether a finding is the first where last bits vary, and reports it: one may come from a choice."""
+        if self._doubted or not self.spread.most > 0:
+            return False
+        self._doubted = True
+        self.monitor.problem(f"{reason}; last bits vary on this device, so only another such finding accuses it")
+        return True
 
     def _how_far(self) -> str:
         how = f"up to {self.spread.most:.2g} apart" if self.spread.most else "alike bit for bit"

@@ -103,9 +103,11 @@ def test_what_never_gives_the_same_twice_is_audited_no_more_and_blames_nobody(tm
     assert training.told.startswith(told)
 
 
-def test_where_last_bits_vary_audits_go_on_and_a_fault_is_told(tmp_path, clean):
-    training = Training(tmp_path, 2 * EVERY + FIRST + 3, factor=1.05, shaken=2.0**-22)
-    assert list(training.steps(3 * EVERY)) == [2 * EVERY + FIRST]
+def test_where_last_bits_vary_audits_go_on_and_the_second_of_two_faults_is_told(tmp_path, clean):
+    bad = [count * EVERY + FIRST + count + 1 for count in (2, 4, 5)]  # the first is one of the steps that are learned
+    training = Training(tmp_path, *bad, factor=1.05, shaken=2.0**-22)
+    assert list(training.steps(6 * EVERY)) == [5 * EVERY + FIRST]
+    assert training.monitor.monitor.status.problems == 1
     assert 2.0**-24 < training.monitor._training.rerun.audit.spread.most < 2.0**-18
     assert " apart on this device" in training.told
 
