@@ -141,7 +141,7 @@ def put_first(make: Any = None) -> None:
     patches.put_back(_GROUP)
     patches.wrap(CallbackHandler, "__init__", first, _GROUP)
     trainer = getattr(sys.modules.get(f"{_TRAINER}.trainer.trainer"), "Trainer", None)
-    for name in _STEPS if trainer is not None else ():
+    for name in (each for each in _STEPS if hasattr(trainer, each)):  # of version 1.9 only one
         patches.wrap(trainer, name, _as_declared, _GROUP)
 
 

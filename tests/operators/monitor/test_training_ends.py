@@ -124,8 +124,7 @@ def test_a_monitor_that_goes_on_accuses_no_weight_that_grew_in_updates_of_others
     net = fill(nn.SequentialCell(nn.LayerNorm((4,)), nn.Dense(4, 4)))
     optimizer, found = nn.Adam(net.trainable_params(), [1e-3] * 34 + [1.0] * 34 + [1e-3] * 30), []
     config = document(rule="adaptive", detectors=("state",), run_dir=str(tmp_path))
-    configs = config, config if judged else Config()  # which is off
-    first, second = (StepMonitor(each, sinks=[found.append]) for each in configs)
+    first, second = (StepMonitor(each, sinks=[found.append]) for each in (config, config if judged else Config()))
     for monitor, steps in ((first, 17), (second, 17), (first, 15)):
         monitor.attach(net, optimizer)
         for number in range(2 * steps):  # two updates a step

@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from asd.operators.start.pynative_trainer import TrainerMonitor, _as_declared
+from asd.operators.start.pynative_trainer import TrainerMonitor, _as_declared, put_first
 
 
 def test_the_trainer_of_mindformers_1_9_whose_steps_take_no_batches_is_left_as_it_is():
     trainer_of = pytest.importorskip("mindformers.pynative.trainer.trainer").Trainer
+    put_first()
     trainer = trainer_of.__new__(trainer_of)
     trainer.callback_handler = SimpleNamespace(callbacks=[TrainerMonitor(sinks=[])])
     if hasattr(trainer, "_next_batch"):
