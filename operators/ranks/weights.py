@@ -115,12 +115,9 @@ class WeightComparison:
         words = self._exchange.tell(weights=mine, failure=failure and f"rank {rank}: {failure}")
         if failures := [word["failure"] for word in words if word["failure"]]:
             return [Difference((), (), failures[0])]
-        differences = (
-            compare_some(ranks, [word["weights"].get(label, {}) for word in words], self._apart.setdefault(label, {}))
-            for label, ranks in self._holders.items()
-            if label in unlike
-        )
-        return [each for each in differences if each is not None]
+        some = [(label, [word["weights"].get(label, {}) for word in words]) for label in unlike]
+        found = [compare_some(self._holders[label], told, self._apart.setdefault(label, {})) for label, told in some]
+        return [each for each in found if each is not None]
 
     def _tell(self, hashes: dict[str, list[int]]) -> list[tuple[int, ...]]:
         """Returns each rank's totals, one for each set of weights in the order of labels."""

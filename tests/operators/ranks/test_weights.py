@@ -1,6 +1,5 @@
 """The hash of a weight, and when ranks compare theirs."""
 
-import struct
 from types import SimpleNamespace
 
 import mindspore as ms
@@ -11,6 +10,7 @@ from mindspore import Parameter, Tensor, nn
 
 from asd import Level
 from asd.diagnosis.groups import everybody
+from asd.diagnosis.weights import Difference, compare_some
 from asd.judge.reports import Reports
 from asd.operators.gate.step_record import StepRecord
 from asd.operators.monitor.weight_watch import WeightWatch
@@ -140,64 +140,47 @@ def test_one_rank_alone_compares_nothing():
 
 
 class Both:
-    """Two ranks that hold the same, and tell the same; or three, of which the others hold what is given."""
+    """Two ranks that hold the same, and tell the same."""
 
-    rank, lost = 0, None
-
-    def __init__(self, *others):
-        self.others, self.size = others, len(others) + 1 if others else 2
-        self.groups = everybody(self.size, 0, "")
+    rank, size, groups, lost = 0, 2, everybody(2, 0, ""), None
 
     def gather(self, message, size):
-        totals = [total_of(hashes_of([each])) for each in self.others]
-        return [message, *(struct.pack("<Q", each) for each in totals)] if totals else [message, message]
+        return [message, message]
 
-    def tell(self, weights, failure):
-        ((label, mine),) = weights.items()
-        others = [{name: [*hashes_of([each]), *sketches_of([each])[0]] for name in mine} for each in self.others]
-        return [{"weights": {label: each}, "failure": failure} for each in (mine, *others)]
+    def tell(self, **words):
+        return [words, words]
 
 
-def watched(*others):
-    """A watch of a weight of ones that others hold too, and a call that gives the events of a step."""
-    watch, weight, problems = WeightWatch(Health()), Parameter(np.ones(40, np.float32), name="w"), []
-    reports = Reports(Origin("r", 0, "h", "CPU:0"), "adaptive", "", float)
-    status = SimpleNamespace(check_seconds=0.0)
-    more = {"has": lambda **_: None, "problem": problems.append, "publish": lambda event: event, "reports": reports}
-    watch.serve(SimpleNamespace(status=status, **more), None, None, Both(*others))
-    watch.watch([weight], 1)
+def test_last_bits_and_weights_that_never_were_alike_accuse_nobody_and_a_rank_that_can_not_read_its_own_is_told():
+    watch, problems, weight = WeightWatch(Health()), [], Parameter(np.ones(4, np.float32), name="w")
+    monitor = SimpleNamespace(has=dict, problem=problems.append, publish=lambda event: event)
+    monitor.status, origin = SimpleNamespace(check_seconds=0.0), Origin("r", 0, "h", "")
+    monitor.reports = Reports(origin, "", "", float)
+    watch.serve(monitor, None, None, both := Both())
 
-    def after(step):
+    def after(step, *found):
+        watch._comparison._compare = lambda: found
         watch.compare(record := StepRecord(step, None, 1.0, refused=False))
-        told = [(each.kind, each.level, each.origin.rank, each.reason) for each in record.events]
-        return told, record.damage is not None, problems
+        return [(each.level, each.origin.rank) for each in record.events], record.damage is not None
 
-    return weight, after
-
-
-def test_last_bits_that_differ_are_told_once_and_accuse_nobody_and_a_fault_is_found_in_them_too():
-    others = [Tensor(np.ones(40, np.float32)) for _ in range(2)]
-    _, after = watched(*others)
-    assert after(1) == ([], False, [])
-    flip(others[1], 3, 1 << 6)
-    [(*event, reason)], ends, _ = after(2)
-    assert (event, ends) == (["anomaly", Level.WARNING, -1], False)
-    assert "rank 2 differs from the other 2 in w, by no more than rounding" in reason
-    assert after(6) == ([], False, [])  # they drift on, and are compared less often
-    flip(others[0], 7, 1 << 23)
-    [(*event, reason)], ends, _ = after(12)
-    assert (event, ends) == (["follower", Level.NORMAL, 0], True)
-    assert "rank 1 differs" in reason
+    watch.watch([weight], 1)
+    rounding, wrong = Difference((), ("w",), "", is_rounding=True), Difference((1,), ("w",), "")
+    assert [after(1), after(2, rounding), after(6, rounding)][1:] == [([(Level.WARNING, -1)], False), ([], False)]
+    assert (after(10, wrong), problems) == (([(Level.NORMAL, 0)], True), [])
+    watch.watch([weight], 1)
+    weight.to_local, both.gather = lambda: 1 / 0, lambda message, size: [message, bytes(size)]
+    watch.compare(StepRecord(1, None, 1.0, refused=False))
+    assert after(2, wrong) == ([], False)
+    assert ["cannot be read: ZeroDivision" in problems[0], "at the start" in problems[1]] == [True, True]
 
 
-def test_weights_that_never_were_alike_accuse_nobody_and_a_rank_that_can_not_read_its_own_tells_the_others():
-    weight, after = watched(*[Tensor(np.zeros(40, np.float32))] * 2)
-    weight.to_local = lambda: 1 / 0
-    assert after(1)[:2] == ([], False)
-    del weight.to_local
-    events, ends, (failed, unlike) = after(2)
-    assert (events, ends, "rank 0: weights cannot be read: ZeroDivision" in failed) == ([], False, True)
-    assert "they differ at the start: rank 0 differs from the other 2" in unlike
+def test_sums_are_near_where_last_bits_differ_and_not_where_an_element_does():
+    numbers = np.random.default_rng(4).standard_normal(BLOCK + 5).astype(np.float32)
+    far = np.where(np.arange(numbers.size) == 9, 8 * numbers.max(), numbers)
+    told = [[i, *each] for i, each in enumerate(sketches_of(map(Tensor, (numbers, np.nextafter(numbers, 1), far))))]
+    near, odd = (compare_some((0, *others), [{"w": each} for each in told], {}) for others in ([1], [1, 2]))
+    assert (near.odd, near.is_rounding, odd.odd) == ((), True, (2,))
+    assert "by no more than rounding" in near.reason
 
 
 def test_ranks_compare_after_every_so_many_steps_also_where_a_call_makes_several_and_after_a_roll_back_anew():
