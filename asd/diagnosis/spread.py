@@ -14,8 +14,7 @@ from asd.rules.reading import AVERAGED, SCORES, Reading
 CAP = 2.0**-10
 """Nothing is learned beyond it. A fault that broke a limit is far beyond: it changed a value by a factor."""
 _STEADY, _SURE = 2.0**-16, 3
-"""A value that was never further apart does not come to `CAP` by chance, where last bits vary after so many steps: a
-choice, as of an expert, may rarely depend on them."""
+"""A value that was never further apart, where last bits vary in so many steps, does not come to `CAP` by chance."""
 LOSS = "loss"
 _FACTOR, _FLOOR, _LEAST = 16.0, 2.0**-22, 5e-324  # the floor is two last places of float32
 _PEERS = 16.0  # by so much a checkpoint may exceed the others of its kind, else a flaky core would teach its own limit

@@ -70,8 +70,8 @@ class WeightComparison:
             step: The step that has just been made.
 
         Returns:
-            The difference, that of rounding once; it has no weights where a rank could not read its own. None when all
-            are alike or no comparison is due.
+            The difference, without weights if a rank could not read its own; None when all are alike, but for rounding
+            that was returned before, or no comparison is due.
 
         Raises:
             RankLostError: A rank did not answer.
