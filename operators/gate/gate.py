@@ -26,6 +26,7 @@ class Gate:
         second_level: Whether suspicious values are refused too, as the next step may be re-run.
         withholds: Whether the next update is refused whatever its values are.
         before_update: Reference to what is called before an update that Python makes; it returns what `mended` is.
+        dropped: Whether values were dropped since the host read last, as of a step that the training skipped.
         mended: Whether the step is to be re-run, as it was computed with memory that has been put back since.
         fault: In what the device disagreed with itself since a monitor looked, see `Table.read`; mostly empty.
         label: Empty for the first living monitor, else a unique name; None before `attach`.
@@ -38,7 +39,7 @@ class Gate:
         self.sites: list[Site] = []
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.active = self.armed = self.second_level = self.withholds = self.mended = False
+        self.active = self.armed = self.second_level = self.withholds = self.mended = self.dropped = False
         self.refused, self.updates, self.fault = 0, 0, ""
         self.label: str | None = None
         self.listener: Callable[[], None] | None = None

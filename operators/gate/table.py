@@ -294,6 +294,12 @@ class Table:
             if not value < 0
         ]
 
+    def drop_overflow(self, sites: Sequence[Site]) -> bool:
+        """Empties the slots of `sites` if the value of one is not finite; returns whether it did."""
+        self._look()
+        found = _larger(self._values, self._device[0])[[site.slot for site in sites]]
+        return not np.isfinite(found).all() and bool(self.read(sites))
+
     def _empty(self, slots: np.ndarray) -> np.ndarray:
         """Returns the values of `slots`, those of refused updates too, and empties the slots."""
         aside = self._device[1]

@@ -14,18 +14,21 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.primitive import constexpr
 
+from asd.operators.gate.gate import Gate
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.statistics import Statistics, statistics
-from asd.operators.private.boundary import shielded
+from asd.operators.private.boundary import report, shielded
 from asd.operators.private.layout import is_pipeline, local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.private.names import find
+from asd.rules.reading import GRADIENT
 
 Tap = Callable[[Any], Any]
 _living: weakref.WeakValueDictionary[int, _Tap] = weakref.WeakValueDictionary()
 _numbers, _calls = itertools.count(), itertools.count(1)
 _EACH = ops.HyperMap()
+_SKIPPED = "the program skipped a step whose gradients were not finite, as loss scalers do: they are not judged"
 
 
 def make_tap(site: Site) -> Tap:
@@ -217,6 +220,17 @@ def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, floa
     values = statistics(tensors, largest=sites[0].largest)
     table().note(slots, values)
     return values
+
+
+@shielded
+def drop_skipped(gate: Gate | None, gradients: Sequence[Any]) -> None:
+    """Drops what passes without an update left, as where a scaler skips: not finite, and `gradients` are."""
+    tensors = [each for each in gradients if each is not None and local(each).size > 0]
+    if gate is None or not tensors or not np.isfinite(statistics(tensors).asnumpy()).all():
+        return
+    if table().drop_overflow([site for site in gate.sites if site.kind == GRADIENT]):
+        gate.dropped = True
+        report(_SKIPPED)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -142,7 +142,8 @@ class StepReader(Part):
             self._follow(step)
         self.write_limits()
         skipped = self.loss_scale.dynamic and not gate.updates and self.scale < step.scale  # by the loss scaler
-        if not step.readings and not skipped:
+        dropped, gate.dropped = gate.dropped, False
+        if not (step.readings or skipped or dropped):
             self._problems.once(_NOTHING)
             monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
 

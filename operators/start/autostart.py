@@ -12,8 +12,10 @@ from mindspore import nn
 from mindspore.train import Model
 
 from asd.operators.gate.slots import table
+from asd.operators.gate.tap import drop_skipped
 from asd.operators.monitor.step_monitor import StepMonitor
 from asd.operators.private import patches
+from asd.operators.private.boundary import wait_for_pynative
 from asd.operators.private.class_swap import put_on
 from asd.operators.private.compiler import executors, gradient_functions
 from asd.operators.private.mended import mend_files
@@ -149,18 +151,24 @@ def _leave_loops(optimizer: nn.Cell) -> None:
 
 def _judged(base: type, monitor: StepMonitor) -> type:
     """Returns a class of an optimizer whose every call, also a refused one, ends a judged step."""
+    known = [0, 0]  # calls at the last update, and the fewest between two; more of them may be of a step without one
 
     class Judged(base):
         _asd_monitor = monitor
 
-        def __call__(self, *args, **kwargs):
+        def __call__(self, gradients, *args, **kwargs):
             if _training:
-                return super().__call__(*args, **kwargs)
+                return super().__call__(gradients, *args, **kwargs)
             is_others = monitor.is_over and judged_by(self) is not None
             if monitor.is_over and not is_others:
                 monitor.attach(None, self)
+            (before, least), known[0] = known, _unwatched.calls
+            known[1] = min(known[0] - before, least or known[0])
             with _inside():
-                outputs = super().__call__(*args, **kwargs)
+                if known[0] - before > least and not is_others:
+                    wait_for_pynative()
+                    drop_skipped(judged_by(self), gradients)
+                outputs = super().__call__(gradients, *args, **kwargs)
             if not is_others:
                 monitor.step(outputs)
             return outputs

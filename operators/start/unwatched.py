@@ -43,6 +43,7 @@ class Unwatched:
         monitor: Writes the status with that report; None until there is one.
         takes_gradients: Whether a gradient function was made in this process.
         optimizers: Those that were made.
+        calls: Calls that may have made an update, or gradients.
         updates: How many each optimizer had made at the first check without a monitor.
     """
 
@@ -50,21 +51,21 @@ class Unwatched:
         self.monitor: Monitor | None = None
         self.takes_gradients = False
         self.optimizers: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
-        self._calls = self._looks = self._served = 0
+        self.calls = self._looks = self._served = 0
         self.updates: weakref.WeakKeyDictionary[nn.Cell, int] = weakref.WeakKeyDictionary()
         self._before: list[tuple[Parameter, bytes]] = []
 
     def look(self) -> None:
         """Looks now and then, after a call that may have made an update."""
-        self._calls += 1
-        if self._calls % _EVERY == 0 and self.monitor is None and (unjudged := self._unjudged()) is not None:
+        self.calls += 1
+        if self.calls % _EVERY == 0 and self.monitor is None and (unjudged := self._unjudged()) is not None:
             wait_for_pynative()
             self._look(unjudged)
 
     @shielded
     def _unjudged(self) -> list[nn.Cell] | None:
         """Returns the optimizers without a monitor; None if there is no need to look, for that waits for the device."""
-        if self._calls == _EVERY:  # some may have been made before the import
+        if self.calls == _EVERY:  # some may have been made before the import
             self.optimizers.update(each for each in gc.get_objects() if issubclass(type(each), OPTIMIZERS))
         if self._served != Gate.served:  # a training that was judged may have ended since
             self._served, self._before, self._looks = Gate.served, [], 0

@@ -7,7 +7,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import GRAPH, Decoder, assert_same_bits, fill, ids, targets, values
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, amp, nn, ops
 
 from asd import Config, Level
 from asd.operators import StepMonitor, enable, guard
@@ -257,3 +257,25 @@ def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
         assert gate.is_free
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("bad", [(0, 1), (BAD, BAD + 2), (BAD,)])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_step_that_the_program_skips_itself_refuses_no_later_update(bad, scaled, mode, autostarted, caplog):
+    enable()
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    scaler = amp.DynamicLossScaler(2.0**10 if scaled else 1.0, 2, 50)
+
+    def forward(x, y):
+        return scaler.scale(net(x, y))
+
+    gradients_of = ms.value_and_grad(net if not scaled else forward, None, optimizer.parameters)
+    for step in range(STEPS):
+        found = gradients_of(ids(step), targets(step) * (np.inf if step in bad else 1))[1]
+        if applied := bool(amp.all_finite(found)):
+            optimizer(scaler.unscale(found))
+        scaler.adjust(Tensor(applied))
+    assert int(optimizer.global_step) == STEPS - len(bad)
+    assert "the program skipped a step" in caplog.text
+    assert "nothing was checked" not in caplog.text
