@@ -11,7 +11,7 @@ from mindspore import nn
 from asd.operators.private.mended import mend_files, mend_super
 
 _BELOW = "asd_original"  # attribute of a layer: the class that it was put on
-_COMPILES_ITSELF = "__wrapped_by_jit__"  # MindSpore's own mark on a function under `jit`
+COMPILES_ITSELF = "__wrapped_by_jit__"  # MindSpore's own mark on a function under `jit`
 _layered: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
 
 
@@ -33,7 +33,7 @@ def put_on(cell: nn.Cell, layer: type) -> type:
     setattr(layer, _BELOW, below)
     setattr(layer, "__repr__", _as_before)  # noqa: B010 - as below
     construct = vars(layer).get("construct")
-    if construct is not None and hasattr(below.construct, _COMPILES_ITSELF):
+    if construct is not None and hasattr(below.construct, COMPILES_ITSELF):
         setattr(layer, "construct", _compiled_below(layer, construct))  # noqa: B010 - mypy knows methods as fixed
     cell.__class__ = layer
     _layered.add(cell)
@@ -66,7 +66,7 @@ def _compiled_below(layer: Any, construct: Callable[..., Any]) -> Callable[..., 
             return construct(self, *args, **kwargs)
         return super(layer, self).construct(*args, **kwargs)
 
-    setattr(compiled, _COMPILES_ITSELF, True)  # for a layer on this one
+    setattr(compiled, COMPILES_ITSELF, True)  # for a layer on this one
     return compiled
 
 

@@ -12,7 +12,7 @@ from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.gate.site import is_ours
 from asd.operators.gate.step_record import Part, Problems, StepRecord
-from asd.operators.private.class_swap import stock_class
+from asd.operators.private.class_swap import COMPILES_ITSELF, stock_class
 from asd.operators.sensors.install import cell_name, compile_patterns
 from asd.operators.sensors.sampled.place import MOST_CALLS, Place
 from asd.operators.sensors.sampled.product import form_of
@@ -95,7 +95,10 @@ class Sampling(Part):
                 continue
             products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
             again = repeats(cell)
-            if (products or again) and not hasattr(cell.construct, "__wrapped_by_jit__"):
+            own = (value for each in (cell, *type(cell).__mro__) for value in vars(each).values())
+            if (products or again) and any(hasattr(value, COMPILES_ITSELF) for value in own):
+                self._lacks(f"results of {name} are not sampled: {_ONLY}, and a method of it is compiled")
+            elif products or again:
                 if cell in _places:
                     _places.pop(cell).remove(cell)
                 place = _places[cell] = Place(name, cell, products, repeats=again, problem=self._problems.once)

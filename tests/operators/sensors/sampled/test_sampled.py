@@ -287,6 +287,21 @@ def jitted(net):
 # Which layers.
 
 
+class Half(nn.Dense):
+    @ms.jit
+    def squared(self, x):
+        return self.matmul(x, x)
+
+    def construct(self, x):
+        return self.squared(x)
+
+
+def test_a_product_that_a_compiled_method_uses_stays_where_it_is_and_that_is_said():
+    run = Run(lambda: Half(WIDTH, WIDTH))
+    assert run.net(Tensor(normal(WIDTH, WIDTH))).shape == (WIDTH, WIDTH)
+    assert "a method of it is compiled" in str(run.monitor.monitor.protections.missing)
+
+
 def test_layers_that_draw_or_write_are_not_called_twice():
     drawn = re.compile(r"ropout|bernoulli|rrelu|multinomial|ssign(Sub|Add)?\(|andom_samples|normal\(")
     found = [each for module in (nn, mint.nn) for each in vars(module).values() if inspect.isclass(each)]
