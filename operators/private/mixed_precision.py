@@ -29,11 +29,6 @@ def type_of_holder(holder: nn.Cell | None) -> Any:
     return _TYPES.get(getattr(getattr(holder, "mixed_precision_type", None), "name", ""))
 
 
-def type_of_own_holder(operator: Any) -> Any:
-    """Returns the type to which a Parameter is cast in the cell that holds `operator`; used as a property."""
-    return type_of_holder(operator.holder)
-
-
 def read(operand, parameter_type):
     """Returns an operand as a compiled graph reads it, before it enters a cell with its own backward pass.
 

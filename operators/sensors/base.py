@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.config import Config
@@ -12,7 +12,8 @@ from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.tap import make_tap
 from asd.operators.private.boundary import report
-from asd.operators.private.mixed_precision import read, type_of_own_holder
+from asd.operators.private.mixed_precision import read
+from asd.operators.sensors.fallback import prepare_compilations
 
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
@@ -29,7 +30,7 @@ class _CheckOp:
     def __init__(self, name: str) -> None:
         self.site: Site = table().new_site(name)
         self.tap = make_tap(self.site)
-        self.holder: nn.Cell | None = None
+        self.parameter_type: Any = None  # as `ASDBase.parameter_type`
 
     def __call__(self, x, pre_val, min_val, max_val, cnt, loss_scale):
         if F.dtype(x) not in _FLOATS:
@@ -40,27 +41,12 @@ class _CheckOp:
             raise ValueError("check_op takes None as loss_scale: give the loss scale to StepMonitor instead.")
         return self.tap(read(x, self.parameter_type))
 
-    parameter_type = property(type_of_own_holder)
-    """As `ASDBase.parameter_type`."""
-
 
 class ASDBase:
     """Base class of operators that check the gradient of one of their inputs.
 
-    Derive from it, call `super().__init__` with the operator's class and its arguments, take the Parameters, and call
-    `check_op` on the input whose gradient is to be checked:
-
-        class GatherASD(ASDBase):
-            def __init__(self, *args, **kwargs):
-                super().__init__(P.Gather, *args, **kwargs)
-                self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
-
-            def __call__(self, input_params, input_indices, axis):
-                if self.enable_check:
-                    input_params = self.check_op(
-                        input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
-                    self.cnt += 1
-                return self.op(input_params, input_indices, axis)
+    Derive from it as `GatherASD` does: call `super().__init__` with the operator's class and its arguments, take the
+    Parameters, and call `check_op` on the input whose gradient is to be checked.
 
     Outputs and gradients are those of the bare operator, bit for bit. The operator's own methods, such as `shard` and
     `add_prim_attr`, can be called on the wrapper; where they return the operator, the wrapper returns itself.
@@ -77,21 +63,22 @@ class ASDBase:
         op: The operator.
         check_op: `check_op(x, pre_val, min_val, max_val, cnt, None) -> x`.
         enable_check: Whether `NPU_ASD_ENABLE` was on, and a slot free, when the operator was made.
-        holder: Cell whose code calls the operator; None until a network was searched for it.
+        parameter_type: Type to which a compiled graph casts Parameters in the operator's cell; None if it casts none.
     """
 
     __ms_class__ = True
     _index: ClassVar[int] = 0
-    holder: nn.Cell | None = None
+    parameter_type: Any = None
 
     def __init__(self, cls: type, *args: Any, **kwargs: Any) -> None:
         if not isinstance(cls, type):
             raise ConfigError("cls", type(cls).__name__, "pass the class of an operator, then its arguments")
-        self.op = cls(*args, **kwargs)
+        self.op = vars(cls).get("original", cls)(*args, **kwargs)  # `enable` replaces classes by our own
         # Level O1 of amp rewrites the source of a network, and needs the source of everything it calls unless its
         # module has no file.
         self.__module__ = "builtins"
-        self.name_prefix = "ASD_" + cls.__name__
+        self.name_prefix = "ASD_" + type(self.op).__name__
+        prepare_compilations(self)
         self.enable_check = Config.of_process().enabled
         if self.enable_check:
             try:
@@ -99,15 +86,6 @@ class ASDBase:
             except UnsupportedError:  # the user's network must be built nevertheless
                 self.enable_check = False
                 report("some check operators check nothing: all slots were in use when they were made")
-
-    def held_by(self, cell: nn.Cell) -> None:
-        """Sets the cell that calls the operator: its mixed precision holds for the operator, see `mixed_precision`."""
-        self.holder = cell
-        if "check_op" in vars(self):
-            self.check_op.holder = cell
-
-    parameter_type = property(type_of_own_holder)
-    """Type to which a compiled graph casts a Parameter that the operator reads; None where it casts nothing."""
 
     def generate_params(self) -> tuple[Parameter, Parameter, Parameter, Parameter]:
         """Returns four untrained scalar Parameters at 0: `pre_val`, `min_val`, `max_val` (float32) and `cnt` (int32).

@@ -78,7 +78,6 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
             for path, operator in operators:
-                operator.held_by(cell)
                 done.sites.append(_claim(operator.check_op.site, path))
         elif not (_looks_checkable(cell) or asked_for):
             continue

@@ -12,15 +12,14 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.private.mixed_precision import read
 from asd.operators.sensors.base import ASDBase
 
-# Taken at import, before `enable` can replace them by the checking operators.
-_LAYER_NORM, _RMS_NORM, _GATHER = P.LayerNorm, P.RmsNorm, P.Gather
-
 
 class LayerNormASD(ASDBase):
     """`mindspore.ops.LayerNorm` that checks the gradient of its first input."""
 
+    original = P.LayerNorm  # taken at import, before `enable` can replace it
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(_LAYER_NORM, *args, **kwargs)
+        super().__init__(self.original, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_x, gamma, beta):
@@ -62,9 +61,11 @@ class RmsNormASD(ASDBase):
     On the CPU, where MindSpore 2.7 to 2.10 has no RmsNorm kernel, it computes the same from elementwise operators.
     """
 
+    original = P.RmsNorm
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         on_cpu = ms.get_context("device_target") == "CPU"
-        super().__init__(_ComposedRmsNorm if on_cpu else _RMS_NORM, *args, **kwargs)
+        super().__init__(_ComposedRmsNorm if on_cpu else self.original, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_x, gamma):
@@ -78,7 +79,7 @@ class GatherASD(ASDBase):
     """`mindspore.ops.Gather` that checks the gradient of its table, such as an embedding's weight."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(_GATHER, *args, **kwargs)
+        super().__init__(P.Gather, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
     def __call__(self, input_params, input_indices, axis):

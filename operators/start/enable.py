@@ -5,6 +5,7 @@ from mindspore.ops import operations
 
 from asd.operators.private import patches
 from asd.operators.private.class_swap import mend_what_lives
+from asd.operators.sensors.fallback import prepare_compilations
 from asd.operators.sensors.ready_made import LayerNormASD, RmsNormASD
 from asd.operators.sensors.sampled.sampling import put_back_layers
 from asd.operators.start import autostart
@@ -30,9 +31,10 @@ def disable() -> None:
 
     Layers built in the meantime keep their checks.
 
-    The parser of compiled graphs stays patched as long as a network with checks or a guard exists.
+    The compiler of graphs and its parser stay patched as long as a network with checks or a guard exists.
     """
     autostart.stop()
     put_back_layers()
     patches.put_back()
+    prepare_compilations()  # of what lives
     mend_what_lives()

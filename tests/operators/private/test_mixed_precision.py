@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd import Config
-from asd.operators import StepMonitor
+from asd.operators import LayerNormASD, StepMonitor
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -111,6 +111,23 @@ def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_
         checked_losses, checked_weights = run(precision, StepMonitor(sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
+
+
+class Norm(nn.Cell):
+    def __init__(self, operator):
+        super().__init__()
+        self.operator, self.weight = operator, Parameter(np.linspace(0.1, 3.3, 16, dtype=np.float32), name="weight")
+
+    def construct(self, x):
+        return self.operator(x * self.weight, self.weight, self.weight)[0]
+
+
+def test_a_check_operator_sees_its_weights_cast_though_no_monitor_is_attached_to_its_network(graph, enabled):
+    x, found = Tensor(np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)), []
+    for make in (P.LayerNorm, LayerNormASD):
+        net = Norm(make(-1, -1)).to_float(ms.float16)
+        found.append({"y": net(x).asnumpy(), "dw": ms.grad(net, None, net.trainable_params())(x)[0].asnumpy()})
+    assert_same_bits(*found)
 
 
 class ComposedNorm(nn.Cell):

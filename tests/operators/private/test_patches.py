@@ -9,7 +9,8 @@ from pathlib import Path
 import asd
 
 PARSER = ["mindspore.graph._parse.parser.Parser.analyze_super"]
-"""Stays as long as MindSpore keeps a compiled network with checks: it may compile that once more."""
+PARSER += [f"mindspore._c_expression.{kind}Executor_.compile" for kind in ("Graph", "Jit")]
+"""They stay as long as MindSpore keeps a compiled network with checks: it may compile that once more."""
 PROGRAM = '''
 import gc, json, os, sys
 import mindspore as ms

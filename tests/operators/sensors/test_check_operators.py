@@ -25,7 +25,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd import ConfigError
-from asd.operators import ASDBase, GatherASD, LayerNormASD, RmsNormASD
+from asd.operators import ASDBase, GatherASD, LayerNormASD, RmsNormASD, enable
 from asd.operators.gate import slots
 from asd.operators.sensors.ready_made import _ComposedRmsNorm
 
@@ -233,6 +233,12 @@ def test_an_operator_for_which_no_slot_is_free_checks_nothing_and_that_is_said_o
     monkeypatch.setattr(slots.table()._sites, "capacity", 0)
     assert not any(op.enable_check for op in (SeedGatherASD(), SeedGatherASD()))
     assert caplog.text.count("all slots were in use") == 1
+
+
+def test_a_users_own_norm_wraps_the_operator_also_where_ours_has_replaced_it(enabled):
+    enable()
+    norm = ASDBase(P.LayerNorm)
+    assert (type(norm.op).__name__, norm.check_op.site.name[:14]) == ("LayerNorm", "ASD_LayerNorm_")
 
 
 class Check(nn.Cell):
