@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from asd.operators.gate.gate import Gate
 from asd.operators.gate.site import Site
 from asd.operators.gate.slots import table
 from asd.operators.gate.statistics import Statistics, statistics
-from asd.operators.private.boundary import report, shielded
+from asd.operators.private.boundary import shielded
 from asd.operators.private.layout import is_pipeline, local, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.private.names import find
@@ -230,7 +231,7 @@ def drop_skipped(gate: Gate | None, gradients: Sequence[Any]) -> None:
         return
     if table().drop_overflow([site for site in gate.sites if site.kind == GRADIENT]):
         gate.dropped = True
-        report(_SKIPPED)
+        logging.getLogger("asd").info(_SKIPPED)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -45,8 +45,20 @@ class _CheckOp:
 class ASDBase:
     """Base class of operators that check the gradient of one of their inputs.
 
-    Derive from it as `GatherASD` does: call `super().__init__` with the operator's class and its arguments, take the
-    Parameters, and call `check_op` on the input whose gradient is to be checked.
+    Derive from it, call `super().__init__` with the operator's class and its arguments, take the Parameters, and call
+    `check_op` on the input whose gradient is to be checked:
+
+        class GatherASD(ASDBase):
+            def __init__(self, *args, **kwargs):
+                super().__init__(P.Gather, *args, **kwargs)
+                self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
+
+            def __call__(self, input_params, input_indices, axis):
+                if self.enable_check:
+                    input_params = self.check_op(
+                        input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
+                    self.cnt += 1
+                return self.op(input_params, input_indices, axis)
 
     Outputs and gradients are those of the bare operator, bit for bit. The operator's own methods, such as `shard` and
     `add_prim_attr`, can be called on the wrapper; where they return the operator, the wrapper returns itself.

@@ -1,5 +1,6 @@
 """A training that forgets `step`: one refused update is all it loses, and it is told."""
 
+import logging
 import gc
 import weakref
 
@@ -263,6 +264,7 @@ def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_step_that_the_program_skips_itself_refuses_no_later_update(bad, scaled, mode, autostarted, caplog):
     enable()
+    caplog.set_level(logging.INFO, "asd")
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     scaler = amp.DynamicLossScaler(2.0**10 if scaled else 1.0, 2, 50)
