@@ -44,8 +44,7 @@ def pack_seen(seen: Mapping[str, Seen]) -> bytes:
     orders = array("q", [each.order for each in seen.values()])
     values = array("d", [each.value for each in seen.values()])
     broken = bytes(each.broken for each in seen.values())
-    head = len(names).to_bytes(4, "little")
-    return zlib.compress(head + names + broken + orders.tobytes() + values.tobytes(), 1)
+    return zlib.compress(len(names).to_bytes(4, "little") + names + broken + orders.tobytes() + values.tobytes(), 1)
 
 
 def unpack_seen(message: bytes) -> Mapping[str, Seen]:

@@ -140,8 +140,7 @@ class _Values:
 
     def report(self, rank: int) -> RankReport:
         """Returns the first site at which a rank broke a limit, and its distance from the others there."""
-        seen = self._step[rank]
-        for position, (name, first) in enumerate(sorted(seen.items(), key=lambda item: item[1].order)):
+        for position, (name, first) in enumerate(sorted(self._step[rank].items(), key=lambda item: item[1].order)):
             if first.broken:
                 distance = self._bits_above_others(name, first.value)
                 if len(self._step) == 2 and all(map(has_broken, self._step.values())):
@@ -151,11 +150,8 @@ class _Values:
 
     def wrong(self, rank: int) -> int:
         """Returns the number of sites at which a rank stands out, or broke a limit if it cannot be compared."""
-        found = 0
-        for name, seen in self._step[rank].items():
-            distance = self._bits_above_others(name, seen.value)
-            found += seen.broken if math.isnan(distance) else distance >= OUTLIER_BITS
-        return found
+        apart = [(self._bits_above_others(name, seen.value), seen.broken) for name, seen in self._step[rank].items()]
+        return sum(broken if math.isnan(distance) else distance >= OUTLIER_BITS for distance, broken in apart)
 
     def _bits_above_others(self, name: str, value: float) -> float:
         """Returns the bits by which a rank's value exceeds the median of the others; nan without another rank."""

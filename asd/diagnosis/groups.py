@@ -59,8 +59,7 @@ class Groups:
         self.members = tuple(found[own.stage, own.part])
         self._alike = {each: ranks for ranks in map(tuple, found.values()) for each in ranks}
         held = [found[key] for key in sorted(found)]
-        alike = len({len(ranks) for ranks in held}) == 1
-        self.replicas = tuple(zip(*held, strict=True)) if alike else ()
+        self.replicas = tuple(zip(*held, strict=True)) if len({len(ranks) for ranks in held}) == 1 else ()
         self._holders: dict[str, tuple[int, ...]] | None = None
         self._places = {each: place for place, ranks in enumerate(self.replicas) for each in ranks}
         self._apart: dict[str, bool] = {}

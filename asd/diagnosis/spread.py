@@ -107,8 +107,7 @@ class Spread:
         if name in self.wild or not self.most > 0:
             return math.inf if name in self.wild else 0.0
         level = max(_FLOOR, self._levels.get(kind, max(self._levels.values())))
-        own = self._apart.get(kind, {}).get(name, 0.0)
-        return min(CAP, _FACTOR * max(level, min(own, _PEERS * level)))
+        return min(CAP, _FACTOR * max(level, min(self._apart.get(kind, {}).get(name, 0.0), _PEERS * level)))
 
     def difference(self, one: StepResult, other: StepResult, *, with_loss: bool = True) -> str:
         """Returns the first difference in backward order that healthy runs do not explain, as text; empty for none.

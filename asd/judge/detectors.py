@@ -73,8 +73,7 @@ class Detectors:
             judge = self._judges[name] = self._new(kind)
             self._kinds[name] = kind
         verdict = judge.update(value * value if judge.feature == _SQUARE else value)
-        broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
-        return Judged(verdict, judge.feature, broken)
+        return Judged(verdict, judge.feature, judge.broken if verdict.level is Level.WARNING else verdict.limit)
 
     def limit(self, name: str, kind: str = GRADIENT) -> float:
         """Returns the largest value of site `name` that is not a first-level anomaly in the next step."""
@@ -150,17 +149,13 @@ class Detectors:
 
     def begin_anew(self) -> None:
         """Forgets the levels of sites, but not the margins; configured limits still hold."""
-        self._judges, self._kinds = {}, {}
-        self._together = Together()
+        self._judges, self._kinds, self._together = {}, {}, Together()
 
     def judge_state(self, found: Tensors, *, steps: int = 1) -> dict[str, Verdict]:
         """Returns the verdicts that are not normal, the worst first; for arguments see `Monitor.judge_state`."""
-        verdicts = {}
-        for name, (values, growth) in found.items():
-            verdict = self._bounds[name].update(values, growth, steps=steps)
-            if verdict.level is not Level.NORMAL:
-                verdicts[name] = verdict
-        return dict(sorted(verdicts.items(), key=lambda each: each[1].level is not Level.ERROR))
+        told = [(name, self._bounds[name].update(*each, steps=steps)) for name, each in found.items()]
+        verdicts = [each for each in told if each[1].level is not Level.NORMAL]
+        return dict(sorted(verdicts, key=lambda each: each[1].level is not Level.ERROR))
 
     def forget_state(self) -> None:
         """Forgets the bounds on the state, after weights or optimizer state were replaced."""

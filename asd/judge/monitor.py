@@ -57,11 +57,9 @@ class Monitor:
         history: int = 200,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.config = config
-        self.origin = origin
+        self.config, self.origin, self.clock = config, origin, clock
         self.sinks = list(sinks)  # receivers of events
         self.value_sink = value_sink if config.log_values else None
-        self.clock = clock
         # counts so far
         self.status = Status(origin=origin, machine=machine_name(), pid=os.getpid(), started=clock())
         if origin.device.startswith("Ascend"):
@@ -178,10 +176,9 @@ class Monitor:
         for reading in readings:
             if (reading.kind == AVERAGED) is not averaged:
                 continue
-            value = unscaled(reading, loss_scale)
             broken = self.judges.is_broken(reading, loss_scale)
-            if broken and reading.kind in SCORES:
-                value = math.inf  # wrong by itself, no matter what other ranks saw
+            # A score is wrong by itself, no matter what other ranks saw.
+            value = math.inf if broken and reading.kind in SCORES else unscaled(reading, loss_scale)
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
@@ -339,14 +336,12 @@ class Monitor:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         rule = ScoreRule.name if reading.kind in SCORES else self.config.rule
-        is_low = reading.finite and not judged.verdict.value > judged.broken
-        why = "" if is_low else cause
+        why = "" if reading.finite and not judged.verdict.value > judged.broken else cause
         event = self.reports.anomaly(
             step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution, cause=why
         )
-        if event.level is Level.ERROR or event.checkpoint not in self.judges.expected:
-            return event
-        return self._repeated(event)
+        is_known = event.level is not Level.ERROR and event.checkpoint in self.judges.expected
+        return self._repeated(event) if is_known else event
 
 
 def _is_first(event: Event) -> bool:

@@ -110,8 +110,7 @@ class Protections:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the form in the status of a rank."""
-        shown = ("on", "off", "since", "places", "missing", "unseen")
-        return {name: deepcopy(getattr(self, name)) for name in shown}
+        return {name: deepcopy(getattr(self, name)) for name in ("on", "off", "since", "places", "missing", "unseen")}
 
     @classmethod
     def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

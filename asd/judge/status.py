@@ -107,8 +107,7 @@ class Status(FromOrigin):
     @classmethod
     def from_json(cls, text: str) -> Status:
         """Reads what `to_json` wrote; raises StateError, which names the field."""
-        valid = "the JSON object a rank writes"
-        status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
+        status = read(text, cls, "status", "the JSON object a rank writes", version=VERSION, numbers=("checkpoints",))
         known = fill(Protections, status.protections, "protections")
         status.protections = known.to_json() if status.protections else {}  # what is not known may be anything
         return status

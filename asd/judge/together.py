@@ -58,5 +58,4 @@ def _are_moved(values: Mapping[str, float], ranges: Mapping[str, tuple[float, fl
         return False
     above_high, above_low = sorted(x - high for x, _, high in known), sorted(x - low for x, low, _ in known)
     spare = len(known) // OUTLIERS
-    fits = above_high[-1 - spare] - SLACK <= above_low[spare] + SLACK
-    return fits and median(above_high) >= DOUBLED
+    return above_high[-1 - spare] - SLACK <= above_low[spare] + SLACK and median(above_high) >= DOUBLED

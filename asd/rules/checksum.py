@@ -25,9 +25,7 @@ class ScoreRule(Rule):
     def update(self, value: float) -> Verdict:
         """Judges the score of this step."""
         value = float(value)
-        if value <= 1.0:
-            return Verdict(Level.NORMAL, "", value, 1.0)
-        return Verdict(Level.ERROR, self._reason, value, 1.0)
+        return Verdict(Level.NORMAL, "", value, 1.0) if value <= 1.0 else Verdict(Level.ERROR, self._reason, value, 1.0)
 
     def limit(self) -> float:
         """Returns 1."""

@@ -46,8 +46,7 @@ class SilentCheckV3(Rule):
     def __init__(self, upper: tuple[float, float] = UPPER, *, learn_errors: bool = True) -> None:
         self.upper = check_pair("upper", upper)
         self.learn_errors = learn_errors
-        self._avg = 0.0
-        self._count = 0
+        self._avg, self._count = 0.0, 0
 
     def update(self, value: float) -> Verdict:
         """Judges the squared maximum of this step."""
@@ -91,6 +90,4 @@ class SilentCheckV3(Rule):
 
     def _base(self) -> float:
         """Returns the corrected mean; `inf`, which no value exceeds, without a mean."""
-        if self._count == 0 or isnan(self._avg):
-            return inf
-        return self._avg / (1 - _BETA**self._count)
+        return inf if self._count == 0 or isnan(self._avg) else self._avg / (1 - _BETA**self._count)

@@ -128,6 +128,4 @@ def _score(name: str, value: float, limit: float) -> float:
         return inf
     if name.startswith(MINIMUM):
         return inf if value < 0.0 else 0.0
-    if limit == inf:
-        return 0.0
     return value / limit if value <= limit else max(value / limit, 1.0000000000000002)

@@ -53,8 +53,7 @@ class Threshold(Rule):
     def __init__(
         self, upper: tuple[float, float] = UPPER, sigma: tuple[float, float] = SIGMA, min_steps: int = 100
     ) -> None:
-        self.upper = check_pair("upper", upper)
-        self.sigma = check_pair("sigma", sigma)
+        self.upper, self.sigma = check_pair("upper", upper), check_pair("sigma", sigma)
         if type(min_steps) is not int or min_steps < 1:
             raise ConfigError("min_steps", min_steps, "an integer of at least 1")
         self.min_steps = min_steps
@@ -110,10 +109,8 @@ class Threshold(Rule):
         """Sets the last, smallest and largest learned value, and computes the next limits."""
         self._pre, self._min, self._max, self._count = pre, low, high, count
         first = self._second = inf
-        if count >= self.min_steps:
-            spread = max(high - low, high * SMALLEST_RANGE)
-            if spread > 0.0:
-                first, self._second = pre + self.sigma[0] * spread, pre + self.sigma[1] * spread
+        if count >= self.min_steps and (spread := max(high - low, high * SMALLEST_RANGE)) > 0.0:
+            first, self._second = pre + self.sigma[0] * spread, pre + self.sigma[1] * spread
         self._limit = first if first < self.upper[0] else self.upper[0]
 
     def _reason(self, level: str, index: int, value: float) -> str:
