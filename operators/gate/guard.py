@@ -39,9 +39,8 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False, p
         UnsupportedError: Its `construct` was set on it alone, where nothing can be put around it.
     """
     if not isinstance(optimizer, nn.Cell):
-        raise ConfigError(
-            "optimizer", type(optimizer).__name__, "it must be an optimizer of mindspore.nn, mint or mindformers"
-        )
+        valid = "it must be an optimizer of mindspore.nn, mint or mindformers"
+        raise ConfigError("optimizer", type(optimizer).__name__, valid)
     if is_guarded(optimizer):
         return optimizer
     if "construct" in vars(optimizer):

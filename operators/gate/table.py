@@ -139,8 +139,7 @@ class Table:
 
     def guards_of(self, gate: Gate | None) -> list[GuardState]:
         """Returns the states of the guards of `gate`."""
-        own = gate or self.gates.default
-        return [state for state in self.guards.values() if state.gate is own]
+        return [state for state in self.guards.values() if state.gate is (gate or self.gates.default)]
 
     def _weigh(self) -> None:
         """Sets the modes of the guards, their peers and what they judge, and writes the numbers that they need."""
@@ -287,10 +286,9 @@ class Table:
         self._given = deque([self._given[-1]], _MOST_GIVEN)
         slots = [site.slot for site in sites]
         also = [at + state.number for state in guards for at in (self.held_at, self.known_at)]
-        values = self._empty(np.array(slots + also, int))
         return [
             Reading(site.name, value, self._turns.pop(site.slot, 0) or _order(site), site.kind)
-            for site, value in zip(sites, values.tolist(), strict=False)
+            for site, value in zip(sites, self._empty(np.array(slots + also, int)).tolist(), strict=False)
             if not value < 0
         ]
 
@@ -452,11 +450,8 @@ def _raw(
     find: Callable[[np.ndarray, np.ndarray], np.ndarray], limits: Sequence[tuple[Site, float]], scale: float
 ) -> tuple[list[int], np.ndarray]:
     """Slots, and what the gate compares their values with."""
-    slots, values = [], np.ones((2, len(limits)))
-    for i, (site, limit) in enumerate(limits):
-        slots.append(site.slot)
-        values[:, i] = limit, divisor(site.kind, scale)
-    return slots, find(*values)
+    values = np.array([(limit, divisor(site.kind, scale)) for site, limit in limits], float).reshape(-1, 2)
+    return [site.slot for site, _ in limits], find(*values.T.copy())
 
 
 def _order(site: Site) -> int:

@@ -39,8 +39,7 @@ class Ending:
             fatal = damage if self._config.refuses else None
         if fatal is None:
             return None
-        in_vain = step in self.roll_backs or len(self.roll_backs) == _MOST_ROLL_BACKS
-        if not self._can_roll_back or in_vain:
+        if not self._can_roll_back or step in self.roll_backs or len(self.roll_backs) == _MOST_ROLL_BACKS:
             return AnomalyDetected(fatal)
         self.roll_backs.append(step)
         return TrainingResultError(fatal)

@@ -50,16 +50,16 @@ def before_first_step(
     )
     tell_groups(monitor, config, ranks)
     half_weights = net is not None and any(weight.dtype in _HALF for weight in net.get_parameters())
-    found.has(rounding=_REGROUPED if config.refuses and (half_weights or _is_cast_to_half(net)) else "")
-    guards = "no optimizer was given, so no update can be refused"
-    gradients = "no optimizer was given, so gradients of parameters are not known"
-    state = "no optimizer was given, so its weights and its state are not known"
-    for setting, active, reason in (
-        ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
-        (_ADAPTIVE, config.rule != "adaptive" or optimizer is not None, gradients),
-        (_STATE, "state" not in detectors or optimizer is not None, state),
+    cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
+    is_cast = any(type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING for cell in cells)
+    found.has(rounding=_REGROUPED if config.refuses and (half_weights or is_cast) else "")
+    for setting, is_asked, what in (
+        ("ASD_ON_ANOMALY", config.refuses, "no update can be refused"),
+        (_ADAPTIVE, config.rule == "adaptive", "gradients of parameters are not known"),
+        (_STATE, "state" in detectors, "its weights and its state are not known"),
     ):
-        found.lacks(setting, *(() if active else (reason,)))
+        if is_asked and optimizer is None:
+            found.lacks(setting, f"no optimizer was given, so {what}")
     _tell_rule(monitor)
 
 
@@ -77,11 +77,6 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
     found.missing.pop(_WEIGHTS, None)
     if ranks.size > 1 and config.weight_hash and not groups.holders:
         found.lacks(_WEIGHTS, f"no two ranks have the same weights: {groups.source}")
-
-
-def _is_cast_to_half(net: nn.Cell | None) -> bool:
-    cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
-    return any(type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING for cell in cells)
 
 
 def _unguarded(net: nn.Cell) -> list[str]:

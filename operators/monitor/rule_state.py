@@ -74,8 +74,7 @@ class RuleState(Part):
             if is_last:
                 return self._take_over(earlier)
             file = getattr(counter_of(optimizer), FILE, None)
-            state = state_to_resume(given, folders, self.monitor.origin.rank, updates, self.label, file)
-            return self._take_over(state)
+            return self._take_over(state_to_resume(given, folders, self.monitor.origin.rank, updates, self.label, file))
         except StateError as error:
             if earlier is None:
                 self.monitor.problem(f"{error} The rules learn from the start.")

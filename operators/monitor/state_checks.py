@@ -39,9 +39,8 @@ class StateChecks(Part):
         self._state = OptimizerState(optimizer)
         own = {id(each) for each in (*self._state.parameters, *optimizer.get_parameters())}
         held = [] if net is None else net.get_parameters()
-        self._reading = StateReading(
-            self._state, [each for each in held if id(each) not in own and each.dtype in FLOATS]
-        )
+        untrained = [each for each in held if id(each) not in own and each.dtype in FLOATS]
+        self._reading = StateReading(self._state, untrained)
         self._updates = UpdateReading(self._state.weights)
         self._memory = MemorySums(self._state.parameters, heals=self.monitor.config.refuses)
         self._is_asked, self._damage = False, []
@@ -139,8 +138,7 @@ class StateChecks(Part):
             state.read_rate()  # the program may have changed it
         self._most = max(self._most, *changes.values())
         names = {i: f"update.{state.names[id(state.weights[i])]}" for i in changes}
-        found = {names[i]: ({UPDATE: value}, {UPDATE: state.most(i)}) for i, value in changes.items()}
-        self._judge(step, found, EVERY)
+        self._judge(step, {names[i]: ({UPDATE: value}, {UPDATE: state.most(i)}) for i, value in changes.items()}, EVERY)
 
     def _judge(self, step: StepRecord, values: Tensors, steps: int) -> None:
         found = self.monitor.judge_state(step.number, values, steps=steps)

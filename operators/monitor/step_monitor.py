@@ -79,14 +79,7 @@ class StepMonitor(Callback):
         self._sunk: Step | None = None
         self._entered = 0  # times: `Model.fit` enters callbacks for each evaluation too
         self._training = TrainingWatch(
-            self.config,
-            loss_scale=loss_scale,
-            include=include,
-            exclude=exclude,
-            sinks=sinks,
-            resume_from=resume_from,
-            history=history,
-            replay=replay,
+            self.config, loss_scale, include, exclude, sinks, resume_from, history, replay=replay
         )
 
     @property

@@ -113,7 +113,9 @@ class StepReader(Part):
         if self.ranks.size > 1 and self.gate.updates:
             self._report_links(step)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
-            step.readings = [*step.readings, *self._wrong_elsewhere()]
+            strays = [each for each in self.drop_strays() if each.kind in SCORES]
+            wrong = [each for each in strays if self.monitor.judges.is_broken(each, self.scale)]
+            step.readings = [*step.readings, *wrong]  # wrong results at their checkpoints are anomalies of this step
         if step.shown and self._held is None and not step.again:
             self._held, self.seeks = step, True
             self.write_limits()
@@ -207,11 +209,6 @@ class StepReader(Part):
         others = self.table.gates.others(self.gate)
         strangers = [other for other in others if other.guards and not self.table.updates(other)]
         return self.table.read([site for other in strangers for site in other.sites])
-
-    def _wrong_elsewhere(self) -> list[Reading]:
-        """Returns wrong results of this step at other monitors' checkpoints: they are anomalies of this step."""
-        strays = self.drop_strays()
-        return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 
     def _follow(self, step: StepRecord) -> None:
         """Reports why an update was refused where nothing of this rank broke a limit: another rank's mostly did."""

@@ -79,13 +79,13 @@ class TrainingWatch:
     def __init__(
         self,
         config: Config,
-        *,
         loss_scale: Any,
         include: str | Iterable[str],
         exclude: str | Iterable[str],
         sinks: Sequence[Sink] | None,
         resume_from: str | Path | None,
         history: int,
+        *,
         replay: bool | None,
     ) -> None:
         self._given = config  # by its folder the ranks agree on a name of the run
@@ -102,16 +102,12 @@ class TrainingWatch:
         self._sampling = Sampling(config, exclude, self._problems)
         self._weights = WeightWatch(self.health)
         self._probe, self._vendor = Probe(self.health), VendorTools(self.health)
+        write, again = self.judging.write_limits, self._sampling.check_again
+        attributes, audit = config.replay if replay is None else replay, Audit(self.health, self._vendor)
         self.rerun = Rerun(
-            config,
-            loss_scale,
-            Audit(self.health, self._vendor),
-            self._vendor,
-            attributes=config.replay if replay is None else replay,
-            write_limits=self.judging.write_limits,
-            check_again=self._sampling.check_again,
+            config, loss_scale, audit, self._vendor, attributes=attributes, write_limits=write, check_again=again
         )
-        self._accumulation = Accumulation(self.rerun.put_back_sums, self.judging.write_limits)
+        self._accumulation = Accumulation(self.rerun.put_back_sums, write)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
@@ -207,8 +203,8 @@ class TrainingWatch:
         """Returns whether what it learned is of the optimizer's last update, which no other monitor judged."""
         if self.monitor is None or optimizer is not self._optimizer:
             return False
-        runs = self.gate in table().gates.others()
-        return runs or optimizer is None or self.monitor.updates == updates_of(optimizer)
+        is_judged = optimizer is None or self.gate in table().gates.others()
+        return is_judged or self.monitor.updates == updates_of(optimizer)
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
         """Loads the state of who judged last, or of earlier attempts, with the anomalies that ended these."""
@@ -343,12 +339,8 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        if (
-            self._step // EVERY > (self._step - self._steps_a_call) // EVERY
-            or audit.first is not None
-            or audit.apart
-            or self._vendor.is_on
-        ):
+        is_due = self._step // EVERY > (self._step - self._steps_a_call) // EVERY
+        if is_due or audit.first is not None or audit.apart or self._vendor.is_on:
             self._test_device(step)
         self.rerun.forget(updated=updated)
         self.state.seal(updated=updated)
@@ -482,9 +474,8 @@ class TrainingWatch:
         """Takes over the rule state of the step to which MindSpore went back, if it was asked to go back."""
         if not self._ending.roll_backs:
             return
-        monitor = self._active()
         if self._rule_state.follow_roll_back(updates_of(self._optimizer)):
-            self._step = monitor.step
+            self._step = self._active().step
             self.judging.write_limits()
 
     def save_state(self, file: Path) -> Path:
@@ -504,8 +495,7 @@ class TrainingWatch:
         if self.monitor is None:
             return
         files = self._rule_state.files
-        tasks: list[tuple[Callable[[], Any], Path]] = []
-        tasks += [(functools.partial(self.save_state, file), file) for file in files.new_files(self._step)]
+        tasks: list[Any] = [(functools.partial(self.save_state, file), file) for file in files.new_files(self._step)]
         for file, step in files.complete_files() if self.config.manifest else ():
             tasks.append((functools.partial(self.save_manifest, file, step), file))
         for save, file in tasks:

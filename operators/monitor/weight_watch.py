@@ -57,9 +57,7 @@ class WeightWatch(Part):
             monitor.problem(f"weights are not compared over the ranks: {why}{found.reason}")
             return
         step.events.append(monitor.publish(monitor.reports.weights_differ(step.number, found)))
-        if found.is_rounding:
-            return
-        step.damage = step.events[-1]
-        first = (self._comparison.alike or 0) + 1
-        for problem in self._health.taint_from(first):
-            monitor.problem(problem)
+        if not found.is_rounding:
+            step.damage = step.events[-1]
+            for problem in self._health.taint_from((comparison.alike or 0) + 1):
+                monitor.problem(problem)

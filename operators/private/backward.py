@@ -19,8 +19,7 @@ def node_of(tensor: Any) -> Any:
 
 def number_of(node: Any) -> int:
     """Returns the unique number of a node."""
-    number: int = node._unique_id()
-    return number
+    return int(node._unique_id())
 
 
 def has_one_result(node: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import mindspore
 from mindspore import Parameter, nn
@@ -10,14 +10,12 @@ from mindspore import Parameter, nn
 
 def own_parameters(cell: nn.Cell) -> MutableMapping[str, Parameter | None]:
     """Returns the Parameters that are attributes of `cell`; an entry written here replaces the attribute."""
-    found: MutableMapping[str, Parameter | None] = cell._params
-    return found
+    return cast("MutableMapping[str, Parameter | None]", cell._params)
 
 
 def primitives(cell: nn.Cell) -> MutableMapping[str, Any]:
     """Returns the operators that are attributes of `cell`."""
-    found: MutableMapping[str, Any] = cell._primitives
-    return found
+    return cast("MutableMapping[str, Any]", cell._primitives)
 
 
 def checkpoint_folder(writer: Any) -> str | None:
@@ -38,5 +36,4 @@ def is_hooked(cell: nn.Cell) -> bool:
 
 def without_gradients() -> AbstractContextManager[Any]:
     """Returns a context in which PyNative records no gradients."""
-    made: AbstractContextManager[Any] = mindspore.common._no_grad()
-    return made
+    return cast("AbstractContextManager[Any]", mindspore.common._no_grad())

@@ -69,8 +69,7 @@ def cells_of_other_stages(net: nn.Cell) -> set[int]:
     """
     if not (is_pipeline() and GlobalComm.INITED):
         return set()
-    stages = division("pipeline_stages")
-    own = get_rank() * stages // get_group_size()
+    own = get_rank() * division("pipeline_stages") // get_group_size()
     stage_of: dict[str, int] = {}
     others = set()
     for path, cell in net.cells_and_names():

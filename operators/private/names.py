@@ -41,8 +41,7 @@ def newer_version(version: str = ms.__version__) -> str:
     >>> newer_version("2.10.3")
     ''
     """
-    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    if numbers <= tuple(map(int, LAST_TRIED.split("."))):
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) <= tuple(map(int, LAST_TRIED.split("."))):
         return ""
     off = dict.fromkeys(each.off for name, each in _NAMES.items() if find(name) is None)
     lost = "; ".join(off) or "nothing is switched off"

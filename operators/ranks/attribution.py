@@ -50,8 +50,10 @@ def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mappin
     report = report_of(exchange.rank, alone, means)
     # Ranks with other weights do not see a mean that is wrong on all that have it.
     wrong = next((PART + name for name, seen in averaged.items() if seen.broken), "")
-    mean = _broken_part(averaged) or report.mean or wrong
-    return _among_parts(_told(exchange, report._replace(mean=mean)), groups)
+    reports = _told(exchange, report._replace(mean=_broken_part(averaged) or report.mean or wrong))
+    parts = [rank for rank, each in enumerate(reports) if _is_part(each.mean)]
+    found = origin_among([each._replace(mean="") if _is_part(each.mean) else each for each in reports], groups)
+    return found if found.ranks else _of_parts(parts) or found
 
 
 def _is_slice(groups: Groups, name: str) -> bool:
@@ -65,12 +67,6 @@ def _is_part(name: str) -> bool:
 
 def _broken_part(seen: Mapping[str, Seen]) -> str:
     return next((name for name in seen if _is_part(name) and seen[name].broken), "")
-
-
-def _among_parts(reports: Sequence[RankReport], groups: Groups) -> Attribution:
-    parts = [rank for rank, report in enumerate(reports) if _is_part(report.mean)]
-    found = origin_among([report._replace(mean="") if _is_part(report.mean) else report for report in reports], groups)
-    return found if found.ranks else _of_parts(parts) or found
 
 
 def _of_parts(ranks: Sequence[int]) -> Attribution | None:

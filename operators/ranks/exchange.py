@@ -191,24 +191,20 @@ class Exchange:
             began = time.monotonic()
             thread.join(_LOOK)
             waited += min(time.monotonic() - began, 2 * _LOOK)  # while this rank itself is stopped it does not wait
-            if thread.is_alive() and not dead:
-                dead = self._flaws("has died")
-                if dead:
-                    _LOG.error("rank %d can't go on: %s in an exchange of the ranks.", self.ranks[self.rank], dead)
-                    end = min(end, waited + _MERCY)
+            if thread.is_alive() and not dead and (dead := self._flaws("has died")):
+                _LOG.error("rank %d can't go on: %s in an exchange of the ranks.", self.ranks[self.rank], dead)
+                end = min(end, waited + _MERCY)
         return waited
 
     def _loss(self, waited: float) -> RankLostError:
-        known = self._processes or []
-        flaws = [(rank, process.flaw()) for rank, process in zip(self.ranks, known, strict=False)]
+        flaws = [(rank, process.flaw()) for rank, process in zip(self.ranks, self._processes or [], strict=False)]
         return RankLostError(self.ranks[self.rank], tuple(rank for rank, flaw in flaws if flaw), waited, self._flaws())
 
     def _flaws(self, only: str = "") -> str:
         """Returns which ranks cannot answer and why, as text; empty when unknown."""
         found: dict[str, list[str]] = {}
         for rank, process in zip(self.ranks, self._processes or [], strict=False):
-            flaw = process.flaw()
-            if flaw and flaw.startswith(only):
+            if (flaw := process.flaw()) and flaw.startswith(only):
                 found.setdefault(flaw, []).append(f"rank {rank} (process {process.pid} on {process.host})")
         return "; ".join(f"{', '.join(ranks)} {flaw}" for flaw, ranks in found.items())
 

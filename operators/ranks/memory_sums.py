@@ -180,8 +180,7 @@ class MemorySums:
         healed = False
         if self._heals:
             with without_gradients():
-                right = auto_generate.view_dtype(Tensor(words), part.dtype)
-                part.copy_(P.Reshape()(right, part.shape))
+                part.copy_(P.Reshape()(auto_generate.view_dtype(Tensor(words), part.dtype), part.shape))
             healed = np.array_equal(self._sums().asnumpy().view(np.uint32), before)
         what = f"number {word} of {name} was {then:#x} after the last update and is {now:#x} before the next"
         return Damage(name, f"{what}, in bits: memory has changed that nothing wrote", healed)

@@ -99,7 +99,9 @@ def _find(exchange: Exchange, weights: Sequence[Parameter], settings: Mapping[st
     by_weights = mode not in ("data_parallel", "semi_auto_parallel", "auto_parallel")
     held, failure = attempt(_held, weights) if by_weights and _Known.told is None else ([], "")
     words = exchange.tell(told=_Known.told, held=held or ["", failure], settings=settings)
-    _refuse_unlike(settings, words)
+    for (name, value), (other, word) in product(settings.items(), enumerate(words)):
+        if value != (found := word["settings"][name]):
+            raise ConfigError(name, value, f"rank {other} has {found!r}, and all ranks need the same")
     silent = [each for each, word in enumerate(words) if word["told"] is None]
     if not silent:
         return _as_told([word["told"] for word in words], rank)
@@ -123,12 +125,6 @@ def _by_weights(words: Sequence[Mapping[str, Any]], rank: int) -> Groups:
         return _each_alone(size, rank, _UNKNOWN)
     parts = [str(kinds.index(word["held"][0])) for word in words]
     return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "ranks with the same initial weights")
-
-
-def _refuse_unlike(settings: Mapping[str, object], words: Sequence[Mapping[str, Any]]) -> None:
-    for (name, value), (rank, word) in product(settings.items(), enumerate(words)):
-        if value != (found := word["settings"][name]):
-            raise ConfigError(name, value, f"rank {rank} has {found!r}, and all ranks need the same")
 
 
 def _each_alone(size: int, rank: int, source: str) -> Groups:
@@ -172,12 +168,10 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable
     known = cell.parameter_layout_dict if cell is not None else {}
     layout = {weight.name: list(known[weight.name]) for weight in weights if weight.name in known}
     stages = division("pipeline_stages")
-    told = exchange.tell(layout=bool(layout))
-    if not all(word["layout"] for word in told):
+    if not all(word["layout"] for word in exchange.tell(layout=bool(layout))):
         return None
     stage = exchange.rank * stages // exchange.size
-    first = stage * exchange.size // stages
-    shard, label_of = shard_of_layout(layout, exchange.rank, stage, first)
+    shard, label_of = shard_of_layout(layout, exchange.rank, stage, stage * exchange.size // stages)
     words = exchange.tell(part=shard.part, stage=stage, labels=shard.labels)
     shards = [Shard(word["stage"], word["part"], -1, tuple(word["labels"])) for word in words]
     _Known.groups = groups = Groups(shards, exchange.rank, "MindSpore's layout", label_of.get)  # type: ignore[arg-type]
@@ -190,17 +184,11 @@ def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, firs
     stored = redundancy_of(layout, first)
     # A parallel optimizer shards each weight once more, and gathers it before it is used.
     used = redundancy_of({name: [*each[:5], "", *each[6:]] for name, each in layout.items()}, first)
-    label_of = {name: _label(groups, rank) for name, groups in stored.items()}
-    near: set[int] | None = None
-    for groups in used.values():
-        held = next(set(group) for group in groups if rank in group)
-        near = held if near is None else near & held
-    part = ",".join(map(str, sorted(near or {rank})))
+    own = {name: next(each for each in groups if rank in each) for name, groups in stored.items()}
+    label_of = {name: ",".join(map(str, sorted(group))) for name, group in own.items()}
+    held = [next(set(group) for group in groups if rank in group) for groups in used.values()]
+    part = ",".join(map(str, sorted(set.intersection(*held) if held else {rank})))
     return Shard(stage, part, -1, tuple(sorted(set(label_of.values())))), label_of
-
-
-def _label(groups: Iterable[Iterable[int]], rank: int) -> str:
-    return ",".join(map(str, sorted(next(group for group in groups if rank in group))))
 
 
 def shares_gradients() -> bool:

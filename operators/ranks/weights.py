@@ -39,19 +39,17 @@ class WeightComparison:
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
-        self._exchange, self.every = exchange, every
         self.alike: int | None = None
         self._first, self._last, self._drifts = True, 0, False
         self._apart: dict[str, dict[str, float]] = {}
         groups = exchange.groups
-        self._holders = dict(groups.holders)
+        self._exchange, self._holders = exchange, dict(groups.holders)
+        self.every = every if self._holders else 0
         own = groups.labels[exchange.rank]
         self._sets: dict[str, list[Parameter]] = {label: [] for label in own if label in self._holders}
         for weight in weights:
             self._sets.get(groups.label_of(weight.name), []).append(weight)
         self._width = max(map(len, groups.labels))
-        if not self._holders:
-            self.every = 0
 
     @property
     def active(self) -> bool:
@@ -70,8 +68,8 @@ class WeightComparison:
             step: The step that has just been made.
 
         Returns:
-            The difference, without weights if a rank could not read its own; None when all are alike, but for rounding
-            that was returned before, or no comparison is due.
+            The difference, that of rounding once; it has no weights where a rank could not read its own. None when all
+            are alike or no comparison is due.
 
         Raises:
             RankLostError: A rank did not answer.
@@ -93,18 +91,16 @@ class WeightComparison:
         return found
 
     def _compare(self) -> list[Difference]:
-        rank = self._exchange.rank
+        rank, groups, holders = self._exchange.rank, self._exchange.groups, self._holders.items()
         found, failure = attempt(hashes_of, [weight for weights in self._sets.values() for weight in weights])
         left = iter(found)
         # A rank that failed tells a total that no other has, so that all come to tell one another why.
         hashes = {label: [~rank] if failure else list(islice(left, len(some))) for label, some in self._sets.items()}
-        told = self._tell(hashes)
-        total = self._exchange.groups.total_of
-        unlike = [
-            label
-            for label, ranks in self._holders.items()
-            if len({total(told[rank], rank, label) for rank in ranks}) > 1
-        ]
+        totals = [total_of(hashes[label]) if label in hashes else 0 for label in groups.labels[rank]]
+        message = struct.Struct(f"<{self._width}Q")
+        parcel = message.pack(*totals, *[0] * (self._width - len(totals)))
+        told = [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
+        unlike = [label for label, ranks in holders if len({groups.total_of(told[i], i, label) for i in ranks}) > 1]
         if not unlike:
             return []
         mine: dict[str, dict[str, list[float]]] = {}
@@ -115,17 +111,12 @@ class WeightComparison:
         words = self._exchange.tell(weights=mine, failure=failure and f"rank {rank}: {failure}")
         if failures := [word["failure"] for word in words if word["failure"]]:
             return [Difference((), (), failures[0])]
-        some = [(label, [word["weights"].get(label, {}) for word in words]) for label in unlike]
-        found = [compare_some(self._holders[label], told, self._apart.setdefault(label, {})) for label, told in some]
-        return [each for each in found if each is not None]
-
-    def _tell(self, hashes: dict[str, list[int]]) -> list[tuple[int, ...]]:
-        """Returns each rank's totals, one for each set of weights in the order of labels."""
-        message = struct.Struct(f"<{self._width}Q")
-        own = self._exchange.groups.labels[self._exchange.rank]
-        totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
-        parcel = message.pack(*totals, *[0] * (self._width - len(totals)))
-        return [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
+        differences = (
+            compare_some(ranks, [word["weights"].get(label, {}) for word in words], self._apart.setdefault(label, {}))
+            for label, ranks in holders
+            if label in unlike
+        )
+        return [each for each in differences if each is not None]
 
 
 def odd_numbers() -> np.ndarray:
@@ -156,14 +147,11 @@ def sketches_of(tensors: Iterable[Tensor]) -> list[list[float]]:
     add = lambda rows: _FLAT(_STACK([_SUM(rows, (1,)), _SUM(_MUL(rows, rows), (1,))]), (-1,))  # noqa: E731
     found = _read([_sums(each, factors, add) for each in shards])
     shares = [_ROUNDING.get(each.dtype, 2.0**-10) for each in shards]
-    return [
-        [*each[::2].tolist(), *(most * each[1::2] ** 0.5).tolist()] for each, most in zip(found, shares, strict=True)
-    ]
+    return [[*a[::2].tolist(), *(most * a[1::2] ** 0.5).tolist()] for a, most in zip(found, shares, strict=True)]
 
 
 def _read(found: list[Tensor]) -> list[np.ndarray]:
-    ends = np.cumsum([each.shape[0] for each in found])
-    return np.split(_CONCAT(found).asnumpy(), ends[:-1]) if found else []
+    return np.split(_CONCAT(found).asnumpy(), np.cumsum([each.shape[0] for each in found])[:-1]) if found else []
 
 
 def total_of(hashes: Iterable[int]) -> int:

@@ -117,7 +117,7 @@ class Checks(Part):
         reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
         if before and judges_history and reducer is not None:
             gates = [each.asd_gate for each in members_of(optimizer) if is_guarded(each)]
-            sites += self._before_reduction(reducer, reduced, gates)
+            sites += self._before_reducer(reducer, reduced, gates)
         for site in sites:
             self._take(site)
         if self.ranks.size > 1:
@@ -138,8 +138,8 @@ class Checks(Part):
 
     def _guard(self, optimizer: nn.Cell, net: nn.Cell | None, *, gradients: bool) -> list[Site]:
         try:
-            parts = _has_parts(optimizer, net)
-            guard(optimizer, gradients=gradients, lower=self._config.confirm > 0, parts=parts)
+            lower, parts = self._config.confirm > 0, _has_parts(optimizer, net)
+            guard(optimizer, gradients=gradients, lower=lower, parts=parts)
         except UnsupportedError as error:
             self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
         return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []
@@ -158,9 +158,7 @@ class Checks(Part):
         """Gives the checkpoints names that no other monitor has; see `asd.operators.sensors.sharing`."""
         name_apart(self.gate, self.table.gates.others(self.gate), net)
 
-    def _before_reduction(
-        self, reducer: nn.Cell, weights: Sequence[Parameter], gates: Sequence[GateCell]
-    ) -> list[Site]:
+    def _before_reducer(self, reducer: nn.Cell, weights: Sequence[Parameter], gates: Sequence[GateCell]) -> list[Site]:
         try:
             return look_before_reduction(reducer, weights, gates)
         except UnsupportedError as error:  # no slot is free

@@ -58,6 +58,5 @@ def _compile(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             for tap in taps:
                 tap.enable_check = True
         if taps:  # else it is MindSpore's compiler, which at random fails and then does not
-            reason = str(error).strip() or type(error).__name__
-            report(f"{_LEFT_OUT}: {reason.splitlines()[0]}")
+            report(f"{_LEFT_OUT}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
         return compiled

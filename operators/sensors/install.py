@@ -71,8 +71,10 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         UnsupportedError: There is nothing to check in `net`.
     """
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
-    done = Installation()
-    cells = _cells_to_check(net)
+    elsewhere, done = cells_of_other_stages(net), Installation()
+    found = [(path, cell) for path, cell in net.cells_and_names() if not is_ours(path)]
+    switch_off((path, cell) for path, cell in found if id(cell) in elsewhere)
+    cells = [(cell_name(path), cell) for path, cell in found if id(cell) not in elsewhere]
     for name, cell in cells:
         operators = list(check_operators(cell, name))
         asked_for = any(pattern.search(name) for pattern in wanted)
@@ -86,21 +88,12 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         else:
             done.sites.append(_attach(name or type(cell).__name__, cell))
     if not done.sites:
-        raise _nothing_to_check(net, len(cells), done)
+        left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
+        raise UnsupportedError(
+            f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding"
+            f"{left_out}. Name cells with include=."
+        )
     return done
-
-
-def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
-    """Returns the cells of `net` by name; leaves out other pipeline stages, and switches off their check operators."""
-    elsewhere, cells = cells_of_other_stages(net), []
-    for path, cell in net.cells_and_names():
-        if is_ours(path):
-            continue
-        if id(cell) not in elsewhere:
-            cells.append((cell_name(path), cell))
-            continue
-        switch_off([(path, cell)])
-    return cells
 
 
 def switch_off(cells: Iterable[tuple[str, nn.Cell]]) -> None:
@@ -116,14 +109,6 @@ def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]],
     if isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
         return "no layer of the network"
     return _reason_against(cell) if _looks_checkable(cell) and not asked_for else None
-
-
-def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> UnsupportedError:
-    left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
-    return UnsupportedError(
-        f"{type(net).__name__} has nothing to check: none of its {cells} cells is a norm or an embedding"
-        f"{left_out}. Name cells with include=."
-    )
 
 
 def sites_of(net: nn.Cell) -> Iterator[Site]:

@@ -154,8 +154,7 @@ class OptimizerState:
     def read_rate(self) -> None:
         """Reads the largest learning rate; None where it is not known."""
         try:
-            rates = [np.max(np.asarray(each)) for member in self._members for each in _rates(member)]
-            self.rate = float(max(rates))
+            self.rate = float(max(np.max(np.asarray(each)) for member in self._members for each in _rates(member)))
         except Exception:  # a schedule is the user's
             self.rate = None
 

@@ -40,8 +40,7 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
             raise ConfigError("reducer", type(given).__name__, valid)
         return given
     inside = {id(cell) for _, cell in optimizer.cells_and_names()}
-    cells = net.cells_and_names() if net is not None else ()
-    found = [cell for _, cell in cells if id(cell) not in inside]
+    found = [cell for _, cell in (net.cells_and_names() if net is not None else ()) if id(cell) not in inside]
     return next((cell for size in (count, trained) for cell in found if _reduces(cell, size)), None)
 
 
@@ -66,8 +65,7 @@ def alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Param
     weights = weights_in(net, optimizer)
     # With `enable_parallel_optimizer` an optimizer holds all state, and updates a part of it.
     is_parted = optimizer is not None and any(getattr(each, "use_parallel", False) for each in members_of(optimizer))
-    has_all = optimizer is None or (len(own) == len(weights) and not is_parted)
-    return net.trainable_params() if has_all else weights
+    return weights if is_parted or (optimizer is not None and len(own) != len(weights)) else net.trainable_params()
 
 
 def _reduces(cell: nn.Cell, gradients: int) -> bool:
@@ -76,8 +74,7 @@ def _reduces(cell: nn.Cell, gradients: int) -> bool:
 
 def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter], gates: Sequence[GateCell]) -> list[Site]:
     """Looks at the gradient of every parameter before its reducer, and has `gates` compare what comes out of it."""
-    present = getattr(reducer, "asd_own_gradients", None)
-    if present is not None:
+    if (present := getattr(reducer, "asd_own_gradients", None)) is not None:
         return list(present.sites)
     base = type(reducer)
 

@@ -46,9 +46,8 @@ class StateReading:
         parts = [statistics([*tensors, *self._untrained], largest=True, alike=True)]
         parts += [statistics([tensors[i] for i in matrices], alike=True)] if matrices else []
         parts += [by_shape([tensors[i] for i in squares], lambda x: _LEAST(x.astype(ms.float32), 1))] if squares else []
-        found = _read_back(parts)
         ends = np.cumsum([len(tensors), len(self._untrained), len(matrices)])
-        largest, others, norms, smallest = np.split(found, ends)
+        largest, others, norms, smallest = np.split(_read_back(parts), ends)
         move = MOVES * steps * most_changed
         weights = groups[0].weights
         # Else twice a healthy growth of the largest weight in each step: with momentum it reached 1.09.
@@ -65,13 +64,8 @@ class StateReading:
             values[i][f"min_{kinds[i]}"] = float(least)
         self._state.largest[weights] = largest[: len(weights)]
         wild = {id(each) for each, value in zip(self._untrained, others, strict=True) if not np.isfinite(value)}
-        known = self._infinite = wild if self._infinite is None else self._infinite
-        for each, value in zip(self._untrained, others, strict=True):
-            if np.isfinite(value):
-                known.discard(id(each))
-            elif id(each) not in known:
-                told[each.name] = {"untrained": np.nan}, {}
-        return told
+        known = self._infinite = wild if self._infinite is None else wild & self._infinite
+        return told | {each.name: ({"untrained": np.nan}, {}) for each in self._untrained if id(each) in wild - known}
 
     def not_finite(self) -> list[str]:
         """Returns the names of the Parameters that hold a number that is not finite."""
