@@ -278,8 +278,7 @@ class RepeatableStep:
 
     def obstacle_to_refused(self) -> str:
         """Returns why the last step, whose update was refused, must not be re-run, or an empty text."""
-        is_kept = self._is_current and self._size <= _MOST_KEPT
-        if is_kept and (now := self._updates()) != self._updates_before:
+        if self._is_current and self._size <= _MOST_KEPT and (now := self._updates()) != self._updates_before:
             whose = "" if now[0] != self._updates_before[0] else " of another monitor's network"
             return f"it has already updated the weights{whose}"
         return self.obstacle()

@@ -44,8 +44,7 @@ def wide_tensor(value: Any) -> Any:
 def from_tensor(tensor: Tensor) -> Value:
     """Returns the elements of a tensor; waits for them."""
     dtype = str(tensor.dtype)
-    readable = tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor
-    return Value(np.array(readable.asnumpy()), dtype)
+    return Value(np.array((tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor).asnumpy()), dtype)
 
 
 def from_json(value: Any) -> Any:

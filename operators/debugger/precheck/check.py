@@ -85,8 +85,7 @@ class Check:
         if call.problem:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", call.problem)
         try:
-            function = find(call.label, call.attributes)
-            job = _CheckJob(call, function, mapped(call.args, made), mapped(call.kwargs, made))
+            job = _CheckJob(call, find(call.label, call.attributes), mapped(call.args, made), mapped(call.kwargs, made))
             forward, messages = self._direction(job, call.forward, call.outputs, _CheckJob.forward)
         except (NotCheckable, StateError) as error:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", str(error))

@@ -35,8 +35,7 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def _rms_norm(x, gamma, epsilon=1e-6):
-    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
-    return x / ops.sqrt((x * x).mean(axes, keep_dims=True) + epsilon) * gamma
+    return x / ops.sqrt((x * x).mean(tuple(range(x.ndim - gamma.ndim, x.ndim)), keep_dims=True) + epsilon) * gamma
 
 
 def _logsumexp(x, dim, keepdim=False):

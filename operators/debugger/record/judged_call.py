@@ -73,8 +73,7 @@ def trouble(moments: Moments, dtype: str) -> str:
     magnitude = max(abs(moments.largest), abs(moments.smallest))
     if math.isinf(magnitude) or moments.non_finite:
         return "inf"
-    marked = dtype == "Float16" and magnitude in HALF_MARKS
-    return "extreme" if marked or magnitude >= _LARGEST[dtype] else ""
+    return "extreme" if (dtype == "Float16" and magnitude in HALF_MARKS) or magnitude >= _LARGEST[dtype] else ""
 
 
 def classify(call: JudgedCall) -> str:

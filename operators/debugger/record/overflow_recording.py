@@ -109,8 +109,7 @@ class OverflowRecording:
 
     def put_array(self, name: str, part: str, path: Place, array: np.ndarray, dtype: str) -> None:
         """Judges one tensor of a call."""
-        call = self._calls.setdefault(name, JudgedCall())
-        told = self._judge(call, part, array, dtype)
+        told = self._judge(self._calls.setdefault(name, JudgedCall()), part, array, dtype)
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
 
     def close(self, name: str) -> None:

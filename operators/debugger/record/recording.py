@@ -36,8 +36,7 @@ class DumpRecording:
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """Writes a tensor given as an array that is valid during the call only."""
-        told = self._writer.tensor(_file_name_of(name, part, path), array, dtype, name)
-        self._writer.value(name, part, path, told)
+        self._writer.value(name, part, path, self._writer.tensor(_file_name_of(name, part, path), array, dtype, name))
 
     def close(self, name: str) -> None:
         """Does nothing: values are written as they come."""
